@@ -1,0 +1,193 @@
+"""The house rules that a machine can hold: sizes, banned calls, leftovers.
+
+The lists of offenders may only shrink: a listed file or function that has become small enough fails the test until it is
+taken off the list, and nothing may be added without a decision record.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+GENERATED = ("protocol/messages/", "protocol/records/")
+SERVER_PACKAGES = ("protocol/", "storage/", "runtime/", "coordinator/", "cluster/", "broker/")
+
+# Files through which the outside may enter (design: four seams). Everything else gets it as an argument.
+SEAMS = (
+    "storage/os_disk.py",  # the disk
+    "broker/clock.py",  # the clock
+    "broker/__main__.py",  # the event loop, signals, the process
+    "broker/admin/",  # a client process of its own, not part of a node
+    "protocol/generate.py",  # development time only
+    "protocol/generation/",  # development time only
+)
+
+BANNED_CALLS = {
+    "time.time": "take now_ms as an argument, or a Clock",
+    "time.time_ns": "take now_ms as an argument, or a Clock",
+    "time.monotonic": "take now_ms as an argument, or a Clock",
+    "time.monotonic_ns": "take now_ms as an argument, or a Clock",
+    "time.perf_counter": "take now_ms as an argument, or a Clock",
+    "time.sleep": "wait for the event",
+    "datetime.now": "take now_ms as an argument, or a Clock",
+    "datetime.datetime.now": "take now_ms as an argument, or a Clock",
+    "open": "go through storage.disk.Disk",
+    "os.open": "go through storage.disk.Disk",
+    "os.urandom": "take the node's random.Random",
+    "uuid.uuid4": "make it from the node's random.Random",
+    "uuid4": "make it from the node's random.Random",
+    "secrets.token_bytes": "take the node's random.Random",
+    "asyncio.wait": "it returns in set order: use runtime.tasks",
+    "asyncio.as_completed": "completion order is not reproducible: use runtime.tasks",
+    "asyncio.TaskGroup": "it cancels in set order: use runtime.tasks",
+    "asyncio.to_thread": "threads are used behind storage.disk only",
+    "threading.Thread": "threads are used behind storage.disk only",
+}
+BANNED_MODULE_FUNCTIONS = {"random": "take the node's random.Random"}
+ALLOWED_MODULE_FUNCTIONS = {"random.Random"}
+LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+# path -> lines, and path:function -> lines. These lists may only shrink.
+LONG_FILES: dict[str, int] = {}
+LONG_FUNCTIONS: dict[str, int] = {}
+
+
+def tracked_sources() -> list[str]:
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = sorted(set(listing.stdout.split()))
+    return [name for name in names if not name.startswith(GENERATED) and (ROOT / name).exists()]
+
+
+SOURCES = tracked_sources()
+TREES = {name: ast.parse((ROOT / name).read_text()) for name in SOURCES}
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def size(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_seam(name: str) -> bool:
+    return name.startswith(SEAMS) or not name.startswith(SERVER_PACKAGES)
+
+
+def banned_calls(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = dotted(node.func)
+        if called in BANNED_CALLS:
+            yield node.lineno, called, BANNED_CALLS[called]
+        module = called.split(".", 1)[0]
+        if module in BANNED_MODULE_FUNCTIONS and "." in called and called not in ALLOWED_MODULE_FUNCTIONS:
+            yield node.lineno, called, BANNED_MODULE_FUNCTIONS[module]
+
+
+def set_iterations(tree: ast.Module) -> Iterator[int]:
+    """Loops over a set written on the spot: their order is not reproducible, so they must not drive effects."""
+    for node in ast.walk(tree):
+        iterated = node.iter if isinstance(node, ast.For | ast.comprehension) else None
+        if isinstance(iterated, ast.Set | ast.SetComp) or (
+            isinstance(iterated, ast.Call) and dotted(iterated.func) in {"set", "frozenset"}
+        ):
+            yield iterated.lineno
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(SOURCES) > 20
+
+
+def test_files_are_short() -> None:
+    sizes = {name: len((ROOT / name).read_text().splitlines()) for name in SOURCES}
+    assert {name: lines for name, lines in sizes.items() if lines > FILE_LINES_MAX} == LONG_FILES
+
+
+def test_functions_are_short() -> None:
+    found = {
+        f"{name}:{node.name}": size(node)
+        for name, tree in TREES.items()
+        for node in functions(tree)
+        if size(node) > FUNCTION_LINES_MAX
+    }
+    assert found == LONG_FUNCTIONS
+
+
+def test_nothing_from_outside_enters_but_through_the_seams() -> None:
+    found = [
+        f"{name}:{line}: {called}: {instead}"
+        for name, tree in TREES.items()
+        if not is_seam(name)
+        for line, called, instead in banned_calls(tree)
+    ]
+    assert found == []
+
+
+def test_no_effect_depends_on_the_order_of_a_set() -> None:
+    found = [
+        f"{name}:{line}"
+        for name, tree in TREES.items()
+        if name.startswith(SERVER_PACKAGES)
+        for line in set_iterations(tree)
+    ]
+    assert found == []
+
+
+def test_no_leftovers() -> None:
+    found = [
+        f"{name}:{number}: {line.strip()}"
+        for name in SOURCES
+        if name != "tests/test_tidy.py"
+        for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
+        if LEFTOVERS.search(line)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import time\ntime.time()", ["time.time"]),
+        ("import random\nrandom.randint(0, 1)", ["random.randint"]),
+        ("import random\nrandom.Random(7)", []),
+        ("open('x')", ["open"]),
+        ("import asyncio\nasyncio.wait([])", ["asyncio.wait"]),
+        ("import asyncio\nasyncio.get_running_loop()", []),
+    ],
+)
+def test_the_rule_sees_what_it_bans(source: str, expected: list[str]) -> None:
+    assert [called for _, called, _ in banned_calls(ast.parse(source))] == expected
+
+
+def test_the_rule_sees_loops_over_sets() -> None:
+    assert list(set_iterations(ast.parse("for x in {1, 2}: pass"))) == [1]
+    assert list(set_iterations(ast.parse("for x in sorted({1, 2}): pass"))) == []

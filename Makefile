@@ -30,3 +30,42 @@ build/jars/spark/.ready: pipeline/pom.xml
 
 .PHONY: setup
 setup: $(VENV)/.ready build/jars/kafka/.ready build/jars/spark/.ready ## Prepare .venv and the jars
+
+.PHONY: demo
+demo: setup ## The main job: real flights through transactions, kills and Spark, with a verdict row by row
+	@$(BIN)/python -m pipeline.demo $(ARGS)
+
+.PHONY: test
+test: check ## All checks and tests (interop, Spark and simulation campaigns included)
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: setup ## Lint, types, import contracts, tidy rules, freshness of generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest -q -p no:randomly tests/test_tidy.py
+	@$(BIN)/python -m protocol.generate --check
+	@$(BIN)/python -m coordinator.txn.transitions_doc --check
+	@$(BIN)/python -m broker.api_doc --check
+
+.PHONY: sim
+sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make sim SEEDS=0..1000 a range
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),0..200)) $(ARGS)
+
+.PHONY: bench
+bench: setup ## Odradek against Apache Kafka on this machine, in alternating rounds, as ratios
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: lock
+lock: ## Resolve pyproject.toml into requirements.lock again
+	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes --upgrade pyproject.toml -o requirements.lock
+
+.PHONY: clean
+clean: ## Remove what was built; .venv stays
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.PHONY: help
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10

@@ -1,0 +1,32 @@
+"""What handlers reach: one field per part of the node. Built once, by `node.py`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.config import Config
+    from broker.fetch_sessions import FetchSessions
+    from broker.partitions import Partitions
+    from broker.ports import Authorizer, Quotas
+    from broker.topics import TopicMaker
+    from broker.txn_verification import TransactionVerifier
+    from cluster.metadata import ControllerPort, MetadataCache
+    from coordinator.txn.service import TransactionCoordinator
+    from runtime.clock import Clock
+
+
+@dataclass(slots=True)
+class Services:
+    config: "Config"
+    clock: "Clock"
+    metadata: "MetadataCache"
+    controller: "ControllerPort"
+    partitions: "Partitions"
+    transactions: "TransactionCoordinator"
+    verification: "TransactionVerifier"
+    fetch_sessions: "FetchSessions"
+    topic_maker: "TopicMaker"
+    authorizer: "Authorizer"
+    quotas: "Quotas"
+    cluster_id: str
+    node_id: int

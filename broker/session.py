@@ -1,0 +1,56 @@
+"""What the broker knows about one connection, and what handlers may ask of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.ports import ANONYMOUS, Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One named listener: where it is bound and what clients are told to connect to."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One connection. Handlers read it, and park on it through `on_next_request`."""
+
+    connection_id: int
+    listener: Listener
+    client_host: str
+    client_port: int
+    principal: Principal = ANONYMOUS
+    client_software_name: str = "unknown"
+    client_software_version: str = "unknown"
+    closed: bool = False
+    _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
+
+    def on_next_request(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, as soon as this connection has another request to serve, or has ended.
+
+        A Fetch that waits holds back every response behind it (responses keep the order of requests), so it registers
+        here and answers early instead. `callback` must not raise.
+        """
+        self._waiting[callback] = None
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Take a callback back: what it waited for has come by itself."""
+        self._waiting.pop(callback, None)
+
+    def wake_waiting(self) -> None:
+        """Run and forget every registered callback, in the order of registration."""
+        while self._waiting:
+            callback = next(iter(self._waiting))
+            del self._waiting[callback]
+            callback()
+
+    def end(self) -> None:
+        """The connection is gone: nobody reads answers any more."""
+        self.closed = True
+        self.wake_waiting()

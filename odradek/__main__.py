@@ -1,0 +1,30 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import typer
+
+from odradek.commands import dump, local, topics, txns
+
+app = typer.Typer(
+    help="Odradek: a Kafka-compatible broker with real transactions.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(local.up)
+app.command()(local.down)
+app.command()(local.status)
+app.command()(local.broker)
+app.add_typer(topics.app, name="topics")
+app.add_typer(txns.app, name="txns")
+app.command()(dump.dump)
+
+
+def main() -> None:
+    app(prog_name="odradek")
+
+
+if __name__ == "__main__":
+    main()

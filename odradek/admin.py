@@ -1,0 +1,62 @@
+"""Questions to a running cluster: asked by a process of the broker's own client, answered as JSON, shown as tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+errors = Console(stderr=True, highlight=False)
+console = Console(highlight=False)
+
+FAILED = 1
+
+
+def ask(*arguments: str) -> Any:
+    """Run one administrative request and return its decoded answer.
+
+    Raises:
+        typer.Exit: the request failed; its reason has been printed.
+    """
+    finished = subprocess.run(
+        [sys.executable, "-P", "-m", "broker.admin", *arguments], capture_output=True, text=True, check=False
+    )
+    if finished.returncode != 0:
+        errors.print(finished.stderr.strip() or "no answer", markup=False)
+        raise typer.Exit(finished.returncode)
+    return json.loads(finished.stdout)
+
+
+def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, empty: str) -> None:
+    """Print rows as JSON, or as a table with the given titles (field name -> title)."""
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        console.print(empty, markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in columns.values():
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*(text(row.get(name)) for name in columns))
+    console.print(table)
+
+
+def text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return " ".join(text(item) for item in value)
+    if isinstance(value, dict):
+        return " ".join(f"{name}={text(item)}" for name, item in value.items())
+    return str(value)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False))

@@ -1,0 +1,20 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.directory import DEFAULT_HOST, DEFAULT_PORT
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", "-b", help="host:port of any broker.", envvar="ODRADEK_BOOTSTRAP", metavar="HOST:PORT"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Directory = Annotated[Path, typer.Option("--dir", help="Directory of the cluster: configuration, data and logs.")]
+
+BOOTSTRAP_DEFAULT = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
+DIRECTORY_DEFAULT = Path("odradek-data")

@@ -1,0 +1,85 @@
+"""``odradek topics``: list, describe, create, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from odradek.admin import ask, print_json, show
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+
+app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
+
+Name = Annotated[str, typer.Argument(help="Name of the topic.")]
+
+
+@app.command("list")
+def list_topics(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the topics.
+
+    Example:
+
+      odradek topics list --internal --json
+    """
+    rows = [row for row in ask("topics", "list", "--bootstrap", bootstrap) if internal or not row["internal"]]
+    columns = {"name": "topic", "topic_id": "id", "partitions": "partitions", "replication_factor": "replicas"}
+    show(rows, columns, as_json=as_json, empty="no topics")
+
+
+@app.command()
+def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+    """Show the partitions of a topic with their offsets.
+
+    Example:
+
+      odradek topics describe payments
+    """
+    columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
+    rows = ask("topics", "describe", name, "--bootstrap", bootstrap)
+    show(rows, {column: column for column in (*columns, "high_watermark")}, as_json=as_json, empty="no partitions")
+
+
+@app.command()
+def create(
+    name: Name,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    partitions: Annotated[int, typer.Option(help="Number of partitions; -1: num.partitions.")] = -1,
+    configs: Annotated[
+        list[str] | None, typer.Option("--config", help="A topic property, by Kafka's name.", metavar="NAME=VALUE")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Create a topic.
+
+    Example:
+
+      odradek topics create payments --partitions 6 --config retention.ms=3600000
+    """
+    arguments = ["topics", "create", name, "--bootstrap", bootstrap, "--partitions", str(partitions)]
+    for config in configs or []:
+        arguments += ["--config", config]
+    answer = ask(*arguments)
+    if as_json:
+        print_json(answer)
+    else:
+        print(f"created {name} with {answer['partitions']} partitions, id {answer['topic_id']}")
+
+
+@app.command()
+def delete(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+    """Delete a topic and its records.
+
+    Example:
+
+      odradek topics delete payments
+    """
+    answer = ask("topics", "delete", name, "--bootstrap", bootstrap)
+    if as_json:
+        print_json(answer)
+    else:
+        print(f"deleted {name}")

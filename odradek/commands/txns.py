@@ -1,0 +1,144 @@
+"""``odradek txns``: what is open, what it holds back, and how to end it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from odradek.admin import FAILED, ask, errors, print_json, show
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+
+app = typer.Typer(
+    help="Transactions: which are open, which hold back readers, and how to end one.",
+    rich_markup_mode="rich",
+)
+
+BLOCKING = {
+    "topic": "topic",
+    "partition": "partition",
+    "last_stable_offset": "LSO",
+    "held_back": "records held back",
+    "transactional_id": "transactional id",
+    "producer_id": "producer",
+    "producer_epoch": "epoch",
+    "client_id": "client",
+    "state": "state",
+    "since": "since",
+    "times_out": "times out",
+    "verdict": "verdict",
+}
+
+
+@app.callback(invoke_without_command=True)
+def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json = False) -> None:
+    """Without a subcommand: which transaction holds back which partition's readers.
+
+    Example:
+
+      odradek txns --bootstrap 127.0.0.1:9092
+    """
+    if context.invoked_subcommand is None:
+        blocking(bootstrap, None, as_json)
+
+
+@app.command("list")
+def list_transactions(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only these states: Ongoing, PrepareCommit, ...", metavar="STATE")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the transactional ids that the coordinators know.
+
+    Example:
+
+      odradek txns list --state Ongoing
+    """
+    arguments = ["txns", "list", "--bootstrap", bootstrap]
+    for name in state or []:
+        arguments += ["--state", name]
+    columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator")
+    show(ask(*arguments), {column: column for column in columns}, as_json=as_json, empty="no transactional ids")
+
+
+@app.command()
+def describe(
+    transactional_id: Annotated[str, typer.Argument(help="The transactional id.")],
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Show one transactional id: state, producer, partitions, deadline.
+
+    Example:
+
+      odradek txns describe payments-1
+    """
+    answer = ask("txns", "describe", transactional_id, "--bootstrap", bootstrap)
+    if as_json:
+        print_json(answer)
+        return
+    show(
+        [{"field": name, "value": value} for name, value in answer.items()],
+        {"field": "field", "value": "value"},
+        as_json=False,
+        empty="",
+    )
+
+
+@app.command()
+def blocking(
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which transaction holds back which partition's last stable offset.
+
+    Since when, by which producer and client, and when it will time out. A verdict of [bold]hanging[/bold] means that no
+    coordinator will ever end it: end it with odradek txns abort.
+
+    Example:
+
+      odradek txns blocking --topic payments
+    """
+    arguments = ["txns", "blocking", "--bootstrap", bootstrap]
+    if topic is not None:
+        arguments += ["--topic", topic]
+    show(ask(*arguments), BLOCKING, as_json=as_json, empty="no partition is held back by a transaction")
+
+
+@app.command()
+def abort(
+    transactional_id: Annotated[str | None, typer.Argument(help="The transactional id to fence and abort.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Of a hanging transaction.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Of a hanging transaction.")] = None,
+    producer_id: Annotated[int | None, typer.Option(help="Of a hanging transaction.")] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """End a transaction that holds readers back.
+
+    By its transactional id: its producer is fenced and the coordinator aborts the transaction everywhere. By topic,
+    partition and producer: an abort marker is written into that partition alone, for a transaction that hangs because no
+    coordinator knows it any more.
+
+    Examples:
+
+      odradek txns abort payments-1
+
+      odradek txns abort --topic payments --partition 3 --producer-id 1000
+    """
+    arguments = ["txns", "abort", "--bootstrap", bootstrap]
+    if transactional_id is not None and topic is None:
+        arguments += ["--transactional-id", transactional_id]
+    elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
+        arguments += ["--topic", topic, "--partition", str(partition), "--producer-id", str(producer_id)]
+    else:
+        errors.print("name either a transactional id, or --topic, --partition and --producer-id", markup=False)
+        raise typer.Exit(FAILED + 1)
+    answer = ask(*arguments)
+    if as_json:
+        print_json(answer)
+    else:
+        print(answer["message"])

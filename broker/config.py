@@ -1,0 +1,124 @@
+"""The configuration of a node: one row per property, Kafka's dotted names with Kafka's defaults.
+
+`Config` is an immutable snapshot with one typed attribute per row (`log.segment.bytes` is `log_segment_bytes`).
+`broker.config_source` reads files, `--set` and the environment; `broker.topic_config` derives a topic's settings.
+A property stands here only if something obeys it; names that start with `odradek.` are not Kafka's.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from broker.property import INT_MAX, LONG_MAX, Kind, Property, Scope, properties_of, row
+
+BOOL, STR, INT, SHORT, LONG, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG, Kind.LIST
+CLUSTER: Final = Scope.CLUSTER
+
+OWN_BYTE_BUDGET: Final = 512 * 1024 * 1024
+"""Bytes of requests and responses in memory, where `queued.max.request.bytes` does not say otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    # fmt: off
+    # The node, its listeners and connections
+    node_id: int = row("node.id", INT, 1, "The id of this node in its cluster.", low=0)
+    log_dirs: str = row("log.dirs", STR, "", "The data directory (exactly one).")
+    listeners: tuple[str, ...] = row("listeners", LIST, ("PLAINTEXT://:9092",), "Where to listen: NAME://host:port, comma separated. An empty host is every interface; port 0 is any free port.")
+    advertised_listeners: tuple[str, ...] = row("advertised.listeners", LIST, (), "What clients are told to connect to: NAME://host:port for names in listeners. Where unset, the listener's own address.")
+    socket_listen_backlog_size: int = row("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", low=1)
+    socket_request_max_bytes: int = row("socket.request.max.bytes", INT, 104857600, "The largest request in bytes; a longer one closes its connection.", low=1)
+    max_connections: int = row("max.connections", INT, INT_MAX, "Connections at any time; further ones are closed at once.", low=0)
+    max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Connections from one address at any time.", low=0)
+    max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "New connections a second; further ones wait to be read until the second has passed.", low=0)
+    connections_max_idle_ms: int = row("connections.max.idle.ms", LONG, 600000, "A connection that is silent for so long is closed; -1 is never.", low=-1)
+    queued_max_request_bytes: int = row("queued.max.request.bytes", LONG, -1, f"Bytes of requests and responses that may be in memory before connections stop being read; -1 is {OWN_BYTE_BUDGET}.", low=-1)
+    odradek_max_in_flight_requests: int = row("odradek.max.in.flight.requests", INT, 64, "Requests of one connection in work before it stops being read.", low=1)
+    odradek_frame_deadline_ms: int = row("odradek.frame.deadline.ms", LONG, 30000, "A request that has begun to arrive must be complete within this time, or its connection is closed.", low=1)
+    request_timeout_ms: int = row("request.timeout.ms", INT, 30000, "The longest a broker waits for another part of the cluster on behalf of a request.", low=1)
+
+    # Topics
+    num_partitions: int = row("num.partitions", INT, 1, "Partitions of a topic for which nobody said how many.", low=1, scope=CLUSTER)
+    default_replication_factor: int = row("default.replication.factor", INT, 1, "Replicas of a topic for which nobody said how many.", low=1, scope=CLUSTER)
+    auto_create_topics_enable: bool = row("auto.create.topics.enable", BOOL, True, "Create a topic when a client asks for the metadata of one that does not exist.", scope=CLUSTER)
+    delete_topic_enable: bool = row("delete.topic.enable", BOOL, True, "Whether topics can be deleted.", scope=CLUSTER)
+    max_request_partition_size_limit: int = row("max.request.partition.size.limit", INT, 2000, "The most partitions in one answer to DescribeTopicPartitions.", low=1)
+
+    # Logs: the defaults of topics
+    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: no retention.", choices=("delete", "compact"), topic="cleanup.policy")
+    compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; other values name the one codec batches must have.", choices=("producer",), topic="compression.type")
+    message_max_bytes: int = row("message.max.bytes", INT, 1048588, "The largest record batch in bytes.", low=0, topic="max.message.bytes")
+    min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", low=1, topic="min.insync.replicas")
+    log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Whether a record keeps its producer's time or gets the broker's.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
+    log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, LONG_MAX, "How far a record's CreateTime may lie in the past.", low=0, topic="message.timestamp.before.max.ms")
+    log_message_timestamp_after_max_ms: int = row("log.message.timestamp.after.max.ms", LONG, 3600000, "How far a record's CreateTime may lie in the future.", low=0, topic="message.timestamp.after.max.ms")
+    log_segment_bytes: int = row("log.segment.bytes", INT, 1073741824, "The size at which a segment is rolled.", low=14, topic="segment.bytes")
+    log_roll_ms: int | None = row("log.roll.ms", LONG, None, "The age at which a segment is rolled; where unset, log.roll.hours.", low=1, topic="segment.ms")
+    log_roll_hours: int = row("log.roll.hours", INT, 168, "The age at which a segment is rolled, in hours.", low=1)
+    log_roll_jitter_ms: int | None = row("log.roll.jitter.ms", LONG, None, "The most by which that age is shortened at random; where unset, log.roll.jitter.hours.", low=0, topic="segment.jitter.ms")
+    log_roll_jitter_hours: int = row("log.roll.jitter.hours", INT, 0, "The most by which that age is shortened at random, in hours.", low=0)
+    log_retention_ms: int | None = row("log.retention.ms", LONG, None, "How long records are kept, -1 is for ever; where unset, log.retention.minutes.", low=-1, topic="retention.ms")
+    log_retention_minutes: int | None = row("log.retention.minutes", INT, None, "How long records are kept, in minutes; where unset, log.retention.hours.")
+    log_retention_hours: int = row("log.retention.hours", INT, 168, "How long records are kept, in hours.")
+    log_retention_bytes: int = row("log.retention.bytes", LONG, -1, "The size a partition is cut back to; -1 is no limit.", low=-1, topic="retention.bytes")
+    log_index_size_max_bytes: int = row("log.index.size.max.bytes", INT, 10485760, "The size at which an index makes its segment roll.", low=4, topic="segment.index.bytes")
+    log_index_interval_bytes: int = row("log.index.interval.bytes", INT, 4096, "Bytes of records between two entries of an index.", low=0, topic="index.interval.bytes")
+    log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, LONG_MAX, "Records after which a partition is flushed to stable storage; 1 flushes before every acknowledgement.", low=1, topic="flush.messages")
+    log_flush_interval_ms: int | None = row("log.flush.interval.ms", LONG, None, "The longest that records stay unflushed; where unset, for as long as the operating system likes.", low=0, topic="flush.ms")
+    log_segment_delete_delay_ms: int = row("log.segment.delete.delay.ms", LONG, 60000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms")
+    log_preallocate: bool = row("log.preallocate", BOOL, False, "Whether a new segment takes its whole size on disk at once.", topic="preallocate")
+    odradek_validate_records: str = row("odradek.validate.records", STR, "headers", "headers: checksum, counts and sequences of every batch. all: every record inside, too.", choices=("headers", "all"), scope=CLUSTER)
+
+    # Logs: jobs
+    log_flush_scheduler_interval_ms: int = row("log.flush.scheduler.interval.ms", LONG, LONG_MAX, "How often logs are looked through for one that is due to be flushed by time.", low=1)
+    log_initial_task_delay_ms: int = row("log.initial.task.delay.ms", LONG, 30000, "How long after the start the jobs on logs begin.", low=0)
+    log_retention_check_interval_ms: int = row("log.retention.check.interval.ms", LONG, 300000, "How often retention is looked at.", low=1)
+    log_flush_offset_checkpoint_interval_ms: int = row("log.flush.offset.checkpoint.interval.ms", INT, 60000, "How often recovery points are written down.", low=0)
+    log_flush_start_offset_checkpoint_interval_ms: int = row("log.flush.start.offset.checkpoint.interval.ms", INT, 60000, "How often log start offsets are written down.", low=0)
+    replica_high_watermark_checkpoint_interval_ms: int = row("replica.high.watermark.checkpoint.interval.ms", LONG, 5000, "How often high watermarks are written down.", low=1)
+
+    # Fetch
+    fetch_max_bytes: int = row("fetch.max.bytes", INT, 57671680, "The most bytes in one answer to Fetch.", low=1024)
+    max_incremental_fetch_session_cache_slots: int = row("max.incremental.fetch.session.cache.slots", INT, 1000, "Fetch sessions that are remembered.", low=0)
+
+    # Transactions and producers
+    transaction_state_log_num_partitions: int = row("transaction.state.log.num.partitions", INT, 50, "Partitions of the topic that holds the transactions.", low=1)
+    transaction_state_log_replication_factor: int | None = row("transaction.state.log.replication.factor", SHORT, None, "Replicas of that topic; where unset, 3 or as many as there are brokers.", low=1)
+    transaction_state_log_min_isr: int | None = row("transaction.state.log.min.isr", INT, None, "Its min.insync.replicas; where unset, 2 or as many as there are brokers.", low=1)
+    transaction_state_log_segment_bytes: int = row("transaction.state.log.segment.bytes", INT, 104857600, "Its segment.bytes.", low=1)
+    transaction_state_log_load_buffer_size: int = row("transaction.state.log.load.buffer.size", INT, 5242880, "Bytes read at a time when transactions are loaded from it.", low=1)
+    transaction_max_timeout_ms: int = row("transaction.max.timeout.ms", INT, 900000, "The longest time-out a producer may ask for its transactions.", low=1)
+    transactional_id_expiration_ms: int = row("transactional.id.expiration.ms", INT, 604800000, "A transactional id that is idle for so long is forgotten.", low=1)
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = row("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, "How often transactions are looked through for timed out ones.", low=1)
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = row("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000, "How often transactional ids are looked through for expired ones.", low=1)
+    transaction_partition_verification_enable: bool = row("transaction.partition.verification.enable", BOOL, True, "Ask the coordinator whether a partition is part of a transaction before its first batch is written (KIP-890).", scope=CLUSTER)
+    transaction_two_phase_commit_enable: bool = row("transaction.two.phase.commit.enable", BOOL, False, "Whether producers may take part in a two-phase commit (KIP-939).")
+    producer_id_expiration_ms: int = row("producer.id.expiration.ms", INT, 86400000, "A producer that is idle on a partition for so long is forgotten there.", low=1, scope=CLUSTER)
+    producer_id_expiration_check_interval_ms: int = row("producer.id.expiration.check.interval.ms", INT, 600000, "How often partitions are looked through for expired producers.", low=1)
+    add_partitions_to_txn_retry_backoff_ms: int = row("add.partitions.to.txn.retry.backoff.ms", INT, 20, "The pause before a produce asks the coordinator again to add its partition.", low=1)
+    add_partitions_to_txn_retry_backoff_max_ms: int = row("add.partitions.to.txn.retry.backoff.max.ms", INT, 100, "The longest that it goes on asking.", low=0)
+    odradek_initial_transaction_version: int = row("odradek.initial.transaction.version", SHORT, 2, "The level of transaction.version that a new cluster starts with.", low=0, high=2, scope=CLUSTER)
+
+    # The controller
+    controller_quorum_election_timeout_ms: int = row("controller.quorum.election.timeout.ms", INT, 1000, "How long a controller without a leader waits before it starts an election.", low=1)
+    controller_quorum_fetch_timeout_ms: int = row("controller.quorum.fetch.timeout.ms", INT, 2000, "How long a controller goes on without hearing of its leader.", low=1)
+    controller_quorum_election_backoff_max_ms: int = row("controller.quorum.election.backoff.max.ms", INT, 1000, "The longest pause after a lost election.", low=0)
+    metadata_log_segment_bytes: int = row("metadata.log.segment.bytes", INT, 1073741824, "The size at which a segment of the metadata log is rolled.", low=8388608)
+    broker_heartbeat_interval_ms: int = row("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it is alive.", low=1)
+    broker_session_timeout_ms: int = row("broker.session.timeout.ms", INT, 9000, "A broker that is not heard of for so long is fenced.", low=1)
+
+    # Logs of the program
+    odradek_log_format: str = row("odradek.log.format", STR, "console", "How the program's own log is written.", choices=("console", "json"))
+    odradek_log_level: str = row("odradek.log.level", STR, "info", "The lowest level that is written.", choices=("debug", "info", "warning", "error"))
+    # fmt: on
+
+    given: frozenset[str] = frozenset()
+    """The names somebody set, as opposed to defaults."""
+
+    @property
+    def byte_budget(self) -> int:
+        """Bytes of requests and responses that may be in memory before connections stop being read."""
+        return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else OWN_BYTE_BUDGET
+
+
+PROPERTIES: Final[dict[str, Property]] = properties_of(Config)
+"""Every property by its dotted name."""

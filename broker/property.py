@@ -1,0 +1,157 @@
+"""One property of the configuration as data: from it come parsing, validation, DescribeConfigs and the documentation."""
+
+import dataclasses
+from collections.abc import Callable
+from enum import Enum, IntEnum
+from typing import Any, Final
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message is the one line a person gets to read."""
+
+
+class Kind(IntEnum):
+    """Value types, with the codes DescribeConfigs uses."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Scope(Enum):
+    STATIC = "static"
+    """Read when the node starts."""
+    CLUSTER = "cluster"
+    """The same value for every broker."""
+    TOPIC = "topic"
+    """The default of a topic's own property."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Property:
+    """`name` as in server.properties; `topic_name` is the topic's own property that this one is the default of."""
+
+    name: str
+    kind: Kind
+    default: Any
+    doc: str
+    scope: Scope = Scope.STATIC
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    topic_name: str | None = None
+
+    @property
+    def attribute(self) -> str:
+        return self.name.replace(".", "_")
+
+    def parse(self, text: str, *, name: str | None = None) -> Any:
+        """The value `text` stands for. Raises `ConfigError` with one line that names the property and what is wrong."""
+        label = name or self.name
+        text = text.strip()
+        if not text and self.default is None:
+            return None
+        try:
+            value = _PARSERS[self.kind](text)
+        except ValueError:
+            raise ConfigError(f"{label}: {text!r} is not {_WANTED[self.kind]}") from None
+        self._check(label, text, value)
+        return value
+
+    def _check(self, label: str, text: str, value: Any) -> None:
+        if self.low is not None and value < self.low:
+            raise ConfigError(f"{label}: {text} is below the smallest allowed value, {self.low}")
+        if self.high is not None and value > self.high:
+            raise ConfigError(f"{label}: {text} is above the largest allowed value, {self.high}")
+        given = value if isinstance(value, tuple) else (value,)
+        if self.choices and not (given and all(item in self.choices for item in given)):
+            raise ConfigError(f"{label}: {text!r} is not one of {', '.join(self.choices)}")
+
+    def render(self, value: Any) -> str | None:
+        """The value as text, as Kafka's tools print it."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(str(item) for item in value)
+        return str(value)
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in {"true", "false"}:
+        raise ValueError(text)
+    return lowered == "true"
+
+
+def _whole(bits: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+_PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.STRING: str,
+    Kind.INT: _whole(32),
+    Kind.SHORT: _whole(16),
+    Kind.LONG: _whole(64),
+    Kind.DOUBLE: float,
+    Kind.LIST: _list,
+}
+_WANTED: Final[dict[Kind, str]] = {
+    Kind.BOOLEAN: "true or false",
+    Kind.STRING: "text",
+    Kind.INT: "a whole number of 32 bits",
+    Kind.SHORT: "a whole number of 16 bits",
+    Kind.LONG: "a whole number of 64 bits",
+    Kind.DOUBLE: "a number",
+    Kind.LIST: "a comma separated list",
+}
+
+
+def row(
+    name: str,
+    kind: Kind,
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    scope: Scope = Scope.STATIC,
+    topic: str | None = None,
+) -> Any:
+    """A dataclass field that carries its property. The field's name must be the property's with `_` for `.`."""
+    scope = Scope.TOPIC if topic else scope
+    made = Property(name, kind, default, doc, scope, low, high, choices, topic)
+    return dataclasses.field(default=default, metadata={"property": made})
+
+
+def properties_of(config_class: type[Any]) -> dict[str, Property]:
+    """All properties of a configuration class by name, in the order in which they are written down."""
+    found: dict[str, Property] = {}
+    for field in dataclasses.fields(config_class):
+        prop: Property | None = field.metadata.get("property")
+        if prop is None:
+            continue
+        assert prop.attribute == field.name, f"{prop.name} stands on field {field.name}"
+        assert prop.name not in found, f"{prop.name} is written down twice"
+        found[prop.name] = prop
+    return found

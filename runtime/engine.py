@@ -1,0 +1,378 @@
+"""The engine of one replicated shard: load, decide, append, apply, park until committed.
+
+One engine serves one leadership of one log partition: `load` once, `unload` once; whoever leads again makes a new one.
+Everything happens on the event loop in plain calls, so a shard has one owner and needs no lock.
+
+Rules kept here, so that no core has to think of them:
+
+- A decision's records are one atomic batch, applied right after the append: the next command sees them.
+- Every answer (refusals and reads too) and every effect waits until the high watermark has passed the log end at the
+  time of the decision. They are given in the order of the decisions.
+- A batch refused before writing changes nothing. A batch that is not committed when its request's time is up is
+  answered with an error, but stays applied, and its effects follow when it is committed. There is no undo.
+- An I/O error, or an exception out of `apply`, leaves memory and log apart: the shard is dropped, to be loaded again.
+"""
+
+from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from protocol.errors import ErrorCode, Refusal
+from runtime.clock import Clock
+from runtime.log_port import ShardLog
+from runtime.shard import (
+    Again,
+    Decision,
+    Effect,
+    EffectHandler,
+    EngineLimits,
+    EngineState,
+    EngineStats,
+    FailureHandler,
+    Marker,
+    Shard,
+    ShardRecord,
+    Unavailable,
+)
+from runtime.timers import TimerQueue
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+NO_LIMITS_GIVEN = EngineLimits()
+NO_ANSWERS_GIVEN = Unavailable()
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+
+
+class LoadCancelled(Exception):
+    """The engine was unloaded while it was loading."""
+
+
+class _Call:
+    """One command on its way. `future` is None when nobody waits for the answer (timers, effects)."""
+
+    __slots__ = ("command", "deadline_s", "future", "handle")
+
+    def __init__(self, command: Any, future: Future[Any] | None, deadline_s: float) -> None:
+        self.command = command
+        self.future = future
+        self.deadline_s = deadline_s
+        self.handle: TimerHandle | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.future is not None and self.future.done()
+
+    def disarm(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+    def answer(self, reply: Any) -> None:
+        self.disarm()
+        future = self.future
+        if future is None or future.done():
+            return
+        if isinstance(reply, Refusal):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+
+class _Parked:
+    """What becomes true when the high watermark reaches `end`."""
+
+    __slots__ = ("call", "effects", "end", "keys", "reply")
+
+    def __init__(self, end: int, call: _Call | None, reply: Any, decision: "Decision[Any] | None") -> None:
+        self.end = end
+        self.call = call
+        self.reply = reply
+        self.effects: tuple[Effect, ...] = () if decision is None else decision.effects
+        self.keys: tuple[Hashable, ...] = () if decision is None else decision.keys
+
+
+class Engine(Generic[C, R]):
+    """Runs one `Shard` on one `ShardLog`."""
+
+    def __init__(
+        self,
+        shard: Shard[C, R],
+        log: ShardLog,
+        *,
+        clock: Clock,
+        on_effect: EffectHandler,
+        on_failure: FailureHandler,
+        on_dropped: Callable[[], None] = lambda: None,
+        name: str,
+        limits: EngineLimits = NO_LIMITS_GIVEN,
+        unavailable: Unavailable = NO_ANSWERS_GIVEN,
+    ) -> None:
+        """`on_effect` and `on_dropped` are called on the loop and must not raise.
+
+        `on_dropped` says that the shard has given itself up (I/O error or a bug), and may be loaded again in a new
+        engine; it is not called for `unload`.
+        """
+        self.name = name
+        self.shard = shard
+        self.state = EngineState.NEW
+        self.stats = EngineStats()
+        self.leader_epoch = -1
+        self._log = log
+        self._clock = clock
+        self._on_effect = on_effect
+        self._on_failure = on_failure
+        self._on_dropped = on_dropped
+        self._limits = limits
+        self._unavailable = unavailable
+        self._timers = TimerQueue(clock, self.tell)
+        self._parked: deque[_Parked] = deque()
+        self._waiting: dict[Hashable, deque[_Call]] = {}
+        self._end = 0
+        self._committed = 0
+        self._changing = False
+        self._releasing = False
+        self._loop: AbstractEventLoop | None = None
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    async def load(self, leader_epoch: int) -> None:
+        """Rebuild the state from the log and start to serve.
+
+        Raises LoadCancelled when `unload` came in between, OSError or Malformed when the log cannot be read (the
+        engine is closed then).
+        """
+        assert self.state is EngineState.NEW, self.state
+        self.state = EngineState.LOADING
+        self.leader_epoch = leader_epoch
+        self._loop = get_running_loop()
+        try:
+            await self._log.replay(self._visit)
+            if self.state is not EngineState.LOADING:
+                raise LoadCancelled(self.name)
+            loaded = self.shard.on_loaded(leader_epoch, self._clock.wall_ms())
+        except BaseException:
+            self.state = EngineState.CLOSED
+            raise
+        # A marker must never precede its committed prepare: effects out of the log wait until the high watermark has
+        # passed everything found in it, and so do commands that met something uncommitted.
+        self._end = self._log.log_end_offset
+        self._parked.append(_Parked(self._end, None, None, Decision(None, effects=loaded.effects)))
+        self._committed = self._log.high_watermark
+        self.shard.on_committed(self._committed)
+        self.state = EngineState.ACTIVE
+        self._log.subscribe(self._on_high_watermark)
+        for timer in loaded.timers:
+            self._timers.set(timer)
+        self._release()
+
+    def unload(self) -> None:
+        """Leadership is lost, or the node stops: everything parked or waiting is answered "not here". Idempotent."""
+        if self.state is EngineState.CLOSED:
+            return
+        self.state = EngineState.CLOSED
+        self._log.unsubscribe(self._on_high_watermark)
+        self._timers.clear()
+        parked, self._parked = self._parked, deque()
+        waiting, self._waiting = self._waiting, {}
+        for entry in parked:
+            if entry.call is not None:
+                entry.call.answer(Refusal(self._unavailable.closed))
+        for queue in waiting.values():
+            for call in queue:
+                call.answer(Refusal(self._unavailable.closed))
+
+    # ---- commands ---------------------------------------------------------------------------------------------------
+
+    def submit(self, command: C, *, timeout_ms: int) -> "Future[R]":
+        """Decide `command` now; the future has the reply, or raises Refusal, once it may be told.
+
+        The future is done on return when nothing is uncommitted. After `timeout_ms` it raises what the core makes of
+        REQUEST_TIMED_OUT. Cancelling the future changes nothing but that nobody hears the answer.
+        """
+        loop = self._loop or get_running_loop()
+        future: Future[R] = loop.create_future()
+        if self.state is not EngineState.ACTIVE:
+            loading = self.state in {EngineState.NEW, EngineState.LOADING}
+            future.set_exception(Refusal(self._unavailable.loading if loading else self._unavailable.closed))
+        elif len(self._parked) >= self._limits.uncommitted_max:
+            future.set_exception(Refusal(self.shard.append_refusal(TIMED_OUT)))
+        else:
+            self._start(_Call(command, future, loop.time() + timeout_ms / 1_000))
+        return future
+
+    def tell(self, command: C) -> None:
+        """Decide a command that nobody waits for. Dropped, like any refused one, when the shard is not active."""
+        if self.state is EngineState.ACTIVE:
+            assert self._loop is not None
+            self._start(_Call(command, None, self._loop.time() + self._limits.wait_ms_max / 1_000))
+
+    @property
+    def uncommitted(self) -> int:
+        """Answers and effects behind the high watermark."""
+        return len(self._parked)
+
+    @property
+    def waiting(self) -> int:
+        """Commands in queues."""
+        return sum(len(queue) for queue in self._waiting.values())
+
+    @property
+    def timers(self) -> int:
+        """Timers that are set."""
+        return len(self._timers)
+
+    # ---- decide, append, apply --------------------------------------------------------------------------------------
+
+    def _start(self, call: _Call) -> None:
+        again = self._decide(call)
+        if again is not None:
+            self._wait(call, again)
+        self._release()
+
+    def _decide(self, call: _Call) -> Again | None:
+        # The log may run callbacks while it appends; a command decided between append and apply would not see the
+        # records that already precede its own.
+        assert not self._changing, f"{self.name}: a command inside an append"
+        now_ms = self._clock.wall_ms()
+        try:
+            decision = self.shard.decide(call.command, now_ms)
+        except Refusal as refusal:
+            self.stats.refused += 1
+            self._park(call, refusal, None)
+            return None
+        except Exception as bug:  # noqa: BLE001  decide changed nothing, so the shard is intact: the one caller fails
+            self._on_failure(self.name, bug)
+            self._park(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR), None)
+            return None
+        if isinstance(decision, Again):
+            return decision
+        self.stats.decided += 1
+        if decision.records and not self._append(call, decision.records, now_ms):
+            return None
+        for timer in decision.timers:
+            self._timers.set(timer)
+        self._park(call, decision.reply, decision)
+        return None
+
+    def _append(self, call: _Call, records: tuple[ShardRecord, ...], now_ms: int) -> bool:
+        """True when the records are in the log and in the state; otherwise the call has had its answer."""
+        self._changing = True
+        try:
+            end = self._log.append(records, now_ms)
+            self.stats.appended += 1
+            offset = end - len(records)
+            for record in records:
+                self.shard.apply(offset, record, self.leader_epoch)
+                offset += 1
+        except Refusal as refusal:
+            self._park(call, Refusal(self.shard.append_refusal(refusal.error)), None)
+            return False
+        except Exception as broken:  # noqa: BLE001  OSError, or a bug in apply: log and memory are apart
+            self._on_failure(self.name, broken)
+            self._drop()
+            call.answer(Refusal(self._unavailable.closed))
+            return False
+        finally:
+            self._changing = False
+        if self.state is not EngineState.ACTIVE:  # the log took the leadership from us inside the append
+            call.answer(Refusal(self._unavailable.closed))
+            return False
+        self._end = end
+        return True
+
+    def _park(self, call: _Call, reply: Any, decision: "Decision[Any] | None") -> None:
+        self._parked.append(_Parked(self._end, call, reply, decision))
+        call.disarm()  # it may come out of a queue
+        if self._end > self._log.high_watermark and call.future is not None:
+            self._arm(call, call.deadline_s, self._commit_expired)
+
+    def _drop(self) -> None:
+        self.unload()
+        self._on_dropped()
+
+    # ---- commit -----------------------------------------------------------------------------------------------------
+
+    def _on_high_watermark(self, _high_watermark: int) -> None:
+        if not self._changing:
+            self._release()
+
+    def _release(self) -> None:
+        if self._releasing or self.state is not EngineState.ACTIVE:
+            return  # an effect has submitted a command: the loop below will come to it
+        self._releasing = True
+        try:
+            while self.state is EngineState.ACTIVE:
+                high_watermark = self._log.high_watermark
+                if high_watermark > self._committed:
+                    self._committed = high_watermark
+                    self.shard.on_committed(high_watermark)
+                if not self._parked or self._parked[0].end > self._committed:
+                    return
+                self._finish(self._parked.popleft())
+        finally:
+            self._releasing = False
+
+    def _finish(self, entry: _Parked) -> None:
+        if entry.call is not None:
+            entry.call.answer(entry.reply)
+        for effect in entry.effects:
+            self._on_effect(effect)
+        # What was found in the log at load belongs to any key.
+        for key in entry.keys if entry.call is not None else tuple(self._waiting):
+            self._wake(key)
+
+    def _commit_expired(self, call: _Call) -> None:
+        self.stats.timed_out += 1
+        call.answer(Refusal(self.shard.append_refusal(TIMED_OUT)))
+
+    # ---- waiting ----------------------------------------------------------------------------------------------------
+
+    def _wait(self, call: _Call, again: Again) -> None:
+        assert self._loop is not None
+        queue = self._waiting.setdefault(again.key, deque())
+        if len(queue) >= self._limits.waiting_max:
+            call.answer(again.refusal)
+            return
+        self.stats.waited += 1
+        queue.append(call)
+        until_s = min(call.deadline_s, self._loop.time() + self._limits.wait_ms_max / 1_000)
+        self._arm(call, until_s, lambda waiting: self._wait_expired(waiting, again))
+
+    def _wait_expired(self, call: _Call, again: Again) -> None:
+        # Told at once, not when committed: "somebody is at work on this id" is true of uncommitted work too.
+        queue = self._waiting.get(again.key)
+        if queue is not None and call in queue:
+            queue.remove(call)
+            if not queue:
+                del self._waiting[again.key]
+        self.stats.wait_expired += 1
+        call.answer(again.refusal)
+
+    def _wake(self, key: Hashable) -> None:
+        queue = self._waiting.get(key)
+        while queue:
+            call = queue[0]
+            if not call.done:
+                if self._decide(call) is not None:
+                    return
+                if self._waiting.get(key) is not queue:
+                    return  # dropped meanwhile
+            queue.popleft()
+        self._waiting.pop(key, None)
+
+    def _arm(self, call: _Call, when_s: float, expired: Callable[[_Call], None]) -> None:
+        assert self._loop is not None
+        call.disarm()
+        call.handle = self._loop.call_at(when_s, expired, call)
+
+    # ---- load -------------------------------------------------------------------------------------------------------
+
+    def _visit(self, offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
+        if self.state is not EngineState.LOADING:
+            raise LoadCancelled(self.name)
+        if isinstance(entry, Marker):
+            self.shard.apply_marker(offset, entry, leader_epoch)
+        else:
+            self.shard.apply(offset, entry, leader_epoch)

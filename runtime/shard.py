@@ -1,0 +1,155 @@
+"""The contract between a replicated core and the engine that runs it.
+
+A core is a pure state machine over one log partition:
+
+    decide(command, now_ms) -> Decision     reads the state, never changes it; raises Refusal
+    apply(offset, record, leader_epoch)     the only mutator; never refuses, never reads a clock
+
+The engine appends the records of a decision as one atomic batch and applies them at once, so that the next command sees
+them. They are *pending* until the high watermark has passed them; the core is told by `on_committed` how far that is and
+derives "pending" from offsets, never from a flag. Start, restart and fail-over are `apply` over the log.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from protocol.errors import ErrorCode, Refusal
+
+C = TypeVar("C")
+C_contra = TypeVar("C_contra", contravariant=True)
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Effect: TypeAlias = Any
+"""Something for the driver to do: any frozen dataclass. Idempotent, and issued again by `on_loaded` from state alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """One record of the shard's log. `value` None is a tombstone.
+
+    Records of a transaction (offsets committed within one) carry its producer; all others have -1.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of a transaction in this log (a control record)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """`command` comes back at `deadline_ms` (wall clock). One timer a key: a new one replaces it, None cancels it."""
+
+    key: Hashable
+    deadline_ms: int | None
+    command: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R_co]):
+    """What one command leads to.
+
+    `reply` is the answer, or the refusal to raise, once everything it was decided on is committed; so are `effects`.
+    `records` go to the log as one atomic batch. `keys` are the waiting keys that may go on when the batch is committed.
+    """
+
+    reply: "R_co | Refusal"
+    records: tuple[ShardRecord, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    keys: tuple[Hashable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Not yet: decide the command again when something with `key` is committed; `refusal` when that takes too long."""
+
+    key: Hashable
+    refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a freshly loaded core asks for. Effects wait for the commit of everything that was found in the log."""
+
+    timers: tuple[Timer, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+class Shard(Protocol[C_contra, R_co]):
+    def decide(self, command: C_contra, now_ms: int) -> "Decision[R_co] | Again":
+        """Judge `command` against the state. Raises Refusal; changes nothing."""
+
+    def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
+        """Take one record of the log into the state."""
+
+    def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
+        """Take one end-of-transaction marker into the state."""
+
+    def on_committed(self, high_watermark: int) -> None:
+        """Every record below `high_watermark` is committed."""
+
+    def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
+        """The log has been replayed and this broker leads it in `leader_epoch`."""
+
+    def append_refusal(self, error: ErrorCode) -> ErrorCode:
+        """What a client is told when the log refuses a batch, or has not committed it in time (REQUEST_TIMED_OUT)."""
+
+
+class EngineState(Enum):
+    NEW = "new"
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The two answers of a shard that cannot decide: while it loads, and when it is not led here."""
+
+    loading: ErrorCode = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    closed: ErrorCode = ErrorCode.NOT_COORDINATOR
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """Bounds of one engine.
+
+    `wait_ms_max`: how long a command may wait in its key's queue. `waiting_max`: commands waiting in one queue.
+    `uncommitted_max`: answers and effects parked behind the high watermark, before commands are refused.
+    """
+
+    wait_ms_max: int = 1_000
+    waiting_max: int = 64
+    uncommitted_max: int = 100_000
+
+
+EffectHandler: TypeAlias = Callable[[Effect], None]
+FailureHandler: TypeAlias = Callable[[str, BaseException], None]
+"""Told of an exception that is a bug or a broken disk, with the name of the shard. Simulation fails the run."""
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters for metrics and tests."""
+
+    decided: int = 0
+    refused: int = 0
+    waited: int = 0
+    wait_expired: int = 0
+    timed_out: int = 0
+    appended: int = 0
+    extra: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,81 @@
+"""Kafka's variable-length integers and a few constants shared by the codec, batches and connections."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+from uuid import UUID
+
+from protocol.errors import Malformed
+from protocol.schema import Buffer
+
+ZERO_UUID: Final = UUID(int=0)
+VARINT_BYTES_MAX: Final = 5
+VARLONG_BYTES_MAX: Final = 10
+UINT32_MAX: Final = 0xFFFF_FFFF
+UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
+UUID_CACHE_ENTRIES: Final = 4_096
+ONE_BYTE: Final = tuple(bytes((value,)) for value in range(256))
+
+
+def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """(value, next position); at most 5 bytes and 32 bits. Raises Malformed."""
+    return _read(data, position, VARINT_BYTES_MAX, UINT32_MAX)
+
+
+def read_unsigned_varlong(data: Buffer, position: int) -> tuple[int, int]:
+    """(value, next position); at most 10 bytes and 64 bits. Raises Malformed."""
+    return _read(data, position, VARLONG_BYTES_MAX, UINT64_MAX)
+
+
+def read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    """Zig-zag coded int32, as in records."""
+    value, position = _read(data, position, VARINT_BYTES_MAX, UINT32_MAX)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
+    """Zig-zag coded int64, as in records."""
+    value, position = _read(data, position, VARLONG_BYTES_MAX, UINT64_MAX)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _read(data: Buffer, position: int, bytes_max: int, value_max: int) -> tuple[int, int]:
+    value = shift = 0
+    end = len(data)
+    for index in range(position, position + bytes_max):
+        if index >= end:
+            raise Malformed(f"varint at byte {position} runs past the end")
+        byte = data[index]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > value_max:
+                raise Malformed(f"varint at byte {position} does not fit its type")
+            return value, index + 1
+        shift += 7
+    raise Malformed(f"varint at byte {position} is longer than {bytes_max} bytes")
+
+
+def unsigned_varint(value: int) -> bytes:
+    """Raises ValueError for a negative value."""
+    if value < 0:
+        raise ValueError(f"unsigned varint cannot hold {value}")
+    if value < 0x80:
+        return ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint(value: int) -> bytes:
+    """Zig-zag coded; serves int32 and int64 alike."""
+    return unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+@lru_cache(maxsize=UUID_CACHE_ENTRIES)
+def uuid_of(raw: bytes) -> UUID:
+    """The 16 bytes as a UUID. Topic ids repeat in nearly every request, and building a UUID costs over a microsecond."""
+    return UUID(bytes=raw)

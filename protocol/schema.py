@@ -1,0 +1,149 @@
+"""What generated classes carry, and how the codec reads it.
+
+A generated class is a plain dataclass plus one string, SCHEMA, with a line for each field in wire order:
+
+    name type versions [n<versions>] [t<tag>@<versions>] [f<versions>] [i]
+
+n: versions in which null is allowed; t: tagged field (KIP-482); f: versions in which the field itself is flexible, where
+they differ from the message's; i: ignorable, so that a version lacking the field drops it silently.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import lru_cache
+from typing import Any, ClassVar, Final
+
+Buffer = bytes | bytearray | memoryview
+Range = tuple[int, int]
+
+NO_VERSIONS: Final[Range] = (0, -1)
+VERSION_MAX: Final = 32_767
+
+# struct format characters of the types with a fixed size on the wire; a uuid is 16 raw bytes
+FIXED_FORMATS: Final[dict[str, str]] = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "uint32": "I",
+    "float64": "d",
+    "uuid": "16s",
+}
+FIXED_SIZES: Final[dict[str, int]] = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint16": 2,
+    "uint32": 4,
+    "float64": 8,
+    "uuid": 16,
+}
+
+
+class Struct:
+    """Base of every generated class."""
+
+    __slots__ = ()
+    SCHEMA: ClassVar[str]
+
+
+class Message(Struct):
+    """Base of the generated classes that stand alone on the wire or in a log.
+
+    Versions are those of the schema's validVersions; a message without any has MAX_VERSION < MIN_VERSION. API_KEY is the
+    API's key, for records of a log the record's type id, and -1 where there is none. FLEXIBLE_MIN is the first version
+    with compact encodings and tagged fields, None when there is none.
+    """
+
+    __slots__ = ()
+    NAME: ClassVar[str]
+    API_KEY: ClassVar[int]
+    MIN_VERSION: ClassVar[int]
+    MAX_VERSION: ClassVar[int]
+    FLEXIBLE_MIN: ClassVar[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRow:
+    """One parsed line of SCHEMA. `type` is the element's type when `is_array`; `struct` is set when it is a class."""
+
+    name: str
+    type: str
+    is_array: bool
+    versions: Range
+    nullable: Range
+    tagged: Range
+    tag: int
+    flexible: Range | None
+    ignorable: bool
+    struct: type[Struct] | None
+    default: object
+    default_is_struct: bool
+
+    def in_version(self, version: int) -> bool:
+        return self.versions[0] <= version <= self.versions[1]
+
+    def tagged_in(self, version: int) -> bool:
+        return self.tagged[0] <= version <= self.tagged[1]
+
+    def nullable_in(self, version: int) -> bool:
+        return self.nullable[0] <= version <= self.nullable[1]
+
+    def ever_nullable(self) -> bool:
+        return self.nullable[0] <= self.nullable[1]
+
+    def flexible_in(self, version: int, message_is_flexible: bool) -> bool:
+        if self.flexible is None:
+            return message_is_flexible
+        return self.flexible[0] <= version <= self.flexible[1]
+
+
+def parse_range(text: str) -> Range:
+    """'3+' -> (3, 32767), '1-4' -> (1, 4), '2' -> (2, 2), 'none' -> empty."""
+    if text == "none":
+        return NO_VERSIONS
+    if text.endswith("+"):
+        return int(text[:-1]), VERSION_MAX
+    low, _, high = text.partition("-")
+    return int(low), int(high or low)
+
+
+@lru_cache(maxsize=None)
+def field_rows(cls: type[Struct]) -> tuple[FieldRow, ...]:
+    """The fields of a generated class in wire order."""
+    namespace = vars(sys.modules[cls.__module__])
+    by_name: dict[str, Field[Any]] = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass by generation
+    return tuple(_parse_row(line, by_name, namespace) for line in cls.SCHEMA.splitlines())
+
+
+def _parse_row(line: str, by_name: dict[str, Field[Any]], namespace: dict[str, Any]) -> FieldRow:
+    name, kind, versions, *options = line.split()
+    nullable, tagged, tag, flexible, ignorable = NO_VERSIONS, NO_VERSIONS, -1, None, False
+    for option in options:
+        if option == "i":
+            ignorable = True
+        elif option[0] == "n":
+            nullable = parse_range(option[1:])
+        elif option[0] == "f":
+            flexible = parse_range(option[1:])
+        else:
+            number, _, where = option[1:].partition("@")
+            tag, tagged = int(number), parse_range(where)
+    is_array = kind.startswith("[]")
+    kind = kind.removeprefix("[]")
+    struct = namespace[kind] if kind[0].isupper() else None
+    field = by_name[name]
+    default = field.default if field.default is not MISSING else None
+    default_is_struct = struct is not None and not is_array and field.default is MISSING
+    if field.default is MISSING and not default_is_struct:
+        default = []
+    return FieldRow(
+        name, kind, is_array, parse_range(versions), nullable, tagged, tag, flexible, ignorable, struct, default,
+        default_is_struct,
+    )  # fmt: skip

@@ -1,0 +1,196 @@
+"""What the rest of a broker asks of the controller: values, and the port that takes them.
+
+The controller may be this process or another one: a call is answered when its records are committed. Refusals of a whole call
+are raised as `protocol.errors.Refusal`; refusals of one topic stand in its result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from cluster.image import Endpoint, VersionRange
+
+NO_TOPIC_ID = UUID(int=0)
+USE_DEFAULT = -1
+PRODUCER_ID_BLOCK_SIZE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One effective setting as CreateTopics v5+ reports it. `source` is DescribeConfigs' number (1 topic, 4 static, 5 default...)."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool = False
+    is_sensitive: bool = False
+
+
+class TopicConfigs(Protocol):
+    """Knowledge about topic settings, from the broker's configuration."""
+
+    @property
+    def num_partitions(self) -> int:
+        """`num.partitions`."""
+
+    @property
+    def default_replication_factor(self) -> int:
+        """`default.replication.factor`."""
+
+    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Raises Refusal(INVALID_CONFIG) with Kafka's message for an unknown name or a bad value."""
+
+    def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
+        """Every setting of a topic that has `configs` set, in order of name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. With `assignments` (partition index, broker ids) the two numbers must be USE_DEFAULT."""
+
+    name: str
+    num_partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    """On error everything behind `message` holds its default. With validate_only `topic_id` is NO_TOPIC_ID."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    topic_id: UUID = NO_TOPIC_ID
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: tuple[ConfigValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewPartitions:
+    """`count` is the new total. `assignments`: broker ids of each partition that is added; None lets the controller place."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A topic to delete, by name (topic_id NO_TOPIC_ID) or by id (name None)."""
+
+    name: str | None = None
+    topic_id: UUID = NO_TOPIC_ID
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResult:
+    """`name` None when an unknown id was given."""
+
+    name: str | None
+    topic_id: UUID = NO_TOPIC_ID
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Ids from `first` on, `length` of them."""
+
+    first: int
+    length: int = PRODUCER_ID_BLOCK_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """BrokerRegistration v4. `previous_broker_epoch` comes from the clean-shutdown marker, -1 without one."""
+
+    broker_id: int
+    cluster_id: str
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, VersionRange]
+    directories: tuple[UUID, ...]
+    rack: str | None = None
+    previous_broker_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeat:
+    """BrokerHeartbeat. `metadata_offset`: highest offset whose metadata the broker has applied."""
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """One feature of UpdateFeatures. A level of 0 switches it off; lowering needs `allow_downgrade`."""
+
+    name: str
+    max_level: int
+    allow_downgrade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureResult:
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class ControllerPort(Protocol):
+    """The active controller, wherever it is. `timeout_ms` bounds the wait for the commit: REQUEST_TIMED_OUT beyond it.
+
+    Every call may raise Refusal: NOT_CONTROLLER while none is active, REQUEST_TIMED_OUT, and what its own line says.
+    """
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[CreatedTopic, ...]]:
+        """One result per name, in order of the request; a name that is there twice gets one INVALID_REQUEST. All topics of
+        one call are created in one atomic batch. POLICY_VIOLATION when the call asks for more than PARTITIONS_PER_CALL_MAX.
+        """
+
+    def create_partitions(
+        self, topics: Sequence[NewPartitions], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[TopicResult, ...]]:
+        """One result per name, in order."""
+
+    def delete_topics(
+        self, topics: Sequence[TopicName], *, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[TopicResult, ...]]:
+        """One result per item, in order; name and id are both filled in where the topic was found."""
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Awaitable[ProducerIdBlock]:
+        """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+
+    def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[FeatureResult, ...]]:
+        """All or nothing: one bad update refuses the others too (INVALID_REQUEST), as in Kafka 4."""
+
+    def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]:
+        """The broker epoch. INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+
+    def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]:
+        """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""

@@ -1,0 +1,130 @@
+"""What the clients do to a broker. The same commands and the same client versions for both."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.kafka_broker import JARS
+
+PARTITIONS = 6
+RECORD_BYTES = 1_000
+CLIENT_TIMEOUT_S = 120.0
+CONSUME_BATCH = 10_000
+RATE = re.compile(r"(?P<count>\d+) records sent, (?P<rate>[\d.,]+) records/sec")
+WARM_UP_TRANSACTIONS = 20
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Commits per second over all producers, and their times in milliseconds."""
+
+    per_second: float
+    p50_ms: float
+    p99_ms: float
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        future.result(CLIENT_TIMEOUT_S)
+
+
+def transactional(bootstrap: str, transactional_id: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
+    producer.init_transactions(CLIENT_TIMEOUT_S)
+    return producer
+
+
+def commit_one(producer: Producer, topic: str) -> None:
+    producer.begin_transaction()
+    producer.produce(topic, b"x" * 100)
+    producer.commit_transaction(CLIENT_TIMEOUT_S)
+
+
+def produce(bootstrap: str, topic: str, records: int) -> float:
+    """Run Kafka's own ProducerPerformance with acks=all. Returns MB/s (1 MB = 1,048,576 bytes) over the whole run.
+
+    Raises:
+        RuntimeError: it failed, or a record was not acknowledged.
+    """
+    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(RECORD_BYTES)]
+    arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"]
+    command = ["java", "-Xmx512M", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance", *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = list(RATE.finditer(finished.stdout))
+    if finished.returncode or not found or int(found[-1]["count"]) != records:
+        raise RuntimeError(f"ProducerPerformance failed:\n{finished.stdout[-2000:]}\n{finished.stderr[-2000:]}")
+    return float(found[-1]["rate"].replace(",", "")) * RECORD_BYTES / 2**20
+
+
+def consume(bootstrap: str, topic: str, records: int) -> float:
+    """Read every record of the topic from assigned partitions. Returns MB/s.
+
+    Raises:
+        RuntimeError: the records did not come.
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    seen, size, started = 0, 0, time.perf_counter()
+    try:
+        while seen < records:
+            messages = consumer.consume(CONSUME_BATCH, timeout=1.0)
+            if time.perf_counter() - started > CLIENT_TIMEOUT_S:
+                raise RuntimeError(f"only {seen} of {records} records came within {CLIENT_TIMEOUT_S:.0f} s")
+            for message in messages:
+                if message.error():
+                    raise RuntimeError(str(message.error()))
+                size += len(message)
+            seen += len(messages)
+        elapsed = time.perf_counter() - started
+    finally:
+        consumer.close()
+    return size / 2**20 / elapsed
+
+
+def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> Latencies:
+    """Commit one-record transactions, as many as go within the time, with each producer in a thread of its own."""
+    clients = [transactional(bootstrap, f"bench-{producers}-{number}") for number in range(producers)]
+    times: list[float] = []
+    failures: list[BaseException] = []
+    barrier = threading.Barrier(producers + 1)
+    end = 0.0
+
+    def run(producer: Producer) -> None:
+        try:
+            for _ in range(WARM_UP_TRANSACTIONS):
+                commit_one(producer, topic)
+            barrier.wait()
+            barrier.wait()
+            while (began := time.perf_counter()) < end:
+                commit_one(producer, topic)
+                times.append(time.perf_counter() - began)
+        except Exception as failed:
+            failures.append(failed)
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        barrier.wait()
+        started = time.perf_counter()
+        end = started + seconds
+        barrier.wait()
+    except threading.BrokenBarrierError:
+        pass
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RuntimeError(f"a transactional producer failed: {failures[0]}") from failures[0]
+    times.sort()
+    elapsed = time.perf_counter() - started
+    return Latencies(len(times) / elapsed, 1e3 * times[len(times) // 2], 1e3 * times[int(len(times) * 0.99)])

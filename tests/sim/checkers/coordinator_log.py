@@ -1,0 +1,150 @@
+"""The checkers' own reader of `__transaction_state`: what the coordinator decided, in order."""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.sim.checkers.batches import Batch
+
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, FENCE = range(8)
+STATE_NAMES: Final = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+ALLOWED_BEFORE: Final = {
+    EMPTY: {None, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
+    ONGOING: {None, EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT},
+    PREPARE_COMMIT: {ONGOING},
+    PREPARE_ABORT: {ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
+    COMPLETE_COMMIT: {PREPARE_COMMIT},
+    COMPLETE_ABORT: {PREPARE_ABORT},
+}
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record; `removed` when it is a tombstone."""
+
+    offset: int
+    leader_epoch: int
+    transactional_id: str
+    removed: bool = False
+    producer_id: int = -1
+    producer_epoch: int = -1
+    timeout_ms: int = 0
+    state: int = EMPTY
+    partitions: frozenset[tuple[str, int]] = frozenset()
+    updated_ms: int = -1
+    started_ms: int = -1
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    client_version: int = 0
+    timestamp: int = field(default=-1)
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, layout: str) -> int:
+        value = struct.unpack_from(layout, self.data, self.position)[0]
+        self.position += struct.calcsize(layout)
+        return int(value)
+
+    def uvarint(self) -> int:
+        shift = result = 0
+        while True:
+            byte = self.data[self.position]
+            self.position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result
+            shift += 7
+
+    def string(self, *, flexible: bool) -> str:
+        size = self.uvarint() - 1 if flexible else self.take(">h")
+        text = self.data[self.position : self.position + size].decode()
+        self.position += size
+        return text
+
+    def count(self, *, flexible: bool) -> int:
+        return self.uvarint() - 1 if flexible else self.take(">i")
+
+
+def read_entries(batches: Iterable[Batch]) -> list[Entry]:
+    """All entries of one partition's batches, control batches left out."""
+    entries = []
+    for batch in batches:
+        if batch.is_control:
+            continue
+        for index, (key, value) in enumerate(batch.records):
+            assert key is not None
+            entry = parse_entry(key, value)
+            entry.offset = batch.base_offset + index
+            entry.leader_epoch = batch.leader_epoch
+            entry.timestamp = batch.max_timestamp
+            entries.append(entry)
+    return entries
+
+
+def parse_entry(key: bytes, value: bytes | None) -> Entry:
+    reader = _Reader(key)
+    version = reader.take(">h")
+    if version != 0:
+        raise ValueError(f"transaction log key of version {version}")
+    entry = Entry(-1, -1, reader.string(flexible=False))
+    if value is None:
+        entry.removed = True
+        return entry
+    reader = _Reader(value)
+    flexible = reader.take(">h") >= 1
+    entry.producer_id = reader.take(">q")
+    entry.producer_epoch = reader.take(">h")
+    entry.timeout_ms = reader.take(">i")
+    entry.state = reader.take(">b")
+    partitions: list[tuple[str, int]] = []
+    for _ in range(max(0, reader.count(flexible=flexible))):
+        topic = reader.string(flexible=flexible)
+        partitions.extend((topic, reader.take(">i")) for _ in range(reader.count(flexible=flexible)))
+        if flexible:
+            _skip_tags(reader, entry, top=False)
+    entry.partitions = frozenset(partitions)
+    entry.updated_ms = reader.take(">q")
+    entry.started_ms = reader.take(">q")
+    if flexible:
+        _skip_tags(reader, entry, top=True)
+    if reader.position != len(value):
+        raise ValueError(f"{len(value) - reader.position} bytes after the entry of {entry.transactional_id}")
+    return entry
+
+
+def _skip_tags(reader: _Reader, entry: Entry, *, top: bool) -> None:
+    for _ in range(reader.uvarint()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        end = reader.position + size
+        if top and tag == 0:
+            entry.previous_producer_id = reader.take(">q")
+        elif top and tag == 1:
+            entry.next_producer_id = reader.take(">q")
+        elif top and tag == 2:
+            entry.client_version = reader.take(">h")
+        reader.position = end
+
+
+def last_states(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """What a replay from the start leaves: the last entry of each id that was not removed."""
+    states: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.removed:
+            states.pop(entry.transactional_id, None)
+        else:
+            states[entry.transactional_id] = entry
+    return states

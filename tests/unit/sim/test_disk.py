@@ -1,0 +1,218 @@
+"""The simulated disk: what a killed process, a power cut and a failed fsync leave behind."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from storage.disk import Disk, File
+from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
+from tests.sim.loop import SimLoop
+from tests.sim.medium import Medium
+
+T = TypeVar("T")
+
+
+class World:
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = Random(seed)
+        self.loop = SimLoop(self.rng)
+        self.medium = Medium()
+
+    def disk(self) -> SimDisk:
+        disk = SimDisk(self.medium, self.loop, self.rng, name="n", latency=DiskLatency(cold_probability=0.5))
+        typed: Disk = disk  # the port, checked by mypy
+        assert typed is disk
+        return disk
+
+    def run(self, action: Callable[[], Awaitable[T]]) -> T:
+        async def main() -> T:
+            return await action()
+
+        return self.loop.run_until_complete(main())
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    made.loop.close()
+
+
+def open_file(disk: SimDisk, path: str) -> File:
+    return disk.open(path, create=True)
+
+
+def test_reads_see_writes_at_once_and_cold_reads_wait(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data/t-0")
+    file = open_file(disk, "/data/t-0/a.log")
+    file.write(0, b"hello ", memoryview(b"world"))
+    assert (file.size, bytes(file.read(6, 50))) == (11, b"world")
+    before = world.loop.time()
+    assert bytes(world.run(lambda: file.read_cold(0, 5))) == b"hello"
+    assert world.loop.time() > before
+    warm = [file.read_warm(0, 5) for _ in range(50)]
+    assert None in warm
+    assert b"hello" in warm
+
+
+def test_a_killed_process_loses_nothing(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    open_file(disk, "/data/a").write(0, b"never synced")
+    disk.detach()
+    assert world.disk().read_file("/data/a") == b"never synced"
+
+
+def test_a_dead_node_cannot_write(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    file = open_file(disk, "/data/a")
+
+    async def sync_while_dying() -> None:
+        world.loop.call_soon(disk.detach)
+        await file.sync()
+
+    with pytest.raises(Detached):
+        world.run(sync_while_dying)
+    for action in (lambda: file.write(0, b"x"), lambda: disk.write_atomic("/data/b", b"x"), lambda: disk.list("/data")):
+        with pytest.raises(Detached):
+            action()
+
+
+def test_synced_bytes_survive_every_power_cut_and_others_meet_every_fate() -> None:
+    outcomes = set()
+    for seed in range(60):
+        world = World(seed)
+        disk = world.disk()
+        disk.make_directory("/data")
+        file = open_file(disk, "/data/a")
+        file.write(0, b"s" * 1000)
+        world.run(file.sync)
+        world.run(lambda disk=disk: disk.sync_directory("/data"))  # type: ignore[misc]
+        world.run(lambda disk=disk: disk.sync_directory("/"))  # type: ignore[misc]
+        file.write(1000, b"u" * 2000)
+        disk.detach()
+        world.medium.lose_power(world.rng)
+        left = world.disk().read_file("/data/a")
+        assert left[:1000] == b"s" * 1000
+        tail = left[1000:]
+        assert set(tail) <= set(b"u\0")
+        kind = "dropped" if not tail else "kept" if tail == b"u" * 2000 else "torn"
+        outcomes.add(kind)
+        world.loop.close()
+    assert outcomes == {"dropped", "kept", "torn"}
+
+
+def test_a_name_is_durable_only_after_its_directory_was_synced() -> None:
+    survived = set()
+    for seed in range(30):
+        world = World(seed)
+        disk = world.disk()
+        disk.make_directory("/data")
+        world.run(lambda disk=disk: disk.sync_directory("/"))  # type: ignore[misc]
+        file = open_file(disk, "/data/a")
+        file.write(0, b"x")
+        world.run(file.sync)
+        disk.detach()
+        world.medium.lose_power(world.rng)
+        survived.add(world.disk().exists("/data/a"))
+        world.loop.close()
+    assert survived == {True, False}
+
+
+def test_a_rename_is_kept_or_lost_as_a_whole() -> None:
+    seen = set()
+    for seed in range(30):
+        world = World(seed)
+        disk = world.disk()
+        disk.make_directory("/data")
+        disk.write_atomic("/data/a", b"x")
+        world.run(lambda disk=disk: disk.sync_directory("/"))  # type: ignore[misc]
+        disk.rename("/data/a", "/data/b")
+        disk.detach()
+        world.medium.lose_power(world.rng)
+        seen.add(tuple(world.disk().list("/data")))
+        world.loop.close()
+    assert seen == {("a",), ("b",)}
+
+
+def test_atomic_writes_are_old_or_new(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    world.run(lambda: disk.sync_directory("/"))
+    disk.write_atomic("/data/a", b"old")
+    disk.write_atomic("/data/a", b"new")
+    disk.detach()
+    world.medium.lose_power(world.rng)
+    assert world.disk().read_file("/data/a") == b"new"
+
+
+def test_after_a_failed_sync_the_data_is_gone_and_the_file_refuses(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    world.run(lambda: disk.sync_directory("/"))
+    file = open_file(disk, "/data/a")
+    world.run(lambda: disk.sync_directory("/data"))
+    file.write(0, b"doomed")
+    disk.faults.append(DiskFault("sync", "/a", 5))
+    with pytest.raises(OSError, match="simulated"):
+        world.run(file.sync)
+    with pytest.raises(OSError, match="failed before"):
+        world.run(file.sync)
+    with pytest.raises(OSError, match="failed before"):
+        file.write(6, b"more")
+    disk.detach()
+    world.medium.lose_power(world.rng)
+    assert world.disk().read_file("/data/a") == b""
+
+
+def test_a_failed_write_leaves_a_prefix(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    file = open_file(disk, "/data/a")
+    disk.faults.append(DiskFault("write", "/a", 28))
+    with pytest.raises(OSError, match="simulated"):
+        file.write(0, b"0123456789")
+    assert b"0123456789".startswith(disk.read_file("/data/a"))
+
+
+def test_a_process_may_die_at_any_operation(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    file = open_file(disk, "/data/a")
+    died: list[int] = []
+
+    def die() -> None:
+        died.append(disk.operations)
+        disk.detach()
+
+    disk.on_death = die
+    disk.die_at_operation = disk.operations + 2
+    file.write(0, b"first")
+    with pytest.raises(Detached):
+        file.write(5, b"second")
+    assert died == [disk.operations]
+    left = world.disk().read_file("/data/a")
+    assert left.startswith(b"first")
+    assert b"firstsecond".startswith(left)
+
+
+def test_a_sync_covers_only_what_was_written_before_it(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data")
+    file = open_file(disk, "/data/a")
+    file.write(0, b"before")
+
+    async def overlap() -> None:
+        syncing = asyncio.ensure_future(file.sync())
+        await asyncio.sleep(0)
+        file.write(6, b"after")
+        await syncing
+
+    world.run(overlap)
+    inode = world.medium.file("/data/a")
+    assert (bytes(inode.durable), bytes(inode.live)) == (b"before", b"beforeafter")

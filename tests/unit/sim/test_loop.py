@@ -1,0 +1,365 @@
+"""The simulated event loop: virtual time, FIFO within a node, seeded order between nodes, and honest failures."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from tests.sim.loop import NODE, Deadlock, Livelock, SeamBypassed, SimLoop
+from tests.sim.network import FrameFault, Latency, Network
+from tests.sim.trace import Trace
+
+LOOPS: list[SimLoop] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_loops() -> Iterator[None]:
+    yield
+    while LOOPS:
+        LOOPS.pop().close()
+
+
+def make_loop(seed: int = 1, *, framed: bool = False, steps_max: int = 1_000_000) -> SimLoop:
+    rng = Random(seed)
+    LOOPS.append(SimLoop(rng, network=Network(rng, latency=Latency(), framed=framed), steps_max=steps_max))
+    return LOOPS[-1]
+
+
+def test_time_is_virtual_and_jumps() -> None:
+    loop = make_loop()
+
+    async def main() -> float:
+        await asyncio.sleep(1000)
+        return loop.time()
+
+    assert 1000 <= loop.run_until_complete(main()) < 1000.1
+    assert loop.steps < 10
+
+
+def test_handles_of_one_node_run_in_order_and_nodes_interleave() -> None:
+    orders = []
+    for seed in range(5):
+        loop = make_loop(seed)
+        seen: list[str] = []
+        for number in range(6):
+            for node in ("a", "b"):
+                loop.call_soon(seen.append, f"{node}{number}", context=loop.context_of(node))
+        loop.call_later(1, loop.stop)
+        loop.run_forever()
+        assert [each for each in seen if each[0] == "a"] == [f"a{number}" for number in range(6)]
+        assert [each for each in seen if each[0] == "b"] == [f"b{number}" for number in range(6)]
+        orders.append(tuple(seen))
+    assert len(set(orders)) > 1
+
+
+def test_equal_deadlines_are_ordered_by_the_seed() -> None:
+    def order(seed: int) -> tuple[int, ...]:
+        loop = make_loop(seed)
+        seen: list[int] = []
+        for number in range(8):
+            loop.call_at(5.0, seen.append, number)
+        loop.call_later(6, loop.stop)
+        loop.run_forever()
+        return tuple(seen)
+
+    assert order(1) == order(1)
+    assert len({order(seed) for seed in range(6)}) > 1
+
+
+def test_deadlock_names_the_waiting_task() -> None:
+    loop = make_loop()
+
+    async def waits_for_ever() -> None:
+        await loop.create_future()
+
+    with pytest.raises(Deadlock, match="waits_for_ever"):
+        loop.run_until_complete(waits_for_ever())
+    for task in loop.tasks_of("world"):
+        task.cancel()
+    loop.call_later(1, loop.stop)
+    loop.run_forever()
+
+
+def test_livelock_is_capped() -> None:
+    loop = make_loop(steps_max=1000)
+
+    def again() -> None:
+        loop.call_soon(again)
+
+    again()
+    with pytest.raises(Livelock):
+        loop.run_forever()
+
+
+def test_threads_do_not_exist() -> None:
+    loop = make_loop()
+
+    async def main() -> None:
+        await asyncio.to_thread(print, "no")
+
+    with pytest.raises(SeamBypassed):
+        loop.run_until_complete(main())
+
+
+def test_a_buried_node_never_runs_again() -> None:
+    loop = make_loop()
+    seen: list[str] = []
+    context = loop.context_of("node#1")
+    loop.call_soon(seen.append, "ready", context=context)
+    loop.call_later(1, seen.append, "timer", context=context)
+    loop.bury("node#1")
+    loop.call_soon(seen.append, "new", context=context)
+    loop.call_later(2, loop.stop)
+    loop.run_forever()
+    assert seen == []
+
+
+def test_tasks_inherit_their_node() -> None:
+    loop = make_loop()
+
+    async def child() -> str:
+        return NODE.get()
+
+    async def parent() -> str:
+        return await asyncio.create_task(child())
+
+    assert loop.run_until_complete(loop.spawn("n", parent(), "parent")) == "n"
+
+
+def test_an_exception_that_nobody_takes_is_a_failure_of_the_run() -> None:
+    loop = make_loop()
+    loop.call_soon(int, "x")
+    loop.call_later(1, loop.stop)
+    loop.run_forever()
+    assert "ValueError" in loop.describe_failures()[0]
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while line := await reader.readline():
+        writer.write(line.upper())
+        await writer.drain()
+    writer.close()
+
+
+def run_echo(seed: int) -> tuple[str, int]:
+    loop = make_loop(seed)
+
+    async def client(number: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", 9000)
+        for _ in range(10):
+            writer.write(b"hello %d\n" % number)
+            assert await reader.readline() == b"HELLO %d\n" % number
+        writer.close()
+        await writer.wait_closed()
+
+    async def main() -> None:
+        server = await asyncio.start_server(echo, "127.0.0.1", 9000)
+        await asyncio.gather(*(client(number) for number in range(5)))
+        server.close()
+
+    loop.run_until_complete(main())
+    settle(loop)
+    return loop.trace.digest(), loop.steps
+
+
+def test_unmodified_streams_run_and_equal_seeds_give_equal_traces() -> None:
+    assert run_echo(3) == run_echo(3)
+    assert run_echo(3)[0] != run_echo(4)[0]
+
+
+class Recorder(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost: Exception | str | None = "connected"
+        self.paused = 0
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = exc
+
+    def pause_writing(self) -> None:
+        self.paused += 1
+
+    def resume_writing(self) -> None:
+        self.paused -= 1
+
+
+class Buffered(asyncio.BufferedProtocol):
+    """Reads through a buffer of three bytes."""
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(3)
+        self.received = b""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += bytes(self.buffer[:nbytes])
+
+
+def connect_pair(
+    loop: SimLoop, server_factory: Callable[[], asyncio.BaseProtocol]
+) -> tuple[Recorder, asyncio.Transport]:
+    async def main() -> tuple[Recorder, asyncio.Transport]:
+        await loop.create_server(server_factory, "127.0.0.1", 9000)
+        transport, protocol = await loop.create_connection(Recorder, "127.0.0.1", 9000)
+        assert isinstance(protocol, Recorder)
+        return protocol, transport
+
+    return loop.run_until_complete(main())
+
+
+def settle(loop: SimLoop, seconds: float = 10) -> None:
+    loop.call_later(seconds, loop.stop)
+    loop.run_forever()
+
+
+def test_buffered_protocols_get_everything_in_order() -> None:
+    loop = make_loop()
+    server = Buffered()
+    _, transport = connect_pair(loop, lambda: server)
+    transport.writelines([b"abcdefg", b"hij"])
+    settle(loop)
+    assert server.received == b"abcdefghij"
+
+
+def test_a_reader_that_pauses_makes_the_writer_pause() -> None:
+    loop = make_loop()
+    server = Recorder()
+    client, transport = connect_pair(loop, lambda: server)
+    settle(loop)
+    assert server.transport is not None
+    server.transport.pause_reading()
+    transport.write(b"x" * 100_000)
+    settle(loop)
+    assert (client.paused, server.received) == (1, b"")
+    server.transport.resume_reading()
+    settle(loop)
+    assert (client.paused, len(server.received)) == (0, 100_000)
+
+
+def test_close_delivers_what_was_written_and_abort_resets() -> None:
+    loop = make_loop()
+    server = Recorder()
+    client, transport = connect_pair(loop, lambda: server)
+    transport.write(b"last words")
+    transport.close()
+    settle(loop)
+    assert (server.received, server.lost, client.lost) == (b"last words", None, None)
+
+    server = Recorder()
+    loop = make_loop()
+    client, transport = connect_pair(loop, lambda: server)
+    settle(loop)
+    transport.abort()
+    settle(loop)
+    assert isinstance(server.lost, ConnectionResetError)
+    assert client.lost is None
+
+
+def test_refused_and_cut_connections() -> None:
+    loop = make_loop()
+    server = Recorder()
+    client, _ = connect_pair(loop, lambda: server)
+    settle(loop)
+    assert loop.network.cut_all(refuse_seconds=5) == 1
+    settle(loop, 1)
+    assert isinstance(client.lost, ConnectionResetError)
+    assert isinstance(server.lost, ConnectionResetError)
+    with pytest.raises(ConnectionRefusedError):
+        loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
+    settle(loop, 10)
+    loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
+
+
+def frame(api_key: int, correlation_id: int, body: bytes = b"body") -> bytes:
+    payload = api_key.to_bytes(2, "big") + b"\0\0" + correlation_id.to_bytes(4, "big") + body
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def test_a_held_frame_arrives_later_on_another_connection() -> None:
+    loop = make_loop(framed=True)
+    servers: list[Recorder] = []
+
+    def accept() -> Recorder:
+        servers.append(Recorder())
+        return servers[-1]
+
+    client, transport = connect_pair(loop, accept)
+    loop.network.faults.append(FrameFault("hold_request", (26,), delay=3.0))
+    transport.write(frame(0, 1) + frame(26, 2) + frame(0, 3))
+    settle(loop, 2)
+    assert servers[0].received == frame(0, 1)
+    assert isinstance(client.lost, ConnectionResetError)
+    settle(loop, 3)
+    assert servers[1].received == frame(26, 2)
+
+
+def test_a_lost_response_comes_after_the_request_was_applied() -> None:
+    loop = make_loop(framed=True)
+    server = Recorder()
+    client, transport = connect_pair(loop, lambda: server)
+    loop.network.faults.append(FrameFault("lose_response", (22,)))
+    transport.write(frame(22, 7))
+    settle(loop, 1)
+    assert server.received == frame(22, 7)
+    assert server.transport is not None
+    server.transport.write((8).to_bytes(4, "big") + (7).to_bytes(4, "big") + b"answ")
+    settle(loop, 1)
+    assert client.received == b""
+    assert isinstance(client.lost, ConnectionResetError)
+
+
+@pytest.mark.parametrize("kind", ["tear_request", "tear_response"])
+def test_a_frame_is_torn_by_a_reset(kind: str) -> None:
+    loop = make_loop(framed=True)
+    server = Recorder()
+    client, transport = connect_pair(loop, lambda: server)
+    settle(loop, 1)
+    loop.network.faults.append(FrameFault(kind))
+    whole = frame(0, 1, b"x" * 1000)
+    assert server.transport is not None
+    (transport if kind == "tear_request" else server.transport).write(whole)
+    settle(loop, 1)
+    got = server.received if kind == "tear_request" else client.received
+    assert 0 < len(got) < len(whole)
+    assert whole.startswith(got)
+    assert isinstance(client.lost, ConnectionResetError)
+
+
+def test_a_detached_node_is_silent_and_its_peer_sees_a_reset() -> None:
+    loop = make_loop()
+    server = Recorder()
+    context = loop.context_of("node#1")
+
+    async def listen() -> None:
+        await loop.create_server(lambda: server, "127.0.0.1", 9000)
+
+    loop.run_until_complete(loop.create_task(listen(), context=context))
+    _, client = loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
+    assert isinstance(client, Recorder)
+    settle(loop, 1)
+    loop.network.detach_node("node#1")
+    assert server.transport is not None
+    server.transport.write(b"from beyond")
+    settle(loop, 1)
+    assert (client.received, server.lost) == (b"", "connected")
+    assert isinstance(client.lost, ConnectionResetError)
+    with pytest.raises(ConnectionRefusedError):
+        loop.run_until_complete(loop.create_connection(Recorder, "127.0.0.1", 9000))
+
+
+def test_the_trace_hash_depends_on_every_line() -> None:
+    one, two = Trace(), Trace()
+    one.add(1, 0.5, "write", "a", 3)
+    two.add(1, 0.5, "write", "a", 4)
+    assert one.digest() != two.digest()

@@ -169,7 +169,7 @@ class ErrorRow:
     message: str
 
 
-class Refusal(Exception):  # noqa: N818  # not a failure: an answer
+class Refusal(Exception):  # not a failure: an answer
     """A request is answered with this error; nothing has been changed."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:

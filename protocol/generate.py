@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from protocol.generation.naming import module_name
 from protocol.generation.reading import read_schemas
 from protocol.generation.rendering import (
-    record_module,
     render_message_index,
     render_module,
     render_record_index,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from protocol.errors import Malformed
-from protocol.schema import Buffer
+
+if TYPE_CHECKING:
+    from protocol.schema import Buffer
 
 ZERO_UUID: Final = UUID(int=0)
 VARINT_BYTES_MAX: Final = 5

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import MISSING, Field, dataclass, fields
-from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 Buffer = bytes | bytearray | memoryview
@@ -71,10 +70,10 @@ class Message(Struct):
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One parsed line of SCHEMA. `type` is the element's type when `is_array`; `struct` is set when it is a class."""
+    """One parsed line of SCHEMA. `kind` is the element's type when `is_array`; `struct` is set when it is a class."""
 
     name: str
-    type: str
+    kind: str
     is_array: bool
     versions: Range
     nullable: Range
@@ -114,12 +113,17 @@ def parse_range(text: str) -> Range:
     return int(low), int(high or low)
 
 
-@lru_cache(maxsize=None)
+_rows: dict[type[Struct], tuple[FieldRow, ...]] = {}
+
+
 def field_rows(cls: type[Struct]) -> tuple[FieldRow, ...]:
     """The fields of a generated class in wire order."""
-    namespace = vars(sys.modules[cls.__module__])
-    by_name: dict[str, Field[Any]] = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass by generation
-    return tuple(_parse_row(line, by_name, namespace) for line in cls.SCHEMA.splitlines())
+    rows = _rows.get(cls)
+    if rows is None:
+        namespace = vars(sys.modules[cls.__module__])
+        by_name: dict[str, Field[Any]] = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass by generation
+        rows = _rows[cls] = tuple(_parse_row(line, by_name, namespace) for line in cls.SCHEMA.splitlines())
+    return rows
 
 
 def _parse_row(line: str, by_name: dict[str, Field[Any]], namespace: dict[str, Any]) -> FieldRow:

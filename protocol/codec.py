@@ -1,0 +1,118 @@
+"""Messages to bytes and back.
+
+For each (message class, version) one encoder and one decoder are compiled on first use; see compile_encode and
+compile_decode. Fields that a version lacks take their defaults when read. When written they must hold their defaults
+unless the schema calls them ignorable, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from protocol.compile_decode import compile_decoder
+from protocol.compile_encode import compile_encoder
+from protocol.errors import Malformed, Unencodable
+from protocol.messages import request_class
+from protocol.schema import Buffer, Message
+
+if TYPE_CHECKING:
+    from protocol.emitting import CompiledCodec
+
+M = TypeVar("M", bound=Message)
+
+API_VERSIONS_KEY: Final = 18
+DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
+ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
+
+_decoders: dict[tuple[type[Message], int], CompiledCodec] = {}
+_encoders: dict[tuple[type[Message], int], CompiledCodec] = {}
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The message's bytes, without header or size. Raises Unencodable."""
+    return b"".join(_pieces(message, version)[0])
+
+
+def encode_chunks(message: Message, version: int) -> list[Buffer]:
+    """The same bytes as `encode`, in order: records and bytes of 4 KiB or more are passed by reference, the rest joined.
+
+    The large buffers must not change until the chunks are written. Raises Unencodable.
+    """
+    pieces, large = _pieces(message, version)
+    if not large:
+        return [b"".join(pieces)]
+    chunks: list[Buffer] = []
+    start = 0
+    for index in large:
+        chunks += (b"".join(pieces[start:index]), pieces[index])
+        start = index + 1
+    if start < len(pieces):
+        chunks.append(b"".join(pieces[start:]))
+    return chunks
+
+
+def decode(cls: type[M], version: int, data: Buffer) -> M:
+    """The message that `data` holds from its first to its last byte; records fields are views into it.
+
+    Raises Malformed for anything else, a version that the message does not have included.
+    """
+    message, end = decode_prefix(cls, version, data)
+    if end != len(data):
+        raise Malformed(f"{cls.NAME} v{version}: {len(data) - end} bytes follow the message at byte {end}")
+    return message
+
+
+def decode_prefix(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
+    """The message that starts at `offset`, and where it ends. Raises Malformed."""
+    codec = _decoders.get((cls, version))
+    if codec is None:
+        codec = _compile_decoder(cls, version)
+    if type(data) is bytearray:
+        data = memoryview(data)
+    try:
+        result: tuple[M, int] = codec.run(data, offset, len(data))
+    except DECODE_ERRORS as error:
+        field, position = codec.locate(error.__traceback__)
+        raise Malformed(f"{codec.name}: {field} at byte {position}: {error}") from error
+    return result
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """Raises KeyError for an API key that Kafka does not define."""
+    flexible_min = request_class(api_key).FLEXIBLE_MIN
+    return 2 if flexible_min is not None and version >= flexible_min else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """ApiVersions is answered with header 0 always: its reader may not know yet what the sender speaks (KIP-511)."""
+    flexible_min = request_class(api_key).FLEXIBLE_MIN
+    if api_key == API_VERSIONS_KEY or flexible_min is None or version < flexible_min:
+        return 0
+    return 1
+
+
+def _pieces(message: Message, version: int) -> tuple[list[Buffer], list[int]]:
+    codec = _encoders.get((type(message), version))
+    if codec is None:
+        codec = _compile_encoder(type(message), version)
+    try:
+        result: tuple[list[Buffer], list[int]] = codec.run(message)
+    except ENCODE_ERRORS as error:
+        field, _ = codec.locate(error.__traceback__)
+        raise Unencodable(f"{codec.name}: {field}: {error}") from error
+    return result
+
+
+def _compile_decoder(cls: type[Message], version: int) -> CompiledCodec:
+    if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+        raise Malformed(f"{cls.NAME} has no version {version}")
+    codec = _decoders[cls, version] = compile_decoder(cls, version)
+    return codec
+
+
+def _compile_encoder(cls: type[Message], version: int) -> CompiledCodec:
+    if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+        raise Unencodable(f"{cls.NAME} has no version {version}")
+    codec = _encoders[cls, version] = compile_encoder(cls, version)
+    return codec

@@ -1,0 +1,270 @@
+"""Builds the decoder of one (message, version) as Python source.
+
+Runs of fixed-size fields, with the first byte of a length that follows them, become one Struct.unpack_from; lengths are
+checked against the bytes that remain before anything is allocated; nested structs are inlined.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, element_size, packer
+from protocol.errors import Malformed
+from protocol.primitives import ZERO_UUID, read_unsigned_varint, uuid_of
+from protocol.schema import FIXED_FORMATS, FIXED_SIZES, FieldRow, Message, Struct, field_rows
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+TAG_BYTES_MIN: Final = 2  # an unknown tagged field has at least a tag and a size
+
+
+def compile_decoder(cls: type[Message], version: int) -> CompiledCodec:
+    """run(b, p, e) -> (message, next position): bytes, start, end. Raises Malformed, struct.error, IndexError or ValueError."""
+    return _Decoder(cls, version).compile()
+
+
+def _null(what: str) -> Malformed:
+    return Malformed(f"null or negative length where {what} is required")
+
+
+def _short(needed: int) -> Malformed:
+    return Malformed(f"length {needed} exceeds the bytes that remain or the limit of its type")
+
+
+def _uuids(data: bytes | memoryview, position: int, count: int) -> list[UUID]:
+    return [uuid_of(bytes(data[i : i + 16])) for i in range(position, position + 16 * count, 16)]
+
+
+def _numbers(layout: str, count: int, data: bytes | memoryview, position: int) -> list[int]:
+    return list(struct.unpack_from(f">{count}{layout}", data, position))
+
+
+class _Decoder:
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = cls.FLEXIBLE_MIN is not None and version >= cls.FLEXIBLE_MIN
+        namespace: dict[str, Any] = {
+            "uv": read_unsigned_varint,
+            "uuid": uuid_of,
+            "uuids": _uuids,
+            "numbers": _numbers,
+            "null": _null,
+            "short": _short,
+            "Malformed": Malformed,
+            "memoryview": memoryview,
+            "ZERO_UUID": ZERO_UUID,
+        }
+        self.out = Emitter(f"{cls.NAME} v{version}", namespace)
+        self.layout = ""  # pending run of fixed-size fields ...
+        self.targets: list[str] = []  # ... and the names that receive them
+        self.run_start = ""  # field at which the run begins
+        self.after: list[str] = []  # conversions to make once the run is read
+
+    def compile(self) -> CompiledCodec:
+        result = self._struct(self.cls, flexible=self.flexible)
+        self.out.emit(f"return {result}, p")
+        return self.out.compile("b, p, e")
+
+    # -- fixed runs
+
+    def _fixed(self, layout: str, target: str, after: str | None = None) -> None:
+        if not self.targets:
+            self.run_start = self.out.where()
+        self.layout += layout
+        self.targets.append(target)
+        if after is not None:
+            self.after.append(after)
+
+    def _flush(self) -> None:
+        if not self.targets:
+            return
+        if self.layout == "B":
+            self.out.emit(f"{self.targets[0]} = b[p]", since=self.run_start)
+            self.out.emit("p += 1")
+        else:
+            run = packer(self.layout)
+            unpack = self.out.constant("u", run.unpack_from)
+            comma = "," if len(self.targets) == 1 else ""
+            self.out.emit(f"{', '.join(self.targets)}{comma} = {unpack}(b, p)", since=self.run_start)
+            self.out.emit(f"p += {run.size}")
+        for line in self.after:
+            self.out.emit(line)
+        self.layout, self.targets, self.after = "", [], []
+
+    def _unsigned_varint(self, target: str) -> None:
+        self._fixed("B", target)
+        self._flush()
+        self.out.emit(f"if {target} > 127: {target}, p = uv(b, p - 1)")
+
+    # -- structs
+
+    def _struct(self, cls: type[Struct], *, flexible: bool) -> str:
+        """Reads one struct and returns the expression that builds it."""
+        values: list[str] = []
+        tagged: list[tuple[FieldRow, str]] = []
+        for row in field_rows(cls):
+            self.out.path.append(row.name)
+            if not row.in_version(self.version):
+                values.append(self._default(row))
+            elif row.tagged_in(self.version):
+                name = self.out.fresh("v")
+                tagged.append((row, name))
+                values.append(name)
+            else:
+                values.append(self._field(row, flexible=row.flexible_in(self.version, flexible)))
+            self.out.path.pop()
+        values.append(self._tags(tagged) if flexible else "()")
+        self._flush()
+        return f"{self.out.constant('c', cls)}({', '.join(values)})"
+
+    def _default(self, row: FieldRow) -> str:
+        if row.is_array and row.default is not None:
+            return "[]"
+        if row.struct is not None and row.default_is_struct:
+            return f"{self.out.constant('c', row.struct)}()"
+        return "ZERO_UUID" if row.default == ZERO_UUID else repr(row.default)
+
+    def _field(self, row: FieldRow, *, flexible: bool, tagged: bool = False) -> str:
+        target = self.out.fresh("v")
+        nullable = row.nullable_in(self.version)
+        if row.is_array:
+            self._array(row, target, nullable=nullable, flexible=flexible)
+        elif row.struct is not None:
+            if not nullable:
+                return self._struct(row.struct, flexible=flexible)
+            self._nullable_struct(row.struct, target, flexible=flexible, tagged=tagged)
+        elif row.kind == "uuid":
+            self._fixed("16s", target, f"{target} = uuid({target})")
+        elif row.kind in FIXED_FORMATS:
+            self._fixed(FIXED_FORMATS[row.kind], target)
+        else:
+            self._blob(row.kind, target, nullable=nullable, flexible=flexible)
+        return target
+
+    def _nullable_struct(self, cls: type[Struct], target: str, *, flexible: bool, tagged: bool) -> None:
+        # KIP-893: one byte, -1 for null; within a tagged field it is an unsigned varint instead, 0 for null
+        marker = self.out.fresh("n")
+        if tagged:
+            self._unsigned_varint(marker)
+            self.out.emit(f"if {marker} == 0:")
+        else:
+            self._fixed("b", marker)
+            self._flush()
+            self.out.emit(f"if {marker} < 0:")
+        self.out.emit(f"    {target} = None")
+        self.out.emit("else:")
+        self.out.depth += 1
+        self.out.emit(f"{target} = {self._struct(cls, flexible=flexible)}")
+        self.out.depth -= 1
+
+    # -- variable length
+
+    def _blob(self, kind: str, target: str, *, nullable: bool, flexible: bool) -> None:
+        """A string, bytes or records field. In compact form `length` is one more than the size."""
+        length, out = self.out.fresh("n"), self.out
+        if flexible:
+            self._unsigned_varint(length)
+        else:
+            self._fixed("h" if kind == "string" else "i", length)
+            self._flush()
+        out.emit(f"if {length} {'== 0' if flexible else '< 0'}:")
+        if nullable and not flexible:
+            out.emit(f"    if {length} != -1: raise null({kind!r})")
+        out.emit(f"    {target} = None" if nullable else f"    raise null({kind!r})")
+        out.emit("else:")
+        out.depth += 1
+        out.emit(f"q = p + {length}" + (" - 1" if flexible else ""))
+        limit = f" or {length} > {STRING_BYTES_MAX + 1}" if kind == "string" and flexible else ""
+        out.emit(f"if q > e{limit}: raise short({length})")
+        expression = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "memoryview(b)[p:q]"}
+        out.emit(f"{target} = {expression[kind]}")
+        out.emit("p = q")
+        out.depth -= 1
+
+    def _array(self, row: FieldRow, target: str, *, nullable: bool, flexible: bool) -> None:
+        length, out = self.out.fresh("n"), self.out
+        if flexible:
+            self._unsigned_varint(length)
+            out.emit(f"{length} -= 1")
+        else:
+            self._fixed("i", length)
+            self._flush()
+        out.emit(f"if {length} < 0:")
+        if nullable and not flexible:
+            out.emit(f"    if {length} != -1: raise null('array')")
+        out.emit(f"    {target} = None" if nullable else "    raise null('array')")
+        out.emit("else:")
+        out.depth += 1
+        size = element_size(row, self.version, flexible=flexible)
+        out.emit(f"if {length} * {size} > e - p: raise short({length})")
+        if row.struct is None and row.kind in FIXED_FORMATS:
+            self._fixed_elements(row.kind, target, length)
+        else:
+            self._elements(row, target, length, flexible=flexible)
+        out.depth -= 1
+
+    def _fixed_elements(self, kind: str, target: str, length: str) -> None:
+        if kind == "uuid":
+            self.out.emit(f"{target} = uuids(b, p, {length})")
+        else:
+            self.out.emit(f"{target} = numbers({FIXED_FORMATS[kind]!r}, {length}, b, p)")
+        self.out.emit(f"p += {length} * {FIXED_SIZES[kind]}")
+
+    def _elements(self, row: FieldRow, target: str, length: str, *, flexible: bool) -> None:
+        out = self.out
+        out.emit(f"{target} = []")
+        out.emit(f"for _ in range({length}):")
+        out.depth += 1
+        if row.struct is not None:
+            element = self._struct(row.struct, flexible=flexible)
+        else:
+            element = out.fresh("v")
+            self._blob(row.kind, element, nullable=False, flexible=flexible)
+        out.emit(f"{target}.append({element})")
+        out.depth -= 1
+
+    # -- tagged fields
+
+    def _tags(self, tagged: list[tuple[FieldRow, str]]) -> str:
+        """Reads the tagged section; returns the name of the tuple of unknown tagged fields."""
+        out, count, unknown = self.out, self.out.fresh("n"), self.out.fresh("t")
+        self._unsigned_varint(count)
+        for row, name in tagged:
+            out.emit(f"{name} = {self._default(row)}")
+        out.emit(f"{unknown} = ()")
+        out.emit(f"if {count}:")
+        out.depth += 1
+        out.emit(f"if {count} * {TAG_BYTES_MIN} > e - p: raise short({count})")
+        tag, last, size, end = out.fresh("g"), out.fresh("l"), out.fresh("n"), out.fresh("q")
+        out.emit(f"{unknown} = []")
+        out.emit(f"{last} = -1")
+        out.emit(f"for _ in range({count}):")
+        out.depth += 1
+        self._unsigned_varint(tag)
+        out.emit(f"if {tag} <= {last}: raise Malformed('tags are not in ascending order')")
+        out.emit(f"{last} = {tag}")
+        self._unsigned_varint(size)
+        out.emit(f"{end} = p + {size}")
+        out.emit(f"if {end} > e: raise short({size})")
+        branch = "if"
+        for row, name in sorted(tagged, key=lambda pair: pair[0].tag):
+            out.emit(f"{branch} {tag} == {row.tag}:")
+            branch = "elif"
+            out.depth += 1
+            out.path.append(row.name)
+            value = self._field(row, flexible=row.flexible_in(self.version, True), tagged=True)
+            self._flush()
+            out.emit(f"{name} = {value}")
+            out.emit(f"if p != {end}: raise Malformed('tagged field does not have the size given')")
+            out.path.pop()
+            out.depth -= 1
+        out.emit("else:" if tagged else "if True:")
+        out.emit(f"    {unknown}.append(({tag}, bytes(b[p:{end}])))")
+        out.emit(f"    p = {end}")
+        out.depth -= 1
+        out.emit(f"{unknown} = tuple({unknown})")
+        out.depth -= 1
+        return unknown

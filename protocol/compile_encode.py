@@ -1,0 +1,292 @@
+"""Builds the encoder of one (message, version) as Python source.
+
+The encoder appends pieces to a list that is joined at the end. Fixed-size fields, lengths below 128 and empty tagged
+sections are collected into one Struct.pack; large records are passed by reference.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, packer
+from protocol.errors import Unencodable
+from protocol.primitives import ONE_BYTE, ZERO_UUID, unsigned_varint
+from protocol.schema import FIXED_FORMATS, FieldRow, Message, Struct, field_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+LARGE_BYTES_MIN: Final = 4_096  # from here on a copy costs more than another entry in writev
+INT32_MAX: Final = 2_147_483_647
+
+
+def compile_encoder(cls: type[Message], version: int) -> CompiledCodec:
+    """run(m) -> (pieces, indexes of the large pieces). Raises Unencodable and what wrong values of Python raise."""
+    return _Encoder(cls, version).compile()
+
+
+def _too_long(length: int) -> Unencodable:
+    return Unencodable(f"length {length} is over the limit of its type")
+
+
+def _lacking() -> Unencodable:
+    return Unencodable("set, but not in this version and not ignorable")
+
+
+def _numbers(layout: str, values: Sequence[int]) -> bytes:
+    return struct.pack(f">{len(values)}{layout}", *values)
+
+
+def _tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
+    tags.sort(key=lambda pair: pair[0])
+    pieces = [unsigned_varint(len(tags))]
+    last = -1
+    for tag, payload in tags:
+        if tag == last:
+            raise Unencodable(f"tag {tag} stands twice")
+        last = tag
+        pieces += (unsigned_varint(tag), unsigned_varint(len(payload)), payload)
+    return b"".join(pieces)
+
+
+class _Encoder:
+    def __init__(self, cls: type[Message], version: int) -> None:
+        self.cls = cls
+        self.version = version
+        self.flexible = cls.FLEXIBLE_MIN is not None and version >= cls.FLEXIBLE_MIN
+        namespace: dict[str, Any] = {
+            "uv": unsigned_varint,
+            "one_byte": ONE_BYTE,
+            "numbers": _numbers,
+            "section": _tagged_section,
+            "too_long": _too_long,
+            "lacking": _lacking,
+            "Unencodable": Unencodable,
+        }
+        self.out = Emitter(f"{cls.NAME} v{version}", namespace)
+        self.layout = ""  # pending run of fixed-size values ...
+        self.values: list[str] = []  # ... and their expressions
+        self.run_start = ""  # field at which the run begins
+        self.write = "w"
+        self.in_tag = False
+
+    def compile(self) -> CompiledCodec:
+        self.out.emit("pieces = []")
+        self.out.emit("large = []")
+        self.out.emit("w = pieces.append")
+        self._struct(self.cls, "m", flexible=self.flexible)
+        self._flush()
+        self.out.emit("return pieces, large")
+        return self.out.compile("m")
+
+    # -- fixed runs
+
+    def _fixed(self, layout: str, *values: str) -> None:
+        if not self.layout:
+            self.run_start = self.out.where()
+        self.layout += layout
+        self.values += values
+
+    def _flush(self) -> None:
+        if self.layout:
+            self._emit_pack(self.layout, self.values)
+        self.layout, self.values = "", []
+
+    def _emit_pack(self, layout: str, values: Iterable[str]) -> None:
+        if layout.strip("x"):
+            pack = self.out.constant("p", packer(layout).pack)
+            self.out.emit(f"{self.write}({pack}({', '.join(values)}))", since=self.run_start)
+        else:
+            self.out.emit(f"{self.write}({bytes(len(layout))!r})")
+
+    def _length_compact(self, length: str) -> None:
+        """Writes the pending run and an unsigned varint, which is nearly always one byte."""
+        if not self.layout:
+            self.out.emit(f"{self.write}(one_byte[{length}] if {length} < 128 else uv({length}))")
+            return
+        self.out.emit(f"if {length} < 128:")
+        self.out.depth += 1
+        self._emit_pack(self.layout + "B", [*self.values, length])
+        self.out.depth -= 1
+        self.out.emit("else:")
+        self.out.depth += 1
+        self._flush()
+        self.out.emit(f"{self.write}(uv({length}))")
+        self.out.depth -= 1
+
+    # -- structs
+
+    def _struct(self, cls: type[Struct], source: str, *, flexible: bool) -> None:
+        rows = field_rows(cls)
+        for row in rows:
+            if not row.in_version(self.version) and not row.ignorable:
+                self.out.path.append(row.name)
+                self.out.emit(f"if {self._differs(row, f'{source}.{row.name}')}: raise lacking()")
+                self.out.path.pop()
+        tagged = []
+        for row in rows:
+            if row.in_version(self.version):
+                if row.tagged_in(self.version):
+                    tagged.append(row)
+                    continue
+                self.out.path.append(row.name)
+                self._field(row, f"{source}.{row.name}", flexible=row.flexible_in(self.version, flexible))
+                self.out.path.pop()
+        if flexible:
+            self._tags(tagged, source)
+        else:
+            self.out.emit(
+                f"if {source}.unknown_tagged_fields: raise Unencodable('tagged fields need a flexible version')"
+            )
+
+    def _differs(self, row: FieldRow, source: str) -> str:
+        """A condition: the field does not hold its default."""
+        nullable = f"{source} is None or " if row.ever_nullable() and row.default is not None else ""
+        if row.default is None and not row.default_is_struct:
+            return f"{source} is not None"
+        if row.is_array:
+            return f"{nullable}{source}"
+        if row.struct is not None:
+            nullable = f"{source} is None or " if row.ever_nullable() else ""
+            parts = [f"({self._differs(inner, f'{source}.{inner.name}')})" for inner in field_rows(row.struct)]
+            return nullable + " or ".join([*parts, f"{source}.unknown_tagged_fields"])
+        if row.kind in {"bytes", "records"}:
+            return f"{nullable}len({source})"
+        if row.kind == "bool":
+            return f"not {source}" if row.default else source
+        if row.kind == "uuid":
+            return f"{source}.int" if row.default == ZERO_UUID else f"{source} != {self.out.constant('k', row.default)}"
+        return f"{source} != {row.default!r}"
+
+    def _field(self, row: FieldRow, source: str, *, flexible: bool, tagged: bool = False) -> None:
+        nullable = row.nullable_in(self.version)
+        if row.is_array:
+            self._array(row, source, nullable=nullable, flexible=flexible)
+        elif row.struct is not None:
+            if nullable:
+                self._nullable_struct(row.struct, source, flexible=flexible, tagged=tagged)
+            else:
+                self._bound_struct(row.struct, source, flexible=flexible)
+        elif row.kind == "uuid":
+            self._fixed("16s", f"{source}.bytes")
+        elif row.kind in FIXED_FORMATS:
+            self._fixed(FIXED_FORMATS[row.kind], source)
+        else:
+            self._blob(row.kind, source, nullable=nullable, flexible=flexible)
+
+    def _bound_struct(self, cls: type[Struct], source: str, *, flexible: bool) -> None:
+        name = self.out.fresh("m")
+        self.out.emit(f"{name} = {source}")
+        self._struct(cls, name, flexible=flexible)
+
+    def _nullable_struct(self, cls: type[Struct], source: str, *, flexible: bool, tagged: bool) -> None:
+        # KIP-893: one byte before the struct, -1 for null; as a tagged field it is an unsigned varint, 0 for null
+        layout, values = self.layout, self.values
+        null, present = ("0", "1") if tagged else ("-1", "1")
+        self.out.emit(f"if {source} is None:")
+        self.out.depth += 1
+        self._fixed("b", null)
+        self._flush()
+        self.out.depth -= 1
+        self.out.emit("else:")
+        self.out.depth += 1
+        self.layout, self.values = layout, values
+        self._fixed("b", present)
+        self._bound_struct(cls, source, flexible=flexible)
+        self._flush()
+        self.out.depth -= 1
+
+    # -- variable length
+
+    def _blob(self, kind: str, source: str, *, nullable: bool, flexible: bool) -> None:
+        """A string, bytes or records field."""
+        out, data, length = self.out, self.out.fresh("s"), self.out.fresh("n")
+        out.emit(f"{data} = {source}")
+        one_more = " + 1" if flexible else ""
+        if nullable:
+            out.emit(f"if {data} is None:")
+            out.emit(f"    {data} = b''")
+            out.emit(f"    {length} = {0 if flexible else -1}")
+            out.emit("else:")
+            out.depth += 1
+        if kind == "string":
+            out.emit(f"{data} = {data}.encode()")
+        out.emit(f"{length} = len({data}){one_more}")
+        limit = (STRING_BYTES_MAX if kind == "string" else INT32_MAX - 1) + (1 if flexible else 0)
+        out.emit(f"if {length} > {limit}: raise too_long({length})")
+        if nullable:
+            out.depth -= 1
+        if flexible:
+            self._length_compact(length)
+            self.layout, self.values = "", []
+        else:
+            self._fixed("h" if kind == "string" else "i", length)
+            self._flush()
+        if kind != "string" and not self.in_tag:
+            out.emit(f"if {length} >= {LARGE_BYTES_MIN}: large.append(len(pieces))")
+        out.emit(f"{self.write}({data})")
+
+    def _array(self, row: FieldRow, source: str, *, nullable: bool, flexible: bool) -> None:
+        out, items, length = self.out, self.out.fresh("a"), self.out.fresh("n")
+        out.emit(f"{items} = {source}")
+        if nullable:
+            out.emit(f"if {items} is None:")
+            out.emit(f"    {items} = ()")
+            out.emit(f"    {length} = {0 if flexible else -1}")
+            out.emit(f"else: {length} = len({items})" + (" + 1" if flexible else ""))
+        else:
+            out.emit(f"{length} = len({items})" + (" + 1" if flexible else ""))
+        if flexible:
+            self._length_compact(length)
+            self.layout, self.values = "", []
+        else:
+            self._fixed("i", length)
+            self._flush()
+        if row.struct is None and row.kind in FIXED_FORMATS and row.kind != "uuid":
+            out.emit(f"if {items}: {self.write}(numbers({FIXED_FORMATS[row.kind]!r}, {items}))")
+            return
+        item = out.fresh("m")
+        out.emit(f"for {item} in {items}:")
+        out.depth += 1
+        if row.struct is not None:
+            self._struct(row.struct, item, flexible=flexible)
+            self._flush()
+        elif row.kind == "uuid":
+            out.emit(f"{self.write}({item}.bytes)")
+        else:
+            self._blob(row.kind, item, nullable=False, flexible=flexible)
+        out.emit("pass")
+        out.depth -= 1
+
+    # -- tagged fields
+
+    def _tags(self, tagged: list[FieldRow], source: str) -> None:
+        out, tags = self.out, self.out.fresh("t")
+        conditions = [f"({self._differs(row, f'{source}.{row.name}')})" for row in tagged]
+        out.emit(f"if {' or '.join([f'{source}.unknown_tagged_fields', *conditions])}:")
+        layout, values, write, in_tag = self.layout, self.values, self.write, self.in_tag
+        out.depth += 1
+        self._flush()
+        out.emit(f"{tags} = list({source}.unknown_tagged_fields)")
+        for row, condition in zip(tagged, conditions, strict=True):
+            payload = out.fresh("s")
+            out.path.append(row.name)
+            out.emit(f"if {condition}:")
+            out.depth += 1
+            out.emit(f"{payload} = []")
+            self.write, self.in_tag = out.fresh("w"), True
+            out.emit(f"{self.write} = {payload}.append")
+            self._field(row, f"{source}.{row.name}", flexible=row.flexible_in(self.version, True), tagged=True)
+            self._flush()
+            out.emit(f"{tags}.append(({row.tag}, b''.join({payload})))")
+            out.depth -= 1
+            out.path.pop()
+        self.write, self.in_tag = write, in_tag
+        out.emit(f"{write}(section({tags}))")
+        out.depth -= 1
+        out.emit("else:")
+        out.depth += 1
+        self.layout, self.values = layout + "x", values
+        self._flush()
+        out.depth -= 1

@@ -1,0 +1,118 @@
+"""What the encoder's and the decoder's compilers share: source lines, each known by the field that it is for."""
+
+from __future__ import annotations
+
+from functools import cache
+from struct import Struct as Packer
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.schema import FIXED_SIZES, FieldRow, Struct, field_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+STRING_BYTES_MAX: Final = 32_767  # Kafka refuses longer ones in the compact form too
+SOURCE_PREFIX: Final = "<protocol codec "
+
+
+class Emitter:
+    """Collects the source of one function; `namespace` holds what the source refers to by name."""
+
+    def __init__(self, name: str, namespace: dict[str, Any]) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.lines: list[str] = []
+        self.fields: list[str] = []  # per line
+        self.path: list[str] = []
+        self.depth = 1
+        self._counter = 0
+
+    def emit(self, line: str, *, since: str = "") -> None:
+        """Adds a line. `since` is the first field of a run of which the line handles all."""
+        self.lines.append("    " * self.depth + line)
+        here = self.where()
+        self.fields.append(here if since in {"", here} else f"{since} and what follows it")
+
+    def where(self) -> str:
+        return ".".join(self.path)
+
+    def fresh(self, stem: str) -> str:
+        self._counter += 1
+        return f"{stem}{self._counter}"
+
+    def constant(self, stem: str, value: object) -> str:
+        """A name for `value` in the compiled source."""
+        for name, known in self.namespace.items():
+            if known is value:
+                return name
+        name = self.fresh(f"_{stem}")
+        self.namespace[name] = value
+        return name
+
+    def compile(self, parameters: str) -> CompiledCodec:
+        source = f"def run({parameters}):\n" + "\n".join(self.lines) + "\n"
+        exec(compile(source, f"{SOURCE_PREFIX}{self.name}>", "exec"), self.namespace)  # noqa: S102  # source made of schemas
+        return CompiledCodec(self.name, self.namespace["run"], self.fields)
+
+
+class CompiledCodec:
+    """One specialised function, and for each of its lines the field that the line handles.
+
+    The hot path carries no bookkeeping for error messages: the line number in a traceback tells the field, and the local
+    variable `p` of that frame the position.
+    """
+
+    __slots__ = ("_fields", "name", "run")
+
+    def __init__(self, name: str, run: Callable[..., Any], fields: list[str]) -> None:
+        self.name = name
+        self.run = run
+        self._fields = fields
+
+    def locate(self, traceback: TracebackType | None) -> tuple[str, int | None]:
+        """(field path, position or None) at which the compiled function raised."""
+        while traceback is not None:
+            code = traceback.tb_frame.f_code
+            if code.co_filename.startswith(SOURCE_PREFIX):
+                index = traceback.tb_lineno - 2
+                field = self._fields[index] if 0 <= index < len(self._fields) else ""
+                return field or "message", traceback.tb_frame.f_locals.get("p")
+            traceback = traceback.tb_next
+        return "message", None
+
+
+@cache
+def packer(layout: str) -> Packer:
+    return Packer(">" + layout)
+
+
+def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
+    """The fewest bytes that an encoded struct of this version can have, and never less than one.
+
+    An array's length is checked against this before anything is allocated. A struct that could be empty would make the
+    check vacuous, so that one counts as one byte as well.
+    """
+    size = 1 if flexible else 0  # the count of tagged fields
+    for row in field_rows(cls):
+        if row.in_version(version) and not row.tagged_in(version):
+            size += _minimum_field_size(row, version, flexible=flexible)
+    return max(size, 1)
+
+
+def element_size(row: FieldRow, version: int, *, flexible: bool) -> int:
+    """The fewest bytes of one element of this array."""
+    if row.struct is not None:
+        return minimum_size(row.struct, version, flexible=flexible)
+    if row.kind in FIXED_SIZES:
+        return FIXED_SIZES[row.kind]
+    return 1 if flexible else 2 if row.kind == "string" else 4
+
+
+def _minimum_field_size(row: FieldRow, version: int, *, flexible: bool) -> int:
+    flexible = row.flexible_in(version, flexible)
+    if row.is_array:
+        return 1 if flexible else 4
+    if row.struct is not None:
+        return 1 if row.nullable_in(version) else minimum_size(row.struct, version, flexible=flexible)
+    return element_size(row, version, flexible=flexible)

@@ -15,3 +15,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="odradek",
         help="what client tests talk to: Odradek, or Apache Kafka as the referee of the tests themselves",
     )
+    parser.addoption(
+        "--write-client-table", action="store_true", help="write docs/clients.md from the results of tests/interop"
+    )

@@ -1,0 +1,105 @@
+"""Real clients, real processes, real sockets; and the table of what works, made from the results."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek import LocalCluster
+from tests.interop import table
+from tests.interop.drivers.aio import AioDriver
+from tests.interop.drivers.base import TIMEOUT_S
+from tests.interop.drivers.confluent import ConfluentDriver
+from tests.interop.drivers.java import JavaDriver
+from tests.interop.drivers.kafka_python import KafkaPythonDriver
+from tests.support.kafka_broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.interop.drivers.base import Driver
+
+SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "num.partitions": "2",
+    "offsets.topic.num.partitions": "1",
+}
+DRIVERS: dict[str, Callable[[], Driver]] = {
+    "confluent-kafka": ConfluentDriver,
+    "kafka-python": KafkaPythonDriver,
+    "aiokafka": AioDriver,
+    "Java 4.3": JavaDriver,
+}
+
+
+@pytest.fixture(scope="session")
+def odradek_cluster() -> Iterator[LocalCluster]:
+    settings = {name: value for name, value in SETTINGS.items() if not name.startswith("offsets.")}
+    with LocalCluster(settings=settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """Apache Kafka as the referee, for tests that compare."""
+    with KafkaBroker(overrides=SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    chosen = request.config.getoption("--broker")
+    running = request.getfixturevalue("kafka_broker" if chosen == "kafka" else "odradek_cluster")
+    address: str = running.bootstrap
+    return address
+
+
+@pytest.fixture(scope="session")
+def drivers() -> Iterator[Callable[[str], Driver]]:
+    """Drivers by name, each made once: a JVM is dear."""
+    made: dict[str, Driver] = {}
+
+    def get(name: str) -> Driver:
+        if name not in made:
+            made[name] = DRIVERS[name]()
+        return made[name]
+
+    yield get
+    for driver in made.values():
+        driver.close()
+
+
+@pytest.fixture(params=list(DRIVERS))
+def driver(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> Driver:
+    return drivers(request.param)
+
+
+@pytest.fixture
+def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
+    """A new topic of two partitions for each test."""
+    name = f"t-{abs(hash(request.node.nodeid)):x}-{time.time_ns():x}"
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(TIMEOUT_S)
+    return name
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    outcome = table.settle(write=bool(session.config.getoption("--write-client-table")))
+    if outcome:
+        session.config.get_terminal_writer().line(f"\n{outcome}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
+    report = yield
+    feature = item.get_closest_marker("feature")
+    if feature is not None and (report.when == "call" or report.failed):
+        params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        client = str(feature.kwargs.get("client") or params.get("driver"))
+        table.record(client, str(feature.args[0]), passed=bool(report.passed))
+    return report

@@ -1,0 +1,161 @@
+"""aiokafka, on an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import errors as aio_errors
+
+from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message, ProducerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+FENCED = (aio_errors.ProducerFenced, aio_errors.InvalidProducerEpoch)
+
+
+class Loop:
+    """An event loop in a thread, so that the driver can be called like any other."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(2 * TIMEOUT_S)
+        except FENCED as fenced:
+            raise Fenced(repr(fenced)) from fenced
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class AioProducer:
+    def __init__(self, loop: Loop, bootstrap: str, options: ProducerOptions) -> None:
+        self._loop = loop
+        self._futures: list[Any] = []
+        self._transactional = options.transactional_id is not None
+        self._producer: AIOKafkaProducer = loop.run(self._make(bootstrap, options))
+        if not self._transactional:
+            loop.run(self._producer.start())
+
+    async def _make(self, bootstrap: str, options: ProducerOptions) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            bootstrap_servers=bootstrap,
+            compression_type=None if options.codec == "none" else options.codec,
+            enable_idempotence=options.idempotent or self._transactional,
+            transactional_id=options.transactional_id,
+            transaction_timeout_ms=options.transaction_timeout_ms,
+            acks="all",
+        )
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        timestamp: int | None = None,
+    ) -> None:
+        self._futures.append(
+            self._loop.run(
+                self._producer.send(
+                    topic, value, key=key, partition=partition, headers=list(headers), timestamp_ms=timestamp
+                )
+            )
+        )
+
+    def flush(self) -> None:
+        futures, self._futures = self._futures, []
+        self._loop.run(self._acknowledged(futures))
+
+    async def _acknowledged(self, futures: list[Any]) -> None:
+        await self._producer.flush()
+        for future in futures:
+            await future
+
+    def init(self) -> None:
+        self._loop.run(self._producer.start())  # finds its coordinator and gets its epoch at the start
+
+    def begin(self) -> None:
+        self._loop.run(self._producer.begin_transaction())
+
+    def commit(self) -> None:
+        self._loop.run(self._producer.commit_transaction())
+        self._futures.clear()
+
+    def abort(self) -> None:
+        self._loop.run(self._producer.abort_transaction())
+        self._loop.run(self._settle())
+
+    async def _settle(self) -> None:
+        """Look at the outcome of what was aborted, which asyncio asks for."""
+        futures, self._futures = self._futures, []
+        await asyncio.gather(*futures, return_exceptions=True)
+
+    def close(self) -> None:
+        self._loop.run(self._end())
+
+    async def _end(self) -> None:
+        await self._settle()
+        # A fenced producer cannot end its transaction: that is what was asked for.
+        with contextlib.suppress(TimeoutError, aio_errors.KafkaError):
+            await asyncio.wait_for(self._producer.stop(), 5.0)
+
+
+class AioDriver:
+    name = "aiokafka"
+
+    def __init__(self) -> None:
+        self._loop = Loop()
+
+    def producer(self, bootstrap: str, options: ProducerOptions) -> AioProducer:
+        return AioProducer(self._loop, bootstrap, options)
+
+    def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
+        found: list[Message] = self._loop.run(self._consume(bootstrap, topic, partitions, isolation))
+        return found
+
+    async def _consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap, group_id=None, isolation_level=isolation, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            assigned = [TopicPartition(topic, partition) for partition in partitions]
+            consumer.assign(assigned)
+            ends = await consumer.end_offsets(assigned)
+            found: list[Message] = []
+            async with asyncio.timeout(TIMEOUT_S):
+                await consumer.seek_to_beginning(*assigned)
+                while not await self._at_end(consumer, ends):
+                    for records in (await consumer.getmany(timeout_ms=500)).values():
+                        found += [as_message(record) for record in records]
+            return found
+        finally:
+            await consumer.stop()
+
+    async def _at_end(self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+        for partition, end in ends.items():
+            if await consumer.position(partition) < end:
+                return False
+        return True
+
+    def close(self) -> None:
+        self._loop.close()
+
+
+def as_message(record: Any) -> Message:
+    return Message(
+        record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers or ())
+    )

@@ -1,0 +1,76 @@
+"""What every client under test can be asked to do. A driver is thin: the client's own behaviour must show through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+TIMEOUT_S = 30.0
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+class Fenced(Exception):
+    """The client says that a newer producer has taken its transactional id (or that its transaction is gone for good)."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record as a client delivers it. ``timestamp`` in milliseconds."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """``transaction_timeout_ms`` counts only with a transactional id; ``codec`` is Kafka's name, or none."""
+
+    codec: str = "none"
+    idempotent: bool = False
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+
+
+class ProducerDriver(Protocol):
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        timestamp: int | None = None,
+    ) -> None:
+        """Hand a record to the client; errors may come here or at the next flush or commit."""
+
+    def flush(self) -> None:
+        """Wait until everything sent is acknowledged. Raises on any failure; Fenced when it was fenced."""
+
+    def init(self) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Driver(Protocol):
+    """One client library."""
+
+    name: str
+
+    def producer(self, bootstrap: str, options: ProducerOptions) -> ProducerDriver: ...
+
+    def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
+        """Read assigned partitions from the beginning to the end offsets that the isolation level shows now."""
+
+    def close(self) -> None:
+        """End what the driver started."""

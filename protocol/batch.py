@@ -1,0 +1,406 @@
+"""Record batches of magic 2, their records, and the control batches of transactions and the metadata log (KIP-98).
+
+The header is 61 bytes. The checksum covers everything from the attributes on, so base offset and leader epoch may be
+rewritten in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct as Packer
+from typing import TYPE_CHECKING, Final
+
+from crc32c import crc32c
+
+from protocol.compression import Compression, compress, decompress
+from protocol.errors import Malformed
+from protocol.primitives import read_varint, read_varlong, varint
+
+if TYPE_CHECKING:
+    from protocol.schema import Buffer
+
+HEADER_BYTES: Final = 61
+LENGTH_OVERHEAD: Final = 12  # base offset and the length itself
+BATCH_LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OVERHEAD
+MAGIC: Final = 2
+BASE_OFFSET_AT: Final = 0
+LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21  # the checksum covers from here to the end
+MAX_TIMESTAMP_AT: Final = 35
+
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+RECORD_BYTES_MIN: Final = 7  # length, attributes, both deltas, key length, value length, header count
+RECORD_HEADER_BYTES_MIN: Final = 2
+NO_PRODUCER_ID: Final = -1
+NO_SEQUENCE: Final = -1
+SEQUENCE_MAX: Final = 2_147_483_647
+CONTROL_KEY_BYTES: Final = 4
+END_TXN_VALUE_BYTES: Final = 6
+
+_HEADER: Final = Packer(">qiibIhiqqqhii")
+_CONTROL_KEY: Final = Packer(">hh")
+_END_TXN_VALUE: Final = Packer(">hi")
+
+Headers = Sequence[tuple[str, bytes | None]]
+NewRecord = tuple[bytes | None, bytes | None, int, Headers]
+
+
+class ControlType(IntEnum):
+    """The type in a control record's key. UNKNOWN stands for every type not known here; readers pass over it."""
+
+    UNKNOWN = -1
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+_CONTROL_TYPES: Final = {int(member): member for member in ControlType}
+
+
+class UnsupportedMagic(Malformed):
+    """A message of the formats before magic 2, or none at all."""
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The fixed part of a batch, in the order of its bytes. Timestamps are milliseconds; -1 stands for "none"."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return increment_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def compression(self) -> Compression:
+        """Raises Malformed for a codec that does not exist."""
+        try:
+            return Compression(self.attributes & COMPRESSION_MASK)
+        except ValueError as error:
+            raise Malformed(f"compression {self.attributes & COMPRESSION_MASK} does not exist") from error
+
+    @property
+    def timestamp_type(self) -> int:
+        """0 CreateTime, 1 LogAppendTime."""
+        return 1 if self.attributes & LOG_APPEND_TIME else 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+
+@dataclass(slots=True)
+class Record:
+    """One record with its absolute offset and timestamp."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the rest of the batch need not be there.
+
+    Raises UnsupportedMagic for an older format, Malformed when the header is short or its sizes make no sense.
+    """
+    available = len(buffer) - position
+    if available > MAGIC_AT and buffer[position + MAGIC_AT] != MAGIC:
+        raise UnsupportedMagic(
+            f"magic {buffer[position + MAGIC_AT]} at byte {position + MAGIC_AT}: only 2 is supported"
+        )
+    if available < HEADER_BYTES:
+        raise Malformed(f"batch header at byte {position}: {available} bytes of {HEADER_BYTES}")
+    header = BatchHeader(*_HEADER.unpack_from(buffer, position))
+    if header.batch_length < BATCH_LENGTH_MIN:
+        raise Malformed(f"batch at byte {position}: length {header.batch_length} is below {BATCH_LENGTH_MIN}")
+    if header.record_count < 0 or header.last_offset_delta < 0:
+        raise Malformed(
+            f"batch at byte {position}: {header.record_count} records, last offset delta {header.last_offset_delta}"
+        )
+    return header
+
+
+def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the whole batch is there and its CRC-32C is right."""
+    end = position + header.size
+    if end > len(buffer):
+        return False
+    return crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : end]) == header.crc
+
+
+def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Whole batches one behind the other; a partial batch at the end is left out, as in a Fetch response.
+
+    Raises Malformed where a header makes no sense. Checksums are not looked at.
+    """
+    view = memoryview(buffer)
+    position, end = 0, len(view)
+    while end - position >= HEADER_BYTES:
+        header = read_header(view, position)
+        following = position + header.size
+        if following > end:
+            return
+        yield header, view[position:following]
+        position = following
+
+
+def iter_records(batch: Buffer, *, max_decompressed_bytes: int) -> Iterator[Record]:
+    """The records of one whole batch, in order; what follows the batch in the buffer is not looked at.
+
+    With LogAppendTime every record has the batch's maximum timestamp. Raises Malformed, possibly after some records.
+    """
+    view = memoryview(batch)
+    header = read_header(view)
+    if header.size > len(view):
+        raise Malformed(f"batch of {header.size} bytes is cut off at {len(view)}")
+    compression = header.compression
+    body: Buffer = view[HEADER_BYTES : header.size]
+    if compression is not Compression.NONE:
+        body = decompress(compression, body, max_bytes=max_decompressed_bytes)
+    if header.record_count * RECORD_BYTES_MIN > len(body):
+        raise Malformed(f"{header.record_count} records cannot fit into {len(body)} bytes")
+    return _records(header, body)
+
+
+def build_batch(
+    records: Iterable[NewRecord | Record],
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    compression: Compression = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    timestamp_type: int = 0,
+) -> bytes:
+    """One batch of at least one record.
+
+    A record is (key, value, timestamp in ms, headers), numbered from `base_offset` on, or a Record with its own offset.
+    Raises ValueError without records, or for a Record whose offset lies before `base_offset`.
+    """
+    rows = [
+        (row.offset - base_offset, row.key, row.value, row.timestamp, row.headers)
+        if isinstance(row, Record)
+        else (index, *row)
+        for index, row in enumerate(records)
+    ]
+    if not rows or rows[0][0] < 0:
+        raise ValueError("a batch needs a record, and none may lie before the base offset")
+    base_timestamp = rows[0][3]
+    body = b"".join(
+        [_record_bytes(delta, key, value, at - base_timestamp, headers) for delta, key, value, at, headers in rows]
+    )
+    if compression is not Compression.NONE:
+        body = compress(compression, body)
+    attributes = compression | (LOG_APPEND_TIME if timestamp_type else 0)
+    attributes |= (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=BATCH_LENGTH_MIN + len(body),
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=rows[-1][0],
+        base_timestamp=base_timestamp,
+        max_timestamp=max(row[3] for row in rows),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(rows),
+    )
+    return seal_batch(header, body)
+
+
+def seal_batch(header: BatchHeader, body: Buffer) -> bytes:
+    """Header and body as bytes, with length and checksum computed; a batch without records is allowed here."""
+    batch = bytearray(HEADER_BYTES + len(body))
+    batch[HEADER_BYTES:] = body
+    # fmt: off
+    _HEADER.pack_into(
+        batch, 0, header.base_offset, len(batch) - LENGTH_OVERHEAD, header.leader_epoch, header.magic, 0, header.attributes,
+        header.last_offset_delta, header.base_timestamp, header.max_timestamp, header.producer_id, header.producer_epoch,
+        header.base_sequence, header.record_count,
+    )
+    # fmt: on
+    batch[CRC_AT:ATTRIBUTES_AT] = crc32c(memoryview(batch)[ATTRIBUTES_AT:]).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def control_key(control: ControlType) -> bytes:
+    return _CONTROL_KEY.pack(0, control)
+
+
+def control_type(key: Buffer | None) -> ControlType:
+    """Later versions of the key read like version 0. Raises Malformed for a key that is short or has a negative version."""
+    if key is None or len(key) < CONTROL_KEY_BYTES:
+        raise Malformed("control record without a key of at least four bytes")
+    version, number = _CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise Malformed(f"control record key of version {version}")
+    return _CONTROL_TYPES.get(number, ControlType.UNKNOWN)
+
+
+def end_txn_marker(
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    commit: bool,
+    timestamp: int,
+) -> bytes:
+    """A batch of one COMMIT or ABORT marker, 78 bytes; base offset 0 and leader epoch -1 until it is appended."""
+    key = control_key(ControlType.COMMIT if commit else ControlType.ABORT)
+    return build_batch(
+        [(key, _END_TXN_VALUE.pack(0, coordinator_epoch), timestamp, ())],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def parse_end_txn_marker(value: Buffer | None) -> int:
+    """The coordinator epoch; later versions of the value read like version 0. Raises Malformed."""
+    if value is None or len(value) < END_TXN_VALUE_BYTES:
+        raise Malformed("transaction marker without a value of at least six bytes")
+    version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
+    if version < 0:
+        raise Malformed(f"transaction marker value of version {version}")
+    return int(coordinator_epoch)
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """After 2147483647 comes 0."""
+    if sequence > SEQUENCE_MAX - by:
+        return by - (SEQUENCE_MAX - sequence) - 1
+    return sequence + by
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    """Before 0 comes 2147483647."""
+    if sequence < by:
+        return SEQUENCE_MAX - (by - sequence) + 1
+    return sequence - by
+
+
+def _record_bytes(
+    offset_delta: int, key: bytes | None, value: bytes | None, timestamp_delta: int, headers: Headers
+) -> bytes:
+    pieces: list[bytes] = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
+    pieces += _sized(key)
+    pieces += _sized(value)
+    pieces.append(varint(len(headers)))
+    for name, content in headers:
+        pieces += _sized(name.encode())
+        pieces += _sized(content)
+    body = b"".join(pieces)
+    return varint(len(body)) + body
+
+
+def _sized(content: bytes | None) -> tuple[bytes, bytes]:
+    return (b"\x01", b"") if content is None else (varint(len(content)), content)
+
+
+def _records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
+    position, end = 0, len(body)
+    append_time = header.max_timestamp if header.timestamp_type else None
+    for _ in range(header.record_count):
+        length, position = read_varint(body, position)
+        following = position + length
+        if length < RECORD_BYTES_MIN - 1 or following > end:
+            raise Malformed(f"record of {length} bytes at byte {position} does not fit")
+        timestamp_delta, position = read_varlong(body, position + 1)  # a record's attributes are not used
+        offset_delta, position = read_varint(body, position)
+        key, position = _content(body, position, following)
+        value, position = _content(body, position, following)
+        headers, position = _headers(body, position, following)
+        if position != following:
+            raise Malformed(f"record ends at byte {position}, its length says {following}")
+        timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+        yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
+    if position != end:
+        raise Malformed(f"{end - position} bytes follow the last record")
+
+
+def _content(body: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(body, position)
+    if length < 0:
+        if length != -1:
+            raise Malformed(f"negative length {length} at byte {position}")
+        return None, position
+    if length > end - position:
+        raise Malformed(f"length {length} at byte {position} runs past the record")
+    return bytes(body[position : position + length]), position + length
+
+
+def _headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
+    count, position = read_varint(body, position)
+    if count == 0:
+        return (), position
+    if count < 0 or count * RECORD_HEADER_BYTES_MIN > end - position:
+        raise Malformed(f"{count} headers at byte {position} cannot fit")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _content(body, position, end)
+        if name is None:
+            raise Malformed(f"header without a name at byte {position}")
+        value, position = _content(body, position, end)
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError as error:
+            raise Malformed(f"name of a header before byte {position} is not UTF-8") from error
+    return tuple(headers), position

@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from broker.api import AnyApi
     from broker.config import Config
     from broker.fetch_sessions import FetchSessions
     from broker.partitions import Partitions
     from broker.ports import Authorizer, Quotas
+    from broker.topic_config import TopicSettings
     from broker.topics import TopicMaker
     from broker.txn_verification import TransactionVerifier
-    from cluster.metadata import ControllerPort, MetadataCache
+    from cluster.controller.port import ControllerPort
+    from cluster.metadata import MetadataCache
     from coordinator.txn.service import TransactionCoordinator
     from runtime.clock import Clock
 
@@ -26,7 +29,9 @@ class Services:
     verification: "TransactionVerifier"
     fetch_sessions: "FetchSessions"
     topic_maker: "TopicMaker"
+    topic_settings: "TopicSettings"
     authorizer: "Authorizer"
     quotas: "Quotas"
+    apis: "tuple[AnyApi, ...]"
     cluster_id: str
     node_id: int

@@ -1,0 +1,73 @@
+"""Binds the listeners of a node, and ends their connections when it stops."""
+
+from asyncio import AbstractServer, get_running_loop
+from collections.abc import Sequence
+
+from broker.addresses import ListenerAddress
+from broker.listener import Connection, Shared
+from broker.session import Listener
+
+
+class CannotListenError(OSError):
+    """An address is taken or does not exist; the message is the one line a person gets to read."""
+
+
+class Acceptor:
+    """Listens from `bind` on, so that a taken port is known before anything is opened; serves from `open` on."""
+
+    def __init__(self, backlog: int) -> None:
+        self._backlog = backlog
+        self._servers: list[AbstractServer] = []
+        self._shared: Shared | None = None
+        self._early: list[Connection] = []
+        self.listeners: list[Listener] = []
+
+    async def bind(self, addresses: Sequence[ListenerAddress], shared: Shared) -> None:
+        """Raises `CannotListenError`."""
+        self._shared = shared
+        for position, address in enumerate(addresses):
+            await self._bind_one(address, position, shared)
+
+    async def _bind_one(self, address: ListenerAddress, position: int, shared: Shared) -> None:
+        def accept() -> Connection:
+            return Connection(shared, lambda: self.listeners[position])
+
+        # With any free port, all interfaces would mean one port for each family; then it is IPv4 alone.
+        host = address.host or (None if address.port else "0.0.0.0")  # noqa: S104  asked for by an empty host
+        try:
+            server = await get_running_loop().create_server(accept, host, address.port, backlog=self._backlog)
+        except OSError as error:
+            shown = f"{address.host or '*'}:{address.port}"
+            raise CannotListenError(
+                error.errno, f"cannot listen on {shown} ({address.name}): {error.strerror}"
+            ) from error
+        self._servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+        self.listeners.append(
+            Listener(
+                address.name,
+                address.host,
+                port,
+                address.advertised_host or "localhost",
+                address.advertised_port or port,
+            )
+        )
+
+    def open(self) -> None:
+        """Begin to serve, the connections that are there already first."""
+        assert self._shared is not None
+        self._shared.serving = True
+        early, self._shared.early = list(self._shared.early), {}
+        for connection in early:
+            connection.begin()
+
+    async def close(self) -> None:
+        """Stop listening and end every connection; what is ready to be sent goes out."""
+        for server in self._servers:
+            server.close()
+        if self._shared is not None:
+            for connection in [*self._shared.early, *self._shared.connections.values()]:
+                connection.close()
+        for server in self._servers:
+            await server.wait_closed()
+        self._servers.clear()

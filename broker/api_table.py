@@ -1,0 +1,68 @@
+"""Every API that this broker serves, in the order of their keys.
+
+ApiVersions, dispatch and docs/apis.md derive from this tuple and from nothing else. A new API is a file in `broker.apis` and a
+line here.
+"""
+
+from typing import Final
+
+from broker.api import AnyApi
+from broker.apis import (
+    add_partitions_to_txn,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_producers,
+    describe_topic_partitions,
+    describe_transactions,
+    end_txn,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    list_transactions,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+    write_txn_markers,
+)
+
+API_TABLE: Final[tuple[AnyApi, ...]] = (
+    produce.API,
+    fetch.API,
+    list_offsets.API,
+    metadata.API,
+    find_coordinator.API,
+    api_versions.API,
+    create_topics.API,
+    delete_topics.API,
+    init_producer_id.API,
+    offset_for_leader_epoch.API,
+    add_partitions_to_txn.API,
+    end_txn.API,
+    write_txn_markers.API,
+    describe_configs.API,
+    create_partitions.API,
+    describe_cluster.API,
+    describe_producers.API,
+    describe_transactions.API,
+    list_transactions.API,
+    describe_topic_partitions.API,
+)
+
+
+def check(table: tuple[AnyApi, ...]) -> None:
+    """What has to hold for any table. Raises AssertionError, at import, so that a wrong row never serves."""
+    keys = [api.key for api in table]
+    assert keys == sorted(dict.fromkeys(keys)), "rows are in order of their keys, each key once"
+    for api in table:
+        request, response = api.request, api.response
+        assert request.API_KEY == response.API_KEY == api.key, f"{api.name}: messages of another API"
+        assert request.MIN_VERSION <= api.min_version <= api.max_version <= request.MAX_VERSION, f"{api.name}: versions"
+        assert api.lowest_announced <= api.min_version, f"{api.name}: announced from {api.lowest_announced}"
+
+
+check(API_TABLE)

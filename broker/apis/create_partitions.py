@@ -1,0 +1,63 @@
+"""CreatePartitions: v0-v3
+
+Behavior:
+* `count` is the new total; it can only grow (INVALID_PARTITIONS). Keys of existing records are not moved.
+* A topic that is named twice is refused as a whole (INVALID_REQUEST), the others go on.
+
+Version notes: the body is the same in all; v2 is flexible, v3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from cluster.controller.port import NewPartitions
+from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    names = list(dict.fromkeys(topic.name for topic in request.topics))
+    _, denied = context.split_allowed(AclOperation.ALTER, ResourceType.TOPIC, names)
+    results = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
+    done = await context.services.controller.create_partitions(
+        [_new_partitions(topic) for topic in request.topics if topic.name not in results],
+        validate_only=request.validate_only,
+        timeout_ms=request.timeout_ms,
+    )
+    results |= {topic.name: _result(topic.name, topic.error, topic.message) for topic in done if topic.name is not None}
+    return CreatePartitionsResponse(results=[results[name] for name in names])
+
+
+def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
+    given = topic.assignments
+    return NewPartitions(
+        topic.name, topic.count, None if given is None else tuple(tuple(each.broker_ids) for each in given)
+    )
+
+
+def _result(name: str, error: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error, error_message=message)
+
+
+def refuse(
+    context: RequestContext, request: CreatePartitionsRequest, error: ErrorCode, message: str | None
+) -> CreatePartitionsResponse:
+    return CreatePartitionsResponse(results=[_result(topic.name, error, message) for topic in request.topics])
+
+
+API: Final = Api(
+    key=37,
+    min_version=0,
+    max_version=3,
+    request=CreatePartitionsRequest,
+    response=CreatePartitionsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="ALTER on the topic",
+)

@@ -1,0 +1,118 @@
+"""CreateTopics: v2-v7
+
+Behavior:
+* All topics of a request are created in one atomic batch of the metadata log; each one that is refused has its own error.
+* Answered when the topics are committed and known to this broker.
+* validate_only checks everything and creates nothing.
+
+Version notes:
+* v4: number of partitions and replication factor may be -1, the broker's defaults (KIP-464)
+* v5: the answer tells the resulting settings (KIP-525) · v7: and the topic id (KIP-516)
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from cluster.controller.port import CreatedTopic, NewTopic
+from cluster.image import METADATA_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    refused = _refused(context, request)
+    wanted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]
+    created = await context.services.controller.create_topics(
+        wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    )
+    _, denied = context.split_allowed(
+        AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, [topic.name for topic in created]
+    )
+    hidden = dict.fromkeys(denied)
+    results = {topic.name: _result(topic, shows_configs=topic.name not in hidden) for topic in created}
+    return CreateTopicsResponse(
+        topics=[
+            results[name] if name in results else refused[name]
+            for name in dict.fromkeys(topic.name for topic in request.topics)
+        ]
+    )
+
+
+def _refused(context: RequestContext, request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
+    """Topics that this client may not create, or nobody may."""
+    names = list(dict.fromkeys(topic.name for topic in request.topics))
+    refused: dict[str, CreatableTopicResult] = {}
+    if not context.allowed_on_cluster(AclOperation.CREATE):
+        _, denied = context.split_allowed(AclOperation.CREATE, ResourceType.TOPIC, names)
+        for name in denied:
+            refused[name] = _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+    for name in names:
+        if name == METADATA_TOPIC:
+            message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+            refused[name] = _error(name, ErrorCode.INVALID_REQUEST, message)
+    return refused
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        tuple((given.partition_index, tuple(given.broker_ids)) for given in topic.assignments),
+        tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+def _result(topic: CreatedTopic, *, shows_configs: bool) -> CreatableTopicResult:
+    if topic.error:
+        return _error(topic.name, topic.error, topic.message)
+    result = CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_message=None,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.read_only,
+                config_source=config.source,
+                is_sensitive=config.is_sensitive,
+            )
+            for config in topic.configs
+        ],
+    )
+    if not shows_configs:
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions, result.replication_factor, result.configs = -1, -1, None
+    return result
+
+
+def _error(name: str, error: ErrorCode, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error, error_message=message)
+
+
+def refuse(
+    context: RequestContext, request: CreateTopicsRequest, error: ErrorCode, message: str | None
+) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_error(topic.name, error, message) for topic in request.topics])
+
+
+API: Final = Api(
+    key=19,
+    min_version=2,
+    max_version=7,
+    request=CreateTopicsRequest,
+    response=CreateTopicsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its settings",
+)

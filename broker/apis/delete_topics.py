@@ -1,0 +1,92 @@
+"""DeleteTopics: v1-v6
+
+Behavior:
+* Topics are deleted by name or, from v6 on, by id; a name that the client may not see is not disclosed for an id.
+* With `delete.topic.enable=false`: INVALID_REQUEST up to v2, TOPIC_DELETION_DISABLED from v3 on.
+
+Version notes:
+* v5: error messages · v6: topic ids (KIP-516); an item needs exactly one of name and id
+"""
+
+from collections import Counter
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from cluster.controller.port import TopicName
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from protocol.primitives import ZERO_UUID
+
+DISABLED_NAMED_FROM: Final = 3
+ITEMS_FROM: Final = 6
+
+
+async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if not context.services.config.delete_topic_enable:
+        known = context.api_version >= DISABLED_NAMED_FROM
+        raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
+    items = _items(context, request)
+    times = Counter(items)
+    refused = {item: result for item in times if (result := _refused(context, item, times[item])) is not None}
+    wanted = [item for item in times if item not in refused]
+    done = await context.services.controller.delete_topics(wanted, timeout_ms=request.timeout_ms)
+    results = {
+        item: DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=topic.error, error_message=topic.message
+        )
+        for item, topic in zip(wanted, done, strict=True)
+    }
+    return DeleteTopicsResponse(responses=[results[item] if item in results else refused[item] for item in times])
+
+
+def _items(context: RequestContext, request: DeleteTopicsRequest) -> list[TopicName]:
+    if context.api_version < ITEMS_FROM:
+        return [TopicName(name) for name in request.topic_names]
+    return [TopicName(topic.name, topic.topic_id) for topic in request.topics]
+
+
+def _refused(context: RequestContext, item: TopicName, times: int) -> DeletableTopicResult | None:
+    by_id = item.topic_id != ZERO_UUID
+    if by_id == (item.name is not None):
+        message = (
+            "You may not specify both topic name and topic id." if by_id else "Neither topic name nor id were given."
+        )
+        return _result(item, ErrorCode.INVALID_REQUEST, message)
+    if times > 1:
+        return _result(item, ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+    topic = context.services.metadata.image.topic_by_id(item.topic_id) if by_id else None
+    name = item.name if topic is None else topic.name
+    if name is None:
+        return None
+    if by_id and not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+        return _result(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    if not context.allowed(AclOperation.DELETE, ResourceType.TOPIC, name):
+        return _result(TopicName(name, item.topic_id), ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+    return None
+
+
+def _result(item: TopicName, error: ErrorCode, message: str | None) -> DeletableTopicResult:
+    return DeletableTopicResult(name=item.name, topic_id=item.topic_id, error_code=error, error_message=message)
+
+
+def refuse(
+    context: RequestContext, request: DeleteTopicsRequest, error: ErrorCode, message: str | None
+) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_result(item, error, message) for item in _items(context, request)])
+
+
+API: Final = Api(
+    key=20,
+    min_version=1,
+    max_version=6,
+    request=DeleteTopicsRequest,
+    response=DeleteTopicsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DELETE on the topic; DESCRIBE too when it is named by its id",
+)

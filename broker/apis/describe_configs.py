@@ -1,0 +1,131 @@
+"""DescribeConfigs: v1-v4
+
+Behavior:
+* Topics and brokers (this broker by its id, or all brokers by an empty name). Every property that is obeyed is listed, with
+  where its value comes from, and on request with the values it hides and its documentation.
+* A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION. Other kinds of resources: INVALID_REQUEST.
+
+Version notes:
+* v3: types and documentation (KIP-569)
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.config import PROPERTIES
+from broker.ports import AclOperation, ResourceType
+from broker.property import Property, Scope
+from broker.topic_config import TOPIC_PROPERTIES, Source, Synonym, TopicSettings, broker_synonyms
+from broker.topic_names import is_valid
+from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_resource(context, request, resource) for resource in request.resources])
+
+
+def _resource(
+    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        if resource.resource_type == RESOURCE_TOPIC:
+            configs = _topic(context, request, resource.resource_name)
+        elif resource.resource_type == RESOURCE_BROKER:
+            configs = _broker(context, request, resource.resource_name)
+        else:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    except Refusal as refusal:
+        return _refused(resource, refusal.error, refusal.message)
+    keys = None if resource.configuration_keys is None else dict.fromkeys(resource.configuration_keys)
+    return DescribeConfigsResult(
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[config for config in configs if keys is None or config.name in keys],
+    )
+
+
+def _topic(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
+    if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not is_valid(name):
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a name that a topic can have")
+    image = context.services.metadata.image
+    if image.topic(name) is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    settings: TopicSettings = context.services.topic_settings
+    given = image.topic_config(name)
+    return [
+        _entry(request, prop, key, settings.text(key, given), settings.synonyms(key, given))
+        for key, prop in TOPIC_PROPERTIES.items()
+    ]
+
+
+def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
+    if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    services = context.services
+    if not name:
+        return []  # the defaults of all brokers: what was set for them, which is nothing
+    if name != str(services.node_id):
+        message = f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}"
+        raise Refusal(ErrorCode.INVALID_REQUEST, message)
+    config = services.config
+    return [
+        _entry(request, prop, prop.name, prop.render(getattr(config, prop.attribute)), broker_synonyms(config, prop))
+        for prop in PROPERTIES.values()
+    ]
+
+
+def _entry(
+    request: DescribeConfigsRequest, prop: Property, name: str, value: str | None, synonyms: list[Synonym]
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=name == prop.name and prop.scope is Scope.STATIC,
+        config_source=synonyms[0].source if synonyms else Source.DEFAULT,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (synonyms if request.include_synonyms else ())
+        ],
+        config_type=prop.kind,
+        documentation=prop.doc if request.include_documentation else None,
+    )
+
+
+def _refused(resource: DescribeConfigsResource, error: ErrorCode, message: str | None) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def refuse(
+    context: RequestContext, request: DescribeConfigsRequest, error: ErrorCode, message: str | None
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_refused(resource, error, message) for resource in request.resources])
+
+
+API: Final = Api(
+    key=32,
+    min_version=1,
+    max_version=4,
+    request=DescribeConfigsRequest,
+    response=DescribeConfigsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE_CONFIGS on the topic, or on the cluster for brokers",
+    gaps=("client metrics, groups and loggers are not resources here",),
+)

@@ -1,0 +1,120 @@
+"""FindCoordinator: v0-v6
+
+Behavior:
+* The coordinator of a transactional id is the leader of its partition of `__transaction_state`. The topic is made when it is
+  first asked for; the answer waits for it, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
+* COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or its
+  partition has no leader that can be reached on this listener.
+* Groups have no coordinator yet: COORDINATOR_NOT_AVAILABLE.
+
+Version notes:
+* v1: transactions · v4: many keys in one request (KIP-699) · v6: share groups (KIP-932)
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.metadata_view import MetadataView
+from broker.ports import AclOperation, ResourceType
+from broker.topic_names import TRANSACTION_STATE
+from coordinator.txn.service import partition_for
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+KEY_TYPE_NAMED_FROM: Final = 1
+MANY_KEYS_FROM: Final = 4
+SHARE_FROM: Final = 6
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+NO_NODE: Final = -1
+
+
+def handle(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    key_type = request.key_type if context.api_version >= KEY_TYPE_NAMED_FROM else GROUP
+    known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_FROM)
+    if not known:
+        return refuse(context, request, ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")
+    if key_type == TRANSACTION and context.services.metadata.image.topic(TRANSACTION_STATE) is None:
+        return _when_made(context, request)
+    return _answer(context, request, key_type)
+
+
+async def _when_made(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    # A refusal shows in the answer: the topic is still not there.
+    await context.services.topic_maker.create([TRANSACTION_STATE])
+    return _answer(context, request, TRANSACTION)
+
+
+def _answer(context: RequestContext, request: FindCoordinatorRequest, key_type: int) -> FindCoordinatorResponse:
+    keys = _keys(context, request)
+    if key_type == TRANSACTION:
+        view = MetadataView(context.services.metadata.image, context.session.listener.name)
+        return _response(context, [_transaction(context, view, key) for key in keys])
+    return _response(context, [_group(context, key) for key in keys])
+
+
+def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
+    return request.coordinator_keys if context.api_version >= MANY_KEYS_FROM else [request.key]
+
+
+def _transaction(context: RequestContext, view: MetadataView, transactional_id: str) -> Coordinator:
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return _nobody(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    topic = view.image.topic(TRANSACTION_STATE)
+    if topic is None:
+        return _nobody(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = topic.partitions[partition_for(transactional_id, len(topic.partitions))]
+    endpoint = view.endpoint(partition.leader)
+    if endpoint is None:
+        return _nobody(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(
+        key=transactional_id, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None
+    )
+
+
+def _group(context: RequestContext, group: str) -> Coordinator:
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group):
+        return _nobody(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _nobody(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=-1, error_code=error, error_message=message)
+
+
+def _response(context: RequestContext, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if context.api_version >= MANY_KEYS_FROM:
+        return FindCoordinatorResponse(coordinators=found)
+    only = found[0]
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def refuse(
+    context: RequestContext, request: FindCoordinatorRequest, error: ErrorCode, message: str | None
+) -> FindCoordinatorResponse:
+    return _response(context, [_nobody(key, error, message) for key in _keys(context, request)])
+
+
+API: Final = Api(
+    key=10,
+    min_version=0,
+    max_version=6,
+    request=FindCoordinatorRequest,
+    response=FindCoordinatorResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE on the transactional id or the group",
+    gaps=("groups and share groups have no coordinator yet",),
+)

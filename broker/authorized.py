@@ -1,0 +1,40 @@
+"""The authorized-operations bit fields of Metadata, DescribeTopicPartitions and DescribeCluster (KIP-430)."""
+
+from typing import Final
+
+from broker.api import RequestContext
+from broker.ports import CLUSTER_RESOURCE, AclOperation, ResourceType
+
+_OPERATIONS: Final = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+def topic_operations(context: RequestContext, topic: str) -> int:
+    return _bits(context, ResourceType.TOPIC, topic)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    return _bits(context, ResourceType.CLUSTER, CLUSTER_RESOURCE)
+
+
+def _bits(context: RequestContext, resource: ResourceType, name: str) -> int:
+    return sum(1 << operation for operation in _OPERATIONS[resource] if context.allowed(operation, resource, name))

@@ -1,0 +1,116 @@
+"""From a request frame to a handler, and from what it answers to bytes.
+
+Knows rows, versions and error codes; nothing of sockets and nothing of any API.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from broker.api import AnyApi, RequestContext
+from broker.error_map import wire_error
+from broker.services import Services
+from broker.session import Session
+from protocol.codec import decode, encode_chunks, response_header_version
+from protocol.connection import RequestFrame
+from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.primitives import Buffer
+
+API_VERSIONS_KEY: Final = ApiVersionsRequest.API_KEY
+_CORRELATION_ID: Final = struct.Struct(">i")
+_NO_TAGS: Final = b"\x00"
+_logger = structlog.get_logger("broker.dispatch")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request that has been handed to its handler."""
+
+    api: AnyApi
+    context: RequestContext
+    request: Any
+    frame: RequestFrame
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        table: tuple[AnyApi, ...],
+        services: Services,
+        on_unexpected: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
+        """`on_unexpected(where, exception)` hears of every exception that no handler should have raised."""
+        self._rows = {api.key: api for api in table}
+        self._services = services
+        self._on_unexpected = on_unexpected or log_unexpected
+
+    def open(self, frame: RequestFrame, session: Session) -> Call:
+        """The call that `frame` asks for.
+
+        Raises `Malformed` where the connection has to be closed: an API or version that is not served here, or a body
+        that does not decode.
+        """
+        api = self._rows.get(frame.api_key)
+        if api is None:
+            raise Malformed(f"API key {frame.api_key} is not served")
+        version = frame.api_version
+        request: Any = None
+        if api.serves(version):
+            request = decode(api.request, version, frame.body)
+        elif frame.api_key != API_VERSIONS_KEY:
+            raise Malformed(f"{api.name} version {version} is not served")
+        services = self._services
+        context = RequestContext(
+            frame.api_key,
+            version,
+            frame.correlation_id,
+            frame.client_id,
+            session,
+            services,
+            services.clock.wall_ms(),
+            frame.size,
+        )
+        return Call(api, context, request, frame)
+
+    def handle(self, call: Call) -> Any:
+        """What the handler returns (see `broker.api`); what it raises has become a response."""
+        try:
+            if call.request is None:
+                # ApiVersions of a version from the future: a v0 body that names what there is (KIP-511).
+                call.context.api_version = 0
+                return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
+            return call.api.handle(call.context, call.request)
+        except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes an answer
+            return self.refused(call, exception)
+
+    def refused(self, call: Call, exception: BaseException) -> Any:
+        """The response (or None) that says what `exception` means to the client."""
+        context = call.context
+        if isinstance(exception, Refusal):
+            error, message = wire_error(context.api_key, context.api_version, exception.error), exception.message
+        else:
+            self._on_unexpected(call.api.name, exception)
+            error, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        return call.api.refuse(context, call.request, error, message)
+
+    def encode(self, call: Call, response: Any) -> list[Buffer]:
+        """Header and body as buffers, without the size prefix."""
+        context = call.context
+        throttle_ms = self._services.quotas.throttle_ms(
+            context.session.principal, context.client_id, context.api_key, context.request_bytes
+        )
+        if throttle_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+        version = context.api_version
+        header = _CORRELATION_ID.pack(context.correlation_id)
+        if response_header_version(context.api_key, version):
+            header += _NO_TAGS
+        return [header, *encode_chunks(response, version)]
+
+
+def log_unexpected(where: str, exception: BaseException) -> None:
+    _logger.error("an unexpected exception was answered with UNKNOWN_SERVER_ERROR", where=where, exc_info=exception)

@@ -1,0 +1,105 @@
+"""What keeps clients from growing a broker without bound: the byte budget, and the limits on connections."""
+
+from collections.abc import Callable
+
+from broker.config import Config
+
+
+class ByteBudget:
+    """Bytes of requests and responses in memory, over all connections.
+
+    Past the limit, connections stop being read; they are resumed in the order in which they stopped. A budget that is
+    filled by half-received requests alone would never empty, so with no request in work the first in line may go on
+    until its request is complete: the budget is exceeded by at most one request.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.requests_in_work = 0
+        self._waiting: dict[object, Callable[[], None]] = {}
+        self._favoured: object | None = None
+
+    def take(self, count: int) -> None:
+        self.used_bytes += count
+
+    def give(self, count: int) -> None:
+        self.used_bytes -= count
+        assert self.used_bytes >= 0, "more was given back than was taken"
+        if self._waiting:
+            self._resume()
+
+    def request_taken(self, owner: object) -> None:
+        """A whole request of `owner` is in work now."""
+        self.requests_in_work += 1
+        if self._favoured is owner:
+            self._favoured = None
+
+    def request_done(self) -> None:
+        self.requests_in_work -= 1
+        if self._waiting:
+            self._resume()
+
+    def may_read(self, owner: object, resume: Callable[[], None]) -> bool:
+        """May `owner` read on? If not it stands in line now, and `resume` is called when it may."""
+        if self.used_bytes < self.limit_bytes or self._favoured is owner:
+            return True
+        if self.requests_in_work == 0 and self._favoured is None and not self._waiting:
+            self._favoured = owner
+            return True
+        self._waiting.setdefault(owner, resume)
+        return False
+
+    def leave(self, owner: object) -> None:
+        """`owner` is gone."""
+        self._waiting.pop(owner, None)
+        if self._favoured is owner:
+            self._favoured = None
+            self._resume()
+
+    def _resume(self) -> None:
+        while self._waiting and self.used_bytes < self.limit_bytes:
+            self._call_first()
+        if self._waiting and self.requests_in_work == 0 and self._favoured is None:
+            self._favoured = next(iter(self._waiting))
+            self._call_first()
+
+    def _call_first(self) -> None:
+        owner = next(iter(self._waiting))
+        self._waiting.pop(owner)()
+
+
+class ConnectionLimits:
+    """Counts connections over all listeners: in total, by address, and by second."""
+
+    def __init__(self, config: Config) -> None:
+        self._total_max = config.max_connections
+        self._per_address_max = config.max_connections_per_ip
+        self._interval_s = 1.0 / config.max_connection_creation_rate
+        self._last_slot_s = 0.0
+        self.total = 0
+        self._by_address: dict[str, int] = {}
+
+    def admit(self, address: str) -> str | None:
+        """Count a new connection in, or say which limit it is over (then it is not counted)."""
+        if self.total >= self._total_max:
+            return "max.connections"
+        if self._by_address.get(address, 0) >= self._per_address_max:
+            return "max.connections.per.ip"
+        self.total += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        return None
+
+    def leave(self, address: str) -> None:
+        self.total -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def delay_s(self, now_s: float) -> float:
+        """How long a connection made at `now_s` waits before it is read, so that the creation rate is kept.
+
+        A second's worth of connections passes at once after a quiet second.
+        """
+        self._last_slot_s = max(self._last_slot_s, now_s - 1.0) + self._interval_s
+        return max(0.0, self._last_slot_s - now_s)

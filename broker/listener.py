@@ -1,0 +1,372 @@
+"""TCP: one `Connection` per client, over the sans-IO core of `protocol.connection`.
+
+Only `loop.create_server` and the standard transport calls are used, so this runs on uvloop, on asyncio and on a
+simulated loop alike.
+
+Back-pressure works both ways. A connection is not read on while it has too many requests in work, while its client does
+not take the answers, or while the byte budget of the whole broker is used up; what has arrived meanwhile waits in the
+kernel, and then in the client.
+"""
+
+from asyncio import (
+    AbstractEventLoop,
+    BaseTransport,
+    BufferedProtocol,
+    Future,
+    TimerHandle,
+    Transport,
+    ensure_future,
+    get_running_loop,
+)
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import iscoroutine
+from typing import Any, Final, cast
+
+import structlog
+
+from broker.api import Ordered
+from broker.config import Config
+from broker.dispatch import Call, Dispatcher
+from broker.limits import ByteBudget, ConnectionLimits
+from broker.session import Listener, Session
+from protocol.connection import RequestFrame, ServerConnection
+from protocol.errors import ErrorCode, Malformed, Refusal
+from runtime.tasks import Tasks
+
+SIZE_PREFIX_BYTES: Final = 4
+WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
+"""Unsent bytes at which a connection is not read on; it is read again when all of them have gone."""
+_logger = structlog.get_logger("broker.listener")
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all connections of a node have in common."""
+
+    config: Config
+    dispatcher: Dispatcher
+    budget: ByteBudget
+    limits: ConnectionLimits
+    tasks: Tasks
+    connections: dict[int, "Connection"] = field(default_factory=dict)
+    early: dict["Connection", None] = field(default_factory=dict)
+    """Connections made before the node serves anything; they wait, unread."""
+    serving: bool = False
+    next_connection_id: int = 1
+    refusing: str | None = None
+    """The connection limit that has been logged and is still being hit."""
+
+
+class Connection(BufferedProtocol):
+    """One client. Requests are taken in order, their answers leave in order; see `broker.api` for what overlaps."""
+
+    def __init__(self, shared: Shared, listener_of: Callable[[], Listener]) -> None:
+        config = shared.config
+        self._shared = shared
+        self._listener_of = listener_of
+        self._in_flight_max = config.odradek_max_in_flight_requests
+        self._frame_deadline_s = config.odradek_frame_deadline_ms / 1000
+        self._idle_s = config.connections_max_idle_ms / 1000
+        self._core = ServerConnection(request_bytes_max=config.socket_request_max_bytes)
+        self._loop: AbstractEventLoop = get_running_loop()
+        self._transport: Transport | None = None
+        self._session: Session | None = None
+        self._address = ""
+        self._request_bytes = 0  # received and not yet answered
+        self._queued_bytes = 0  # answers that wait for the answers before them
+        self._response_bytes = 0  # those, and what the kernel has not taken yet
+        self._in_work = 0
+        self._held_back = False  # by an Ordered stage one, or by the creation rate
+        self._client_is_slow = False
+        self._reading = True
+        self._serving = False
+        self._flush_planned = False
+        self._active_s = self._frame_s = self._loop.time()
+        self._deadline: TimerHandle | None = None
+
+    # -- transport events
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self._transport = cast("Transport", transport)
+        if self._shared.serving:
+            self.begin()
+        else:
+            self._transport.pause_reading()
+            self._reading = False
+            self._shared.early[self] = None
+
+    def begin(self) -> None:
+        """Admit the connection and read from it. Called once, when the node serves."""
+        transport, shared = self._transport, self._shared
+        assert transport is not None
+        peer = transport.get_extra_info("peername") or ("", 0)
+        host, port = str(peer[0]), int(peer[1])
+        over = shared.limits.admit(host)
+        if over is not None:
+            if shared.refusing != over:
+                shared.refusing = over
+                _logger.warning("connections are refused", limit=over, client=host)
+            transport.abort()
+            return
+        shared.refusing = None
+        self._address = host
+        self._session = Session(shared.next_connection_id, self._listener_of(), host, port)
+        shared.next_connection_id += 1
+        shared.connections[self._session.connection_id] = self
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
+        delay_s = shared.limits.delay_s(self._loop.time())
+        if delay_s:
+            self._held_back = True
+            self._loop.call_later(delay_s, self._release)
+        self._update_reading()
+        self._watch()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._core.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._session is None or self._session.closed:
+            return
+        self._active_s = self._loop.time()
+        if not self._core.frame_started:
+            self._frame_s = self._active_s
+        self._request_bytes += nbytes
+        self._shared.budget.take(nbytes)
+        try:
+            self._core.buffer_updated(nbytes)
+        except Malformed as error:
+            self._close_malformed(error)
+            return
+        self._serve()
+
+    def pause_writing(self) -> None:
+        self._client_is_slow = True
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._client_is_slow = False
+        self._active_s = self._loop.time()
+        self._account_responses()
+        self._serve()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        shared = self._shared
+        shared.early.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        session = self._session
+        if session is None:
+            return
+        shared.connections.pop(session.connection_id, None)
+        shared.limits.leave(self._address)
+        session.end()
+        for _ in range(self._in_work):
+            shared.budget.request_done()
+        held = self._request_bytes + self._response_bytes
+        self._in_work = self._request_bytes = self._response_bytes = 0
+        shared.budget.leave(self)
+        shared.budget.give(held)
+
+    def close(self) -> None:
+        """End the connection; what is ready goes out first."""
+        if self._session is not None and not self._session.closed:
+            self._flush()
+            self._session.end()
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- requests
+
+    def _serve(self) -> None:
+        """Take up every whole request that may be taken up, then write what is ready, once."""
+        if self._serving or self._session is None or self._session.closed:
+            return
+        self._serving = True
+        try:
+            while not self._held_back and not self._client_is_slow and self._in_work < self._in_flight_max:
+                frame = self._core.next_request()
+                if frame is None:
+                    break
+                self._frame_s = self._active_s
+                self._take(frame, self._session)
+        except Malformed as error:
+            self._close_malformed(error)
+            return
+        finally:
+            self._serving = False
+        self._flush()
+        self._update_reading()
+
+    def _take(self, frame: RequestFrame, session: Session) -> None:
+        shared = self._shared
+        session.wake_waiting()
+        call = shared.dispatcher.open(frame, session)
+        self._in_work += 1
+        shared.budget.request_taken(self)
+        self._settle(call, shared.dispatcher.handle(call))
+
+    def _settle(self, call: Call, result: Any) -> None:
+        """`result` is whatever a handler, or the stage one of a handler, has come to."""
+        if result is None or isinstance(result, call.api.response):
+            self._respond(call, result)
+        elif isinstance(result, Ordered):
+            self._held_back = True
+            self._when_done(result.awaitable, partial(self._stage_one_done, call))
+        else:
+            self._when_done(result, partial(self._stage_two_done, call))
+
+    def _when_done(self, awaitable: Awaitable[Any], callback: Callable[["Future[Any]"], None]) -> None:
+        if iscoroutine(awaitable):
+            future: Future[Any] = self._shared.tasks.spawn(_outcome(awaitable), "request")
+        else:
+            future = ensure_future(awaitable)
+        if future.done():
+            callback(future)
+        else:
+            future.add_done_callback(callback)
+
+    def _stage_one_done(self, call: Call, future: "Future[Any]") -> None:
+        self._held_back = False
+        if self._is_open():
+            self._settle(call, self._result(call, future))
+            self._serve()
+
+    def _stage_two_done(self, call: Call, future: "Future[Any]") -> None:
+        if not self._is_open():
+            if not future.cancelled():
+                future.exception()  # nobody is left to hear of it
+            return
+        self._respond(call, self._result(call, future))
+        if self._serving:
+            return
+        if not self._reading:
+            self._serve()
+        elif not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self._planned_flush)
+
+    def _result(self, call: Call, future: "Future[Any]") -> Any:
+        if future.cancelled():
+            return self._shared.dispatcher.refused(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "cancelled"))
+        exception = future.exception()
+        if exception is None:
+            result = future.result()
+            if not isinstance(result, _Failure):
+                return result
+            exception = result.exception
+        return self._shared.dispatcher.refused(call, exception)
+
+    def _release(self) -> None:
+        self._held_back = False
+        self._serve()
+
+    # -- answers
+
+    def _respond(self, call: Call, response: Any) -> None:
+        shared, frame = self._shared, call.frame
+        if response is None:
+            self._core.send_response(frame.seq, None)
+        else:
+            chunks = shared.dispatcher.encode(call, response)
+            size = SIZE_PREFIX_BYTES + sum(map(len, chunks))
+            self._queued_bytes += size
+            self._response_bytes += size
+            shared.budget.take(size)
+            self._core.send_response(frame.seq, chunks)
+        self._in_work -= 1
+        self._request_bytes -= frame.size
+        shared.budget.request_done()
+        shared.budget.give(frame.size)
+
+    def _planned_flush(self) -> None:
+        self._flush_planned = False
+        if self._is_open():
+            self._flush()
+
+    def _flush(self) -> None:
+        chunks = self._core.data_to_send()
+        if not chunks:
+            return
+        assert self._transport is not None
+        self._active_s = self._loop.time()
+        self._queued_bytes -= sum(map(len, chunks))
+        if not self._transport.is_closing():
+            self._transport.writelines(chunks)
+        self._account_responses()
+
+    def _account_responses(self) -> None:
+        assert self._transport is not None
+        held = self._queued_bytes + self._transport.get_write_buffer_size()
+        gone, self._response_bytes = self._response_bytes - held, held
+        self._shared.budget.give(gone)
+
+    # -- limits
+
+    def _update_reading(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        wanted = (
+            not self._held_back
+            and not self._client_is_slow
+            and self._in_work < self._in_flight_max
+            and self._shared.budget.may_read(self, self._budget_has_room)
+        )
+        if wanted == self._reading:
+            return
+        self._reading = wanted
+        if wanted:
+            self._frame_s = self._loop.time()
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    def _budget_has_room(self) -> None:
+        self._loop.call_soon(self._serve)
+
+    def _watch(self) -> None:
+        """Look at the deadlines when the first of them can have passed."""
+        transport = self._transport
+        if transport is None or self._session is None:
+            return
+        now_s = self._loop.time()
+        waits = [self._frame_deadline_s]
+        if self._core.frame_started and self._reading:
+            waits.append(self._frame_s + self._frame_deadline_s - now_s)
+        if self._idle_s > 0 and (not self._in_work or self._client_is_slow):
+            waits.append(self._active_s + self._idle_s - now_s)
+        if min(waits) <= 0:
+            _logger.info("a connection is closed: it was silent for too long", client=self._address)
+            self._session.end()
+            transport.abort()
+            return
+        self._deadline = self._loop.call_later(min(waits), self._watch)
+
+    def _close_malformed(self, error: Malformed) -> None:
+        assert self._session is not None
+        _logger.warning(
+            "a connection is closed: malformed request",
+            client=f"{self._session.client_host}:{self._session.client_port}",
+            listener=self._session.listener.name,
+            reason=str(error),
+        )
+        self.close()
+
+    def _is_open(self) -> bool:
+        return self._session is not None and not self._session.closed
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What a handler's coroutine raised. It is an answer, not the failure of a task."""
+
+    exception: Exception
+
+
+async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except Exception as exception:  # noqa: BLE001  it becomes an answer at the one boundary, in dispatch
+        return _Failure(exception)

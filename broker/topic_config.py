@@ -1,0 +1,130 @@
+"""A topic's settings: what was set for the topic itself over the defaults that the node's configuration gives.
+
+The properties of topics are the rows of `broker.config` that have a topic name. Implements `cluster.controller.port.TopicConfigs`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from broker.config import PROPERTIES, Config
+from broker.property import ConfigError, Kind, Property
+from cluster.controller.port import ConfigValue
+from protocol.errors import ErrorCode, Refusal
+from storage.config import LogConfig
+
+TOPIC_PROPERTIES: Final[dict[str, Property]] = {
+    prop.topic_name: prop
+    for prop in sorted(PROPERTIES.values(), key=lambda prop: prop.topic_name or "")
+    if prop.topic_name
+}
+"""Every property that a topic can have, by the topic's name for it."""
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+_FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    "log.retention.ms": (("log.retention.minutes", _MINUTE_MS), ("log.retention.hours", _HOUR_MS)),
+    "log.roll.ms": (("log.roll.hours", _HOUR_MS),),
+    "log.roll.jitter.ms": (("log.roll.jitter.hours", _HOUR_MS),),
+    "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
+}
+"""Where a property is unset, the next one that is set speaks, in milliseconds of its unit."""
+
+
+class Source(IntEnum):
+    """Where a value comes from, with DescribeConfigs' codes."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    name: str
+    value: str
+    source: Source
+
+
+class TopicSettings:
+    """All topics of a node, out of its configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._defaults = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
+
+    @property
+    def num_partitions(self) -> int:
+        return self._config.num_partitions
+
+    @property
+    def default_replication_factor(self) -> int:
+        return self._config.default_replication_factor
+
+    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Raises Refusal(INVALID_CONFIG)."""
+        self.parse(configs)
+
+    def parse(self, configs: Mapping[str, str]) -> dict[str, Any]:
+        """The values of what was set for a topic. Raises Refusal(INVALID_CONFIG)."""
+        values: dict[str, Any] = {}
+        for name, text in configs.items():
+            prop = TOPIC_PROPERTIES.get(name)
+            if prop is None:
+                raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            try:
+                value = prop.parse(text, name=name)
+            except ConfigError as error:
+                raise Refusal(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from None
+            if value is None:
+                raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+            values[name] = value
+        return values
+
+    def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
+        """Every setting of a topic that has `configs` set, in order of name."""
+        return tuple(
+            ConfigValue(name, self.text(name, configs), int(self.synonyms(name, configs)[0].source))
+            for name in TOPIC_PROPERTIES
+        )
+
+    def text(self, name: str, configs: Mapping[str, str]) -> str | None:
+        """The setting as text."""
+        return configs[name] if name in configs else TOPIC_PROPERTIES[name].render(self._defaults[name])
+
+    def synonyms(self, name: str, configs: Mapping[str, str]) -> list[Synonym]:
+        """Where the setting comes from: the first one counts, the others are what it hides."""
+        own = [Synonym(name, configs[name], Source.TOPIC)] if name in configs else []
+        prop = TOPIC_PROPERTIES[name]
+        chain = [prop, *(PROPERTIES[fallback] for fallback, _ in _FALLBACKS.get(prop.name, ()))]
+        return own + [synonym for each in chain for synonym in broker_synonyms(self._config, each)]
+
+    def log_config(self, configs: Mapping[str, str]) -> LogConfig:
+        """What storage obeys. A setting in the metadata log that is not understood (written by a newer version) is an error."""
+        values = {**self._defaults, **self.parse(configs)}
+        return LogConfig(
+            **{name.replace(".", "_"): value for name, value in values.items()},
+            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+            verification_enabled=self._config.transaction_partition_verification_enable,
+            validate_records_all=self._config.odradek_validate_records == "all",
+        )
+
+    def _default(self, prop: Property) -> Any:
+        value = getattr(self._config, prop.attribute)
+        for name, unit_ms in _FALLBACKS.get(prop.name, ()):
+            if value is not None:
+                break
+            value = getattr(self._config, PROPERTIES[name].attribute)
+            value = value if value is None or value < 0 else value * unit_ms
+        return max(-1, value) if prop.kind is Kind.LONG else value
+
+
+def broker_synonyms(config: Config, prop: Property) -> list[Synonym]:
+    """What the node's configuration says about one property, the value in force first."""
+    found = []
+    if prop.name in config.given and (text := prop.render(getattr(config, prop.attribute))) is not None:
+        found.append(Synonym(prop.name, text, Source.STATIC_BROKER))
+    if (text := prop.render(prop.default)) is not None:
+        found.append(Synonym(prop.name, text, Source.DEFAULT))
+    return found

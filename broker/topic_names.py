@@ -1,0 +1,20 @@
+"""Names of topics: which are valid, and which are the broker's own."""
+
+import re
+from typing import Final
+
+TRANSACTION_STATE: Final = "__transaction_state"
+GROUP_METADATA: Final = "__consumer_offsets"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = (GROUP_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE)
+NAME_LENGTH_MAX: Final = 249
+_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS
+
+
+def is_valid(name: str) -> bool:
+    """May a topic be called so? (A valid name is also a safe part of a file name.)"""
+    return name not in {".", ".."} and _NAME.fullmatch(name) is not None

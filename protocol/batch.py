@@ -6,7 +6,6 @@ rewritten in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct as Packer
@@ -16,10 +15,52 @@ from crc32c import crc32c
 
 from protocol.compression import Compression, compress, decompress
 from protocol.errors import Malformed
-from protocol.primitives import read_varint, read_varlong, varint
+from protocol.record import NewRecord, Record, read_records, record_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from protocol.schema import Buffer
+
+__all__ = [
+    "ATTRIBUTES_AT",
+    "BASE_OFFSET_AT",
+    "BATCH_LENGTH_MIN",
+    "COMPRESSION_MASK",
+    "CONTROL",
+    "CRC_AT",
+    "DELETE_HORIZON",
+    "HEADER_BYTES",
+    "LEADER_EPOCH_AT",
+    "LENGTH_AT",
+    "LENGTH_OVERHEAD",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "MAGIC_AT",
+    "MAX_TIMESTAMP_AT",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "SEQUENCE_MAX",
+    "TRANSACTIONAL",
+    "BatchHeader",
+    "Compression",
+    "ControlType",
+    "NewRecord",
+    "Record",
+    "UnsupportedMagic",
+    "build_batch",
+    "control_key",
+    "control_type",
+    "decrement_sequence",
+    "end_txn_marker",
+    "increment_sequence",
+    "iter_batches",
+    "iter_records",
+    "parse_end_txn_marker",
+    "read_header",
+    "seal_batch",
+    "verify_crc",
+]
 
 HEADER_BYTES: Final = 61
 LENGTH_OVERHEAD: Final = 12  # base offset and the length itself
@@ -39,8 +80,6 @@ TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 
-RECORD_BYTES_MIN: Final = 7  # length, attributes, both deltas, key length, value length, header count
-RECORD_HEADER_BYTES_MIN: Final = 2
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 SEQUENCE_MAX: Final = 2_147_483_647
@@ -50,9 +89,6 @@ END_TXN_VALUE_BYTES: Final = 6
 _HEADER: Final = Packer(">qiibIhiqqqhii")
 _CONTROL_KEY: Final = Packer(">hh")
 _END_TXN_VALUE: Final = Packer(">hi")
-
-Headers = Sequence[tuple[str, bytes | None]]
-NewRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 
 class ControlType(IntEnum):
@@ -138,17 +174,6 @@ class BatchHeader:
         return self.producer_id > NO_PRODUCER_ID
 
 
-@dataclass(slots=True)
-class Record:
-    """One record with its absolute offset and timestamp."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the rest of the batch need not be there.
 
@@ -208,9 +233,8 @@ def iter_records(batch: Buffer, *, max_decompressed_bytes: int) -> Iterator[Reco
     body: Buffer = view[HEADER_BYTES : header.size]
     if compression is not Compression.NONE:
         body = decompress(compression, body, max_bytes=max_decompressed_bytes)
-    if header.record_count * RECORD_BYTES_MIN > len(body):
-        raise Malformed(f"{header.record_count} records cannot fit into {len(body)} bytes")
-    return _records(header, body)
+    append_time = header.max_timestamp if header.timestamp_type else None
+    return read_records(body, header.record_count, header.base_offset, header.base_timestamp, append_time)
 
 
 def build_batch(
@@ -241,7 +265,7 @@ def build_batch(
         raise ValueError("a batch needs a record, and none may lie before the base offset")
     base_timestamp = rows[0][3]
     body = b"".join(
-        [_record_bytes(delta, key, value, at - base_timestamp, headers) for delta, key, value, at, headers in rows]
+        [record_bytes(delta, key, value, at - base_timestamp, headers) for delta, key, value, at, headers in rows]
     )
     if compression is not Compression.NONE:
         body = compress(compression, body)
@@ -335,72 +359,3 @@ def decrement_sequence(sequence: int, by: int) -> int:
     if sequence < by:
         return SEQUENCE_MAX - (by - sequence) + 1
     return sequence - by
-
-
-def _record_bytes(
-    offset_delta: int, key: bytes | None, value: bytes | None, timestamp_delta: int, headers: Headers
-) -> bytes:
-    pieces: list[bytes] = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
-    pieces += _sized(key)
-    pieces += _sized(value)
-    pieces.append(varint(len(headers)))
-    for name, content in headers:
-        pieces += _sized(name.encode())
-        pieces += _sized(content)
-    body = b"".join(pieces)
-    return varint(len(body)) + body
-
-
-def _sized(content: bytes | None) -> tuple[bytes, bytes]:
-    return (b"\x01", b"") if content is None else (varint(len(content)), content)
-
-
-def _records(header: BatchHeader, body: Buffer) -> Iterator[Record]:
-    position, end = 0, len(body)
-    append_time = header.max_timestamp if header.timestamp_type else None
-    for _ in range(header.record_count):
-        length, position = read_varint(body, position)
-        following = position + length
-        if length < RECORD_BYTES_MIN - 1 or following > end:
-            raise Malformed(f"record of {length} bytes at byte {position} does not fit")
-        timestamp_delta, position = read_varlong(body, position + 1)  # a record's attributes are not used
-        offset_delta, position = read_varint(body, position)
-        key, position = _content(body, position, following)
-        value, position = _content(body, position, following)
-        headers, position = _headers(body, position, following)
-        if position != following:
-            raise Malformed(f"record ends at byte {position}, its length says {following}")
-        timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-        yield Record(header.base_offset + offset_delta, timestamp, key, value, headers)
-    if position != end:
-        raise Malformed(f"{end - position} bytes follow the last record")
-
-
-def _content(body: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = read_varint(body, position)
-    if length < 0:
-        if length != -1:
-            raise Malformed(f"negative length {length} at byte {position}")
-        return None, position
-    if length > end - position:
-        raise Malformed(f"length {length} at byte {position} runs past the record")
-    return bytes(body[position : position + length]), position + length
-
-
-def _headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, bytes | None], ...], int]:
-    count, position = read_varint(body, position)
-    if count == 0:
-        return (), position
-    if count < 0 or count * RECORD_HEADER_BYTES_MIN > end - position:
-        raise Malformed(f"{count} headers at byte {position} cannot fit")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        name, position = _content(body, position, end)
-        if name is None:
-            raise Malformed(f"header without a name at byte {position}")
-        value, position = _content(body, position, end)
-        try:
-            headers.append((name.decode(), value))
-        except UnicodeDecodeError as error:
-            raise Malformed(f"name of a header before byte {position} is not UTF-8") from error
-    return tuple(headers), position

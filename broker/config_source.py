@@ -54,13 +54,18 @@ def check(config: Config) -> None:
 
 def with_host_name(config: Config, host_name: str) -> Config:
     """Advertise `host_name` for every listener on all interfaces for which nothing is advertised."""
-    advertised = {listener.name: listener for listener in parse_listeners(config)}
-    if config.advertised_listeners or all(listener.host for listener in advertised.values()):
+    listeners = parse_listeners(config)
+    if all(listener.advertised_host for listener in listeners):
         return config
     told = tuple(
-        f"{item.name}://{item.advertised_host or host_name}:{item.advertised_port}" for item in advertised.values()
+        f"{listener.name}://{_in_brackets(listener.advertised_host or host_name)}:{listener.advertised_port}"
+        for listener in listeners
     )
     return dataclasses.replace(config, advertised_listeners=told)
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _all_settings(

@@ -1,0 +1,130 @@
+"""One node as a process: `python -P -m broker --config FILE [--set name=value ...]`.
+
+Standard output carries one line, `ready host:port[,host:port...]`, once a transaction could commit. Logs go to standard error;
+when the start fails, the last line there is the reason. Exit code 2: the configuration; 1: anything else.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from broker import log
+from broker.clock import SystemClock
+from broker.commit_gate import LocalCommitGate
+from broker.config import Config
+from broker.config_source import load, with_host_name
+from broker.env import Env
+from broker.node import CannotStartError, Node
+from broker.property import ConfigError
+from storage.os_disk import OsDisk
+
+EXIT_CONFIGURATION: Final = 2
+EXIT_FAILURE: Final = 1
+COLLECT_AFTER_OBJECTS: Final = 50_000
+"""Garbage collection looks at young objects this seldom; nearly all of a request's objects die by reference counting."""
+COLLECT_OLDER_AFTER: Final = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    try:
+        config = _configuration(options)
+    except ConfigError as error:
+        print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
+        return EXIT_CONFIGURATION
+    log.configure(config)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_run(config, options))
+    except CannotStartError as error:
+        print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
+        return EXIT_FAILURE
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -P -m broker", description="Run one node in the foreground.")
+    parser.add_argument("--config", metavar="FILE", help="a .properties file with Kafka's dotted names")
+    parser.add_argument(
+        "--set", dest="assignments", metavar="NAME=VALUE", action="append", default=[], help="set one property"
+    )
+    parser.add_argument("--stop-with-stdin", action="store_true", help="stop cleanly when standard input ends")
+    parser.add_argument(
+        "--hold-unsynced", action="store_true", help="for tests: let kill -9 lose what a power cut would lose"
+    )
+    return parser.parse_args(arguments)
+
+
+def _configuration(options: argparse.Namespace) -> Config:
+    text = ""
+    if options.config is not None:
+        try:
+            text = Path(options.config).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ConfigError(f"{options.config}: {reason}") from error
+    config = load(
+        properties=text, properties_name=options.config or "", environment=os.environ, assignments=options.assignments
+    )
+    return with_host_name(config, socket.gethostname())
+
+
+async def _run(config: Config, options: argparse.Namespace) -> int:
+    log.bind_node(config.node_id)
+    loop = asyncio.get_running_loop()
+    end: asyncio.Future[str | None] = loop.create_future()
+
+    def stop(reason: str | None = None) -> None:
+        if not end.done():
+            end.set_result(reason)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    disk = OsDisk(hold_unsynced=options.hold_unsynced)
+    env = Env(disk, SystemClock(), random.Random(), LocalCommitGate)
+    node = Node(config, env, on_fatal=stop)
+    try:
+        await node.start()
+        _tune_garbage_collection()
+        if options.stop_with_stdin:
+            await loop.connect_read_pipe(lambda: _UntilEnd(stop), sys.stdin)
+        addresses = ",".join(f"{listener.advertised_host}:{listener.advertised_port}" for listener in node.listeners)
+        print(f"ready {addresses}", flush=True)  # noqa: T201  the one line on standard output
+        reason = await end
+    finally:
+        await node.stop()
+        disk.close()
+    if reason is not None:
+        print(reason, file=sys.stderr)  # noqa: T201  the one line a person gets to read
+        return EXIT_FAILURE
+    return 0
+
+
+def _tune_garbage_collection() -> None:
+    """What the start made lives as long as the process: take it out of every later collection."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER_OBJECTS, COLLECT_OLDER_AFTER, COLLECT_OLDER_AFTER)
+
+
+class _UntilEnd(asyncio.Protocol):
+    """Stops the node when standard input has ended: whoever started it is gone."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from protocol.compile_decode import compile_decoder
 from protocol.compile_encode import compile_encoder
 from protocol.errors import Malformed, Unencodable
-from protocol.messages import request_class
+from protocol.messages import APIS
 from protocol.schema import Buffer, Message
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=Message)
 
 API_VERSIONS_KEY: Final = 18
+CORRELATION_ID: Final = struct.Struct(">i")
 DECODE_ERRORS: Final = (struct.error, IndexError, ValueError)
 ENCODE_ERRORS: Final = (struct.error, AttributeError, TypeError, ValueError, OverflowError)
 
@@ -78,15 +79,25 @@ def decode_prefix(cls: type[M], version: int, data: Buffer, offset: int = 0) -> 
     return result
 
 
+def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
+    """Response header and body in the chunks of `encode_chunks`, without the size before them. Raises Unencodable."""
+    header = CORRELATION_ID.pack(correlation_id)
+    if response_header_version(api_key, version) == 1:
+        header += b"\x00"  # no tagged fields
+    chunks = encode_chunks(message, version)
+    chunks[0] = header + chunks[0]
+    return chunks
+
+
 def request_header_version(api_key: int, version: int) -> int:
-    """Raises KeyError for an API key that Kafka does not define."""
-    flexible_min = request_class(api_key).FLEXIBLE_MIN
+    """1, or 2 where the version is flexible. Raises KeyError for an API key that Kafka does not define."""
+    flexible_min = APIS[api_key][2]
     return 2 if flexible_min is not None and version >= flexible_min else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
     """ApiVersions is answered with header 0 always: its reader may not know yet what the sender speaks (KIP-511)."""
-    flexible_min = request_class(api_key).FLEXIBLE_MIN
+    flexible_min = APIS[api_key][2]
     if api_key == API_VERSIONS_KEY or flexible_min is None or version < flexible_min:
         return 0
     return 1

@@ -68,14 +68,12 @@ def _imports(body: str) -> str:
 
 def _constants(schema: Schema) -> list[str]:
     low, high = parse_range(schema.valid)
-    flexible = parse_range(schema.flexible)
-    first = "None" if flexible == NO_VERSIONS else str(flexible[0])
     lines = [
         f'    NAME: ClassVar[str] = "{schema.name}"',
         f"    API_KEY: ClassVar[int] = {schema.api_key}",
         f"    MIN_VERSION: ClassVar[int] = {low}",
         f"    MAX_VERSION: ClassVar[int] = {high}",
-        f"    FLEXIBLE_MIN: ClassVar[int | None] = {first}",
+        f"    FLEXIBLE_MIN: ClassVar[int | None] = {_flexible_min(schema)}",
     ]
     if schema.kind == "request":
         listeners = "".join(f'"{name}", ' for name in schema.listeners).rstrip(" ")
@@ -84,6 +82,11 @@ def _constants(schema: Schema) -> list[str]:
             f"    LISTENERS: ClassVar[tuple[str, ...]] = ({listeners})",
         ]
     return lines
+
+
+def _flexible_min(schema: Schema) -> str:
+    flexible = parse_range(schema.flexible)
+    return "None" if flexible == NO_VERSIONS else str(flexible[0])
 
 
 def _render_class(
@@ -153,7 +156,7 @@ def _default(field: SchemaField, names: dict[str, str]) -> str:
 def render_message_index(requests: list[Schema]) -> str:
     """protocol/messages/__init__.py: by API key, importing one module on demand."""
     rows = "".join(
-        f'    {schema.api_key}: ("{module_name(schema.name)}", "{schema.name.removesuffix("Request")}"),\n'
+        f'    {schema.api_key}: ("{module_name(schema.name)}", "{schema.name.removesuffix("Request")}", {_flexible_min(schema)}),\n'
         for schema in sorted(requests, key=lambda schema: schema.api_key)
     )
     return (
@@ -164,8 +167,8 @@ from typing import cast
 
 from protocol.schema import Message
 
-# API key -> module, name of the API
-APIS: dict[int, tuple[str, str]] = {{
+# API key -> module, name of the API, first flexible version
+APIS: dict[int, tuple[str, str, int | None]] = {{
 {rows}}}
 
 
@@ -180,7 +183,7 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def _load(api_key: int, half: str) -> type[Message]:
-    module, name = APIS[api_key]
+    module, name, _ = APIS[api_key]
     return cast("type[Message]", getattr(import_module(f"protocol.messages.{{module}}"), name + half))
 """
     )

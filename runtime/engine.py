@@ -42,6 +42,8 @@ R = TypeVar("R")
 
 NO_LIMITS_GIVEN = EngineLimits()
 NO_ANSWERS_GIVEN = Unavailable()
+EVERY_KEY: tuple[Hashable, ...] = (object(),)
+"""What is found in the log at load may belong to any key."""
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -158,7 +160,7 @@ class Engine(Generic[C, R]):
         # A marker must never precede its committed prepare: effects out of the log wait until the high watermark has
         # passed everything found in it, and so do commands that met something uncommitted.
         self._end = self._log.log_end_offset
-        self._parked.append(_Parked(self._end, None, None, Decision(None, effects=loaded.effects)))
+        self._parked.append(_Parked(self._end, None, None, Decision(None, effects=loaded.effects, keys=EVERY_KEY)))
         self._committed = self._log.high_watermark
         self.shard.on_committed(self._committed)
         self.state = EngineState.ACTIVE
@@ -253,6 +255,9 @@ class Engine(Generic[C, R]):
             return None
         for timer in decision.timers:
             self._timers.set(timer)
+        if isinstance(decision.reply, Again):
+            self._parked.append(_Parked(self._end, None, None, decision))
+            return decision.reply
         self._park(call, decision.reply, decision)
         return None
 
@@ -319,8 +324,7 @@ class Engine(Generic[C, R]):
             entry.call.answer(entry.reply)
         for effect in entry.effects:
             self._on_effect(effect)
-        # What was found in the log at load belongs to any key.
-        for key in entry.keys if entry.call is not None else tuple(self._waiting):
+        for key in tuple(self._waiting) if entry.keys is EVERY_KEY else entry.keys:
             self._wake(key)
 
     def _commit_expired(self, call: _Call) -> None:

@@ -30,13 +30,16 @@ Effect: TypeAlias = Any
 class ShardRecord:
     """One record of the shard's log. `value` None is a tombstone.
 
-    Records of a transaction (offsets committed within one) carry its producer; all others have -1.
+    Records of a transaction (offsets committed within one) carry its producer; all others have -1. `memo` never reaches
+    the log: it hands to `apply`, on the broker that decided, what the format of the record cannot hold. A replayed
+    record has none, so nothing that must survive may stand in it alone.
     """
 
     key: bytes | None
     value: bytes | None
     producer_id: int = -1
     producer_epoch: int = -1
+    memo: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +62,27 @@ class Timer:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision(Generic[R_co]):
-    """What one command leads to.
-
-    `reply` is the answer, or the refusal to raise, once everything it was decided on is committed; so are `effects`.
-    `records` go to the log as one atomic batch. `keys` are the waiting keys that may go on when the batch is committed.
-    """
-
-    reply: "R_co | Refusal"
-    records: tuple[ShardRecord, ...] = ()
-    effects: tuple[Effect, ...] = ()
-    timers: tuple[Timer, ...] = ()
-    keys: tuple[Hashable, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Again:
     """Not yet: decide the command again when something with `key` is committed; `refusal` when that takes too long."""
 
     key: Hashable
     refusal: Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R_co]):
+    """What one command leads to.
+
+    `reply` is the answer, or the refusal to raise, once everything it was decided on is committed; so are `effects`.
+    A reply of `Again` means: these records first, and then the same command once more when its key is committed.
+    `records` go to the log as one atomic batch. `keys` are the waiting keys that may go on when the batch is committed.
+    """
+
+    reply: "R_co | Refusal | Again"
+    records: tuple[ShardRecord, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    keys: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

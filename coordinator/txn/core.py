@@ -1,0 +1,222 @@
+"""The replicated core of the transaction coordinator: the transactional ids of one `__transaction_state` partition.
+
+The state is what the log says, record by record. Two things are beside it, in memory only and known to be lost with it:
+what `Transaction` lists as not being in the log, and which completions were given up.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from coordinator.txn import commands as c
+from coordinator.txn.add_partitions import decide_add, decide_verify
+from coordinator.txn.changes import check_step
+from coordinator.txn.end_txn import decide_complete, decide_end, decide_time_out, send_markers
+from coordinator.txn.expiry import batches, is_expired
+from coordinator.txn.init_producer_id import decide_init
+from coordinator.txn.ports import FeatureLevels, TxnConfig
+from coordinator.txn.records import decode_key, decode_value, tombstone
+from coordinator.txn.state import Transaction, TxnState
+from protocol.errors import ErrorCode, Refusal
+from runtime.shard import Again, Decision, Loaded, Marker, ShardRecord, Timer
+
+_E: Final = ErrorCode
+_APPEND_REFUSALS: Final = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+}
+"""What the log says -> what the client is told (kafka-facts 5.9); the rest goes out unchanged."""
+
+_SWEEP_TIMED_OUT: Final = "sweep for timed-out transactions"
+_SWEEP_EXPIRED: Final = "sweep for expired ids"
+
+
+class TransactionShard:
+    """Implements runtime.shard.Shard for `__transaction_state`."""
+
+    def __init__(self, config: TxnConfig, features: FeatureLevels, take_producer_id: Callable[[], int]) -> None:
+        """`take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
+        self.transactions: dict[str, Transaction] = {}
+        self.skipped_records = 0
+        """Records of versions that this broker does not know."""
+        self.leader_epoch = -1
+        self._config = config
+        self._features = features
+        self._take_producer_id = take_producer_id
+        self._offsets: dict[str, int] = {}
+        self._committed = 0
+        self._ongoing: dict[str, None] = {}
+        self._dead: deque[tuple[int, str]] = deque()
+        self._given_up: dict[str, c.ProducerIdentity] = {}
+        self._decisions: dict[type[Any], Callable[[Any, int], Decision[Any] | Again]] = {
+            c.InitProducerId: lambda command, now_ms: decide_init(command, self._situation(command, now_ms)),
+            c.AddPartitions: lambda command, now_ms: decide_add(command, self._situation(command, now_ms)),
+            c.VerifyPartitions: lambda command, now_ms: decide_verify(command, self._situation(command, now_ms)),
+            c.EndTransaction: lambda command, now_ms: decide_end(command, self._situation(command, now_ms)),
+            c.AbortTimedOut: lambda command, now_ms: decide_time_out(command, self._situation(command, now_ms)),
+            c.CompleteTransaction: lambda command, now_ms: decide_complete(command, self._situation(command, now_ms)),
+            c.ExpireIds: self._expire,
+            c.SweepTimedOut: self._sweep_timed_out,
+            c.SweepExpired: self._sweep_expired,
+            c.Describe: self._describe,
+            c.ListAll: self._list,
+        }
+
+    # ---- the contract of a shard ------------------------------------------------------------------------------------
+
+    def decide(self, command: c.Command, now_ms: int) -> Decision[Any] | Again:
+        """Judge one command. Raises Refusal; changes nothing."""
+        decision = self._decisions[type(command)](command, now_ms)
+        if isinstance(decision, Decision):
+            for record in decision.records:
+                after = record.memo
+                if after is not None:
+                    before = self.transactions.get(after.transactional_id)
+                    if before is not None:
+                        check_step(before, after)
+        return decision
+
+    def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
+        """Take one record into the state. Raises Malformed for one without a key or with a broken body."""
+        txn: Transaction | None = record.memo
+        if txn is None:
+            transactional_id = decode_key(record.key)
+            if transactional_id is None:
+                self.skipped_records += 1
+                return
+            if record.value is None:
+                self._bury(transactional_id, offset)
+                return
+            txn = decode_value(transactional_id, record.value)
+            if txn is None:
+                self.skipped_records += 1
+                return
+        transactional_id = txn.transactional_id
+        self.transactions[transactional_id] = txn
+        self._offsets[transactional_id] = offset
+        self._given_up.pop(transactional_id, None)
+        if txn.state is TxnState.ONGOING:
+            self._ongoing[transactional_id] = None
+        else:
+            self._ongoing.pop(transactional_id, None)
+
+    def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
+        """Nobody writes transactions into `__transaction_state`."""
+        self.skipped_records += 1
+
+    def on_committed(self, high_watermark: int) -> None:
+        """Ids whose tombstone is committed are free again."""
+        self._committed = high_watermark
+        while self._dead and self._dead[0][0] < high_watermark:
+            offset, transactional_id = self._dead.popleft()
+            if self._offsets.get(transactional_id) == offset:
+                del self._offsets[transactional_id]
+                del self.transactions[transactional_id]
+
+    def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
+        """Prepared transactions send their markers again, under the epoch of the new coordinator."""
+        self.leader_epoch = leader_epoch
+        effects = tuple(send_markers(txn, leader_epoch) for txn in self.transactions.values() if txn.state.is_prepared)
+        return Loaded(timers=(self._next_timeout_sweep(now_ms), self._next_expiry_sweep(now_ms)), effects=effects)
+
+    def append_refusal(self, error: ErrorCode) -> ErrorCode:
+        return _APPEND_REFUSALS.get(error, error)
+
+    # ---- beside the log ---------------------------------------------------------------------------------------------
+
+    def give_up(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        """A partition leader has seen a newer epoch of this producer, or of this coordinator: the completion is not
+        ours any more. The id stays prepared here until it is loaded again; requests meet the Prepare rows of the table.
+        """
+        txn = self.transactions.get(transactional_id)
+        identity = c.ProducerIdentity(producer_id, producer_epoch)
+        if txn is not None and txn.state.is_prepared and (txn.producer_id, txn.producer_epoch) == identity:
+            self._given_up[transactional_id] = identity
+
+    # ---- decisions over many ids ------------------------------------------------------------------------------------
+
+    def _sweep_timed_out(self, command: c.SweepTimedOut, now_ms: int) -> Decision[None]:
+        found = tuple(
+            c.Tell(c.AbortTimedOut(txn.transactional_id, txn.producer_id, txn.start_ms))
+            for txn in map(self.transactions.__getitem__, self._ongoing)
+            if txn.timed_out(now_ms)
+        )
+        return Decision(None, effects=found, timers=(self._next_timeout_sweep(now_ms),))
+
+    def _sweep_expired(self, command: c.SweepExpired, now_ms: int) -> Decision[None]:
+        config = self._config
+        expired = [txn.transactional_id for txn in self.transactions.values() if self._may_expire(txn, now_ms)]
+        told = tuple(c.Tell(c.ExpireIds(ids)) for ids in batches(expired, config.tombstone_batch_bytes_max))
+        return Decision(None, effects=told, timers=(self._next_expiry_sweep(now_ms),))
+
+    def _expire(self, command: c.ExpireIds, now_ms: int) -> Decision[int]:
+        """Between the sweep and this an id may have come back to life: judged again, one by one."""
+        ids = tuple(
+            transactional_id
+            for transactional_id in command.transactional_ids
+            if (txn := self.transactions.get(transactional_id)) is not None and self._may_expire(txn, now_ms)
+        )
+        return Decision(len(ids), records=tuple(tombstone(transactional_id) for transactional_id in ids), keys=ids)
+
+    def _may_expire(self, txn: Transaction, now_ms: int) -> bool:
+        if self._is_uncommitted(txn.transactional_id):
+            return False
+        return is_expired(txn, now_ms, self._config.id_expiration_ms)
+
+    def _describe(self, command: c.Describe, now_ms: int) -> Decision[Transaction]:
+        txn = self.transactions.get(command.transactional_id)
+        if txn is None or txn.state is TxnState.DEAD:
+            raise Refusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return Decision(txn)
+
+    def _list(self, command: c.ListAll, now_ms: int) -> Decision[tuple[Transaction, ...]]:
+        return Decision(tuple(txn for txn in self.transactions.values() if txn.state is not TxnState.DEAD))
+
+    # ---- helpers ----------------------------------------------------------------------------------------------------
+
+    def _situation(self, command: Any, now_ms: int) -> c.Situation:
+        transactional_id: str = command.transactional_id
+        txn = self.transactions.get(transactional_id)
+        completing = txn is not None and txn.state.is_prepared and transactional_id not in self._given_up
+        return c.Situation(
+            txn,
+            self._is_uncommitted(transactional_id),
+            completing,
+            now_ms,
+            self.leader_epoch,
+            self._features.transaction_version(),
+            self._config,
+            self._take_producer_id,
+        )
+
+    def _is_uncommitted(self, transactional_id: str) -> bool:
+        return self._offsets.get(transactional_id, -1) >= self._committed
+
+    def _bury(self, transactional_id: str, offset: int) -> None:
+        """Dead until the tombstone is committed: before that, whoever asks waits and does not get a new producer id."""
+        txn = self.transactions.get(transactional_id)
+        if txn is None:
+            return
+        self.transactions[transactional_id] = Transaction(
+            transactional_id=transactional_id,
+            producer_id=txn.producer_id,
+            producer_epoch=txn.producer_epoch,
+            timeout_ms=txn.timeout_ms,
+            state=TxnState.DEAD,
+            update_ms=txn.update_ms,
+        )
+        self._offsets[transactional_id] = offset
+        self._ongoing.pop(transactional_id, None)
+        self._dead.append((offset, transactional_id))
+
+    def _next_timeout_sweep(self, now_ms: int) -> Timer:
+        return Timer(_SWEEP_TIMED_OUT, now_ms + self._config.abort_timed_out_interval_ms, c.SweepTimedOut())
+
+    def _next_expiry_sweep(self, now_ms: int) -> Timer:
+        return Timer(_SWEEP_EXPIRED, now_ms + self._config.remove_expired_interval_ms, c.SweepExpired())

@@ -1,0 +1,33 @@
+"""Transactional ids that nobody has used for long are forgotten (kafka-facts 3, "Expiry")."""
+
+from collections.abc import Iterable, Iterator
+
+from coordinator.txn.records import encode_key
+from coordinator.txn.state import Transaction
+from coordinator.txn.transitions import Event, To, look_up
+
+BATCH_HEADER_BYTES = 61
+TOMBSTONE_OVERHEAD_BYTES = 21
+"""Length, attributes, time and offset deltas, key length, no value, no headers: the most that their varints can take."""
+
+
+def is_expired(txn: Transaction, now_ms: int, expiration_ms: int) -> bool:
+    """May the id go? Only one without a transaction, unused for `expiration_ms`."""
+    if txn.update_ms > now_ms - expiration_ms:
+        return False
+    return isinstance(look_up(txn.state, Event.EXPIRE), To)
+
+
+def batches(transactional_ids: Iterable[str], bytes_max: int) -> Iterator[tuple[str, ...]]:
+    """The ids in groups whose tombstones fit one batch of `bytes_max` bytes each (KAFKA-13099)."""
+    group: list[str] = []
+    size = BATCH_HEADER_BYTES
+    for transactional_id in transactional_ids:
+        needed = TOMBSTONE_OVERHEAD_BYTES + len(encode_key(transactional_id))
+        if group and size + needed > bytes_max:
+            yield tuple(group)
+            group, size = [], BATCH_HEADER_BYTES
+        group.append(transactional_id)
+        size += needed
+    if group:
+        yield tuple(group)

@@ -1,0 +1,24 @@
+"""From a transactional id to its partition of `__transaction_state`, as Java computes it."""
+
+from functools import lru_cache
+from typing import Final
+
+_INT32: Final = 1 << 32
+_INT_MIN: Final = -(1 << 31)
+CACHED_IDS_MAX: Final = 10_000
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: s[0]*31^(n-1) + ..., over UTF-16 code units, as a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) % _INT32
+    return value - _INT32 if value >= _INT32 // 2 else value
+
+
+@lru_cache(maxsize=CACHED_IDS_MAX)
+def partition_for(name: str, count: int) -> int:
+    """abs(hash) % count, where Kafka takes abs(-2^31) for 0."""
+    value = java_hash(name)
+    return 0 if value == _INT_MIN else abs(value) % count

@@ -1,0 +1,105 @@
+"""The records of `__transaction_state`: Transaction <-> (key, value), byte for byte Kafka's."""
+
+from typing import Final
+
+from coordinator.txn.ports import TopicPartition
+from coordinator.txn.state import Partitions, Transaction, TxnState
+from protocol.codec import decode, encode
+from protocol.errors import Malformed
+from protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from runtime.shard import ShardRecord
+
+KEY_VERSION: Final = 0
+VERSION_BYTES: Final = 2
+_KEY_PREFIX: Final = KEY_VERSION.to_bytes(VERSION_BYTES, "big")
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """int16 record type 0 (which doubles as the version), then the id."""
+    return _KEY_PREFIX + encode(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+
+
+def encode_value(txn: Transaction, feature_level: int) -> bytes:
+    """int16 version, then the fields: version 1 (flexible) from transaction.version 1 on.
+
+    Version 0 has no room for the other producer ids and the client's version; they are left out, as in Kafka.
+    """
+    version = 1 if feature_level >= 1 else 0
+    value = TransactionLogValue(
+        producer_id=txn.producer_id,
+        producer_epoch=txn.producer_epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=txn.state.value,
+        transaction_partitions=None if txn.state is TxnState.EMPTY else _grouped(txn.partitions),
+        transaction_last_update_timestamp_ms=txn.update_ms,
+        transaction_start_timestamp_ms=txn.start_ms,
+    )
+    if version >= 1:
+        value.previous_producer_id = txn.prev_producer_id
+        value.next_producer_id = txn.next_producer_id
+        value.client_transaction_version = txn.client_version
+    return version.to_bytes(VERSION_BYTES, "big") + encode(value, version)
+
+
+def to_record(txn: Transaction, feature_level: int) -> ShardRecord:
+    """The record that makes `txn` the state of its id."""
+    return ShardRecord(encode_key(txn.transactional_id), encode_value(txn, feature_level), memo=txn)
+
+
+def tombstone(transactional_id: str) -> ShardRecord:
+    """The record that forgets an id."""
+    return ShardRecord(encode_key(transactional_id), None)
+
+
+def decode_key(key: bytes | None) -> str | None:
+    """The transactional id, or None for a key of a version that is not known.
+
+    Raises Malformed when there is no key, or it does not decode.
+    """
+    if key is None:
+        raise Malformed("a record of __transaction_state without a key")
+    if _version(key, "key") != KEY_VERSION:
+        return None
+    return decode(TransactionLogKey, KEY_VERSION, key[VERSION_BYTES:]).transactional_id
+
+
+def decode_value(transactional_id: str, value: bytes) -> Transaction | None:
+    """The transaction, or None for a value of a version that is not known. Raises Malformed."""
+    version = _version(value, "value")
+    if not TransactionLogValue.MIN_VERSION <= version <= TransactionLogValue.MAX_VERSION:
+        return None
+    read = decode(TransactionLogValue, version, value[VERSION_BYTES:])
+    try:
+        state = TxnState(read.transaction_status)
+    except ValueError as unknown:
+        raise Malformed(f"TransactionLogValue.transaction_status {read.transaction_status}") from unknown
+    return Transaction(
+        transactional_id=transactional_id,
+        producer_id=read.producer_id,
+        producer_epoch=read.producer_epoch,
+        timeout_ms=read.transaction_timeout_ms,
+        state=state,
+        partitions=_flat(read.transaction_partitions or []),
+        start_ms=read.transaction_start_timestamp_ms,
+        update_ms=read.transaction_last_update_timestamp_ms,
+        prev_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        client_version=read.client_transaction_version,
+    )
+
+
+def _version(data: bytes, what: str) -> int:
+    if len(data) < VERSION_BYTES:
+        raise Malformed(f"the {what} of a record of __transaction_state has {len(data)} bytes")
+    return int.from_bytes(data[:VERSION_BYTES], "big", signed=True)
+
+
+def _grouped(partitions: Partitions) -> list[PartitionsSchema]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in topics.items()]
+
+
+def _flat(topics: list[PartitionsSchema]) -> Partitions:
+    return {TopicPartition(entry.topic, partition): None for entry in topics for partition in entry.partition_ids}

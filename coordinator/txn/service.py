@@ -1,0 +1,393 @@
+"""The transaction coordinator: one engine for each led partition of `__transaction_state`, and the marker sender.
+
+A driver: it checks what needs no state, finds the shard, and carries effects out. Every judgement on a transaction is
+made in the core.
+"""
+
+from asyncio import Future, TimerHandle, get_running_loop
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from coordinator.producer_ids import ProducerIdPool
+from coordinator.txn import commands as c
+from coordinator.txn.core import TransactionShard
+from coordinator.txn.hashing import partition_for
+from coordinator.txn.markers import Completion, Finished, MarkerPlan, MarkerRequest, Verdict
+from coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
+from coordinator.txn.state import NO_EPOCH, NO_PRODUCER_ID, Partitions, Transaction
+from protocol.errors import ErrorCode, Malformed, Refusal
+from runtime.clock import Clock
+from runtime.engine import Engine, LoadCancelled
+from runtime.log_port import ShardLog
+from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
+
+MARKER_RETRY_BACKOFF_S: Final = 0.05
+"""Before markers are sent again that failed, and a Complete record that the log refused."""
+RELOAD_BACKOFF_S: Final = 1.0
+"""Before a shard that was lost to an I/O error or a bug is loaded again."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Led:
+    """One led partition. A shard that drops itself gets a new engine as long as this stands in the table."""
+
+    shard: int
+    leader_epoch: int
+    log: ShardLog
+    engine: Engine[c.Command, Any]
+    reload: TimerHandle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A transaction as shown to people. `partitions`: once prepared, only those that still lack the marker."""
+
+    transaction: Transaction
+    partitions: Partitions
+    shard: int
+    coordinator_epoch: int
+
+
+class TransactionCoordinator:
+    """Kafka's transaction coordinator.
+
+    Calls return a Future, done already where nothing has to be waited for. They raise, or their future raises, Refusal.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        config: TxnConfig,
+        producer_ids: ProducerIdPool,
+        leaders: Leaders,
+        sender: MarkerSender,
+        features: FeatureLevels,
+        spawn: Callable[[Coroutine[Any, Any, None], str], Any],
+        on_failure: FailureHandler,
+    ) -> None:
+        """`spawn` runs a task that somebody owns; `on_failure` hears of bugs and broken disks."""
+        self._clock = clock
+        self._config = config
+        self._producer_ids = producer_ids
+        self._leaders = leaders
+        self._sender = sender
+        self._features = features
+        self._spawn = spawn
+        self._on_failure = on_failure
+        self._led: dict[int, _Led] = {}
+        self._plan = MarkerPlan()
+        self._pump_scheduled = False
+        self._retry: TimerHandle | None = None
+        self._stopped = False
+
+    # ---- leadership -------------------------------------------------------------------------------------------------
+
+    async def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> None:
+        """This broker leads `__transaction_state`-`shard` in `leader_epoch`: load it, then serve it.
+
+        Returns when it is loaded, or the load was cancelled, or has failed (and will be tried again).
+        """
+        assert 0 <= shard < self._config.partitions, f"__transaction_state has grown: partition {shard}"
+        led = self._led.get(shard)
+        if self._stopped or (led is not None and led.leader_epoch >= leader_epoch):
+            return
+        if led is not None:
+            self._forget(led)
+        led = _Led(shard, leader_epoch, log, self._new_engine(shard, leader_epoch, log))
+        self._led[shard] = led
+        await self._load(led)
+
+    def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
+        """Another broker leads `shard` in `leader_epoch`, or (None) the replica is gone.
+
+        Ignored when this broker has come to lead it in a later epoch meanwhile (KAFKA-18137).
+        """
+        led = self._led.get(shard)
+        if led is not None and (leader_epoch is None or led.leader_epoch < leader_epoch):
+            del self._led[shard]
+            self._forget(led)
+
+    def stop(self) -> None:
+        """Give up every shard: requests are told to look elsewhere."""
+        self._stopped = True
+        for led in self._led.values():
+            self._forget(led)
+        self._led.clear()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    @property
+    def shards(self) -> dict[int, Engine[c.Command, Any]]:
+        """The engines of this broker by partition, for metrics, inspection and tests."""
+        return {shard: led.engine for shard, led in self._led.items()}
+
+    def partition_of(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` whose leader coordinates the id."""
+        return partition_for(transactional_id, self._config.partitions)
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        timeout_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_EPOCH,
+        *,
+        client_id: str | None = None,
+    ) -> "Future[c.ProducerIdentity]":
+        """The identity of a producer (kafka-facts 5.4)."""
+        if (producer_id == NO_PRODUCER_ID) != (producer_epoch == NO_EPOCH):
+            raise Refusal(ErrorCode.INVALID_REQUEST)
+        if transactional_id is None:
+            identity = c.ProducerIdentity(self._producer_ids.take(), 0)
+            future: Future[c.ProducerIdentity] = get_running_loop().create_future()
+            future.set_result(identity)
+            return future
+        if not transactional_id:
+            raise Refusal(ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._config.max_timeout_ms:
+            raise Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        expected = None if producer_id == NO_PRODUCER_ID else c.ProducerIdentity(producer_id, producer_epoch)
+        return self._submit(transactional_id, c.InitProducerId(transactional_id, timeout_ms, expected, client_id))
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        client_version: int = 0,
+        client_id: str | None = None,
+    ) -> "Future[c.PartitionErrors]":
+        """Add partitions to the id's transaction (kafka-facts 5.5): NONE for each, or one Refusal for all."""
+        added = _partitions(partitions)
+        command = c.AddPartitions(
+            _checked(transactional_id), producer_id, producer_epoch, added, client_version, client_id
+        )
+        return self._submit(command.transactional_id, command)
+
+    def add_partitions_for_produce(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+    ) -> "Future[c.PartitionErrors]":
+        """The implicit add of a TV2 producer: Produce v12 and later, TxnOffsetCommit v5 and later."""
+        return self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, client_version=c.TV2)
+
+    def verify_partitions(
+        self, transactional_id: str | None, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+    ) -> "Future[c.PartitionErrors]":
+        """NONE for partitions that are part of the transaction, TRANSACTION_ABORTABLE for the others."""
+        asked = _partitions(partitions)
+        command = c.VerifyPartitions(_checked(transactional_id), producer_id, producer_epoch, asked)
+        return self._submit(command.transactional_id, command)
+
+    def end_txn(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        client_version: int = 0,
+    ) -> "Future[c.ProducerIdentity]":
+        """Commit or abort; the identity to go on with (of use from EndTxn v5 on, which is `client_version` 2)."""
+        command = c.EndTransaction(_checked(transactional_id), producer_id, producer_epoch, commit, client_version)
+        return self._submit(command.transactional_id, command)
+
+    async def describe(self, transactional_id: str) -> Described:
+        """One transaction. Raises Refusal (TRANSACTIONAL_ID_NOT_FOUND and what any request may meet)."""
+        txn = await self._submit(_checked(transactional_id), c.Describe(transactional_id))
+        return self._described(self._led_for(transactional_id), txn)
+
+    async def list_transactions(self) -> list[Described]:
+        """Every transaction coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
+        if self._stopped:
+            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if any(led.engine.state in {EngineState.NEW, EngineState.LOADING} for led in self._led.values()):
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        asked = [
+            (led, led.engine.submit(c.ListAll(), timeout_ms=self._config.request_timeout_ms))
+            for led in self._led.values()
+            if led.engine.state is EngineState.ACTIVE
+        ]
+        return [self._described(led, txn) for led, future in asked for txn in await future]
+
+    # ---- shards -----------------------------------------------------------------------------------------------------
+
+    def _submit(self, transactional_id: str, command: c.Command) -> "Future[Any]":
+        return self._led_for(transactional_id).engine.submit(command, timeout_ms=self._config.request_timeout_ms)
+
+    def _led_for(self, transactional_id: str) -> _Led:
+        led = self._led.get(self.partition_of(transactional_id))
+        if led is None:
+            raise Refusal(ErrorCode.NOT_COORDINATOR)
+        return led
+
+    def _described(self, led: _Led, txn: Transaction) -> Described:
+        outstanding = self._plan.outstanding(txn.transactional_id) if txn.state.is_prepared else None
+        partitions = txn.partitions if outstanding is None else outstanding
+        return Described(txn, dict(partitions), led.shard, led.leader_epoch)
+
+    def _new_engine(self, shard: int, leader_epoch: int, log: ShardLog) -> Engine[c.Command, Any]:
+        core = TransactionShard(self._config, self._features, self._producer_ids.take)
+        return Engine(
+            core,
+            log,
+            clock=self._clock,
+            on_effect=partial(self._on_effect, shard, leader_epoch),
+            on_failure=self._on_failure,
+            on_dropped=partial(self._on_dropped, shard, leader_epoch),
+            name=f"__transaction_state-{shard}",
+            limits=EngineLimits(wait_ms_max=self._config.wait_ms_max),
+        )
+
+    async def _load(self, led: _Led) -> None:
+        # Markers of an earlier leadership carry an older coordinator epoch: they must be gone before new ones start.
+        self._plan.drop(led.shard)
+        try:
+            await led.engine.load(led.leader_epoch)
+        except LoadCancelled:
+            return
+        except Refusal as refusal:  # the log is not served just now
+            _log.info("transactions not loaded", shard=led.shard, reason=str(refusal))
+            self._schedule_reload(led)
+            return
+        except (OSError, Malformed) as failure:
+            self._on_failure(led.engine.name, failure)
+            self._schedule_reload(led)
+            return
+        _log.debug("transactions loaded", shard=led.shard, leader_epoch=led.leader_epoch)
+
+    def _forget(self, led: _Led) -> None:
+        led.engine.unload()
+        self._plan.drop(led.shard)
+        if led.reload is not None:
+            led.reload.cancel()
+            led.reload = None
+
+    def _on_dropped(self, shard: int, leader_epoch: int) -> None:
+        led = self._led.get(shard)
+        if led is not None and led.leader_epoch == leader_epoch:
+            self._plan.drop(shard)
+            self._schedule_reload(led)
+
+    def _schedule_reload(self, led: _Led) -> None:
+        if self._led.get(led.shard) is led:
+            led.reload = get_running_loop().call_later(RELOAD_BACKOFF_S, self._reload, led)
+
+    def _reload(self, led: _Led) -> None:
+        led.engine = self._new_engine(led.shard, led.leader_epoch, led.log)
+        self._spawn(self._load(led), f"load-{led.engine.name}")
+
+    # ---- effects and markers ----------------------------------------------------------------------------------------
+
+    def _on_effect(self, shard: int, leader_epoch: int, effect: Effect) -> None:
+        led = self._led.get(shard)
+        if led is None or led.leader_epoch != leader_epoch:
+            return
+        if isinstance(effect, c.SendMarkers):
+            self._plan.start(shard, effect)
+            self._schedule_pump()
+        else:
+            assert isinstance(effect, c.Tell), effect
+            led.engine.tell(effect.command)
+
+    def _schedule_pump(self) -> None:
+        # Not on the spot: the client hears of its commit first, and all commits of this turn share their requests.
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        self._plan.resolve(self._leaders.leader_of)
+        while requests := self._plan.next_requests():
+            for request in requests:
+                future = self._sender.write_markers(request.broker_id, request.markers)
+                if future.done():
+                    self._take_answer(request, future)
+                else:
+                    future.add_done_callback(partial(self._answered, request))
+        for finished in self._plan.take_finished():
+            self._end(finished)
+        if self._plan.has_later and self._retry is None and not self._stopped:
+            self._retry = get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._retry_due)
+
+    def _answered(self, request: MarkerRequest, future: "Future[Any]") -> None:
+        self._take_answer(request, future)
+        self._pump()
+
+    def _take_answer(self, request: MarkerRequest, future: "Future[Any]") -> None:
+        if future.cancelled() or isinstance(future.exception(), OSError | Refusal):
+            self._plan.disconnected(request)
+        elif (bug := future.exception()) is not None:
+            self._on_failure("transaction markers", bug)
+            self._plan.disconnected(request)
+        else:
+            self._plan.answered(request, future.result())
+
+    def _retry_due(self) -> None:
+        self._retry = None
+        self._plan.retry_due()
+        self._pump()
+
+    def _end(self, finished: Finished) -> None:
+        completion = finished.completion
+        led = self._led.get(completion.shard)
+        if led is None or led.leader_epoch != completion.marker.coordinator_epoch:
+            return
+        if finished.verdict is Verdict.DONE:
+            self._complete(completion)
+            return
+        marker = completion.marker
+        _log.warning(
+            "transaction markers given up",
+            transactional_id=completion.transactional_id,
+            producer_id=marker.producer_id,
+            reason=finished.error.name,
+        )
+        if finished.verdict is Verdict.FATAL:
+            self._on_failure(led.engine.name, AssertionError(f"a marker was answered {finished.error.name}"))
+        core = led.engine.shard
+        assert isinstance(core, TransactionShard)
+        core.give_up(completion.transactional_id, marker.producer_id, marker.producer_epoch)
+
+    def _complete(self, completion: Completion) -> None:
+        led = self._led.get(completion.shard)
+        marker = completion.marker
+        if led is None or led.leader_epoch != marker.coordinator_epoch:
+            return
+        command = c.CompleteTransaction(completion.transactional_id, marker.producer_id, marker.producer_epoch)
+        future = led.engine.submit(command, timeout_ms=self._config.request_timeout_ms)
+        if future.done():
+            self._completed(completion, future)
+        else:
+            future.add_done_callback(partial(self._completed, completion))
+
+    def _completed(self, completion: Completion, future: "Future[Any]") -> None:
+        failure = None if future.cancelled() else future.exception()
+        if failure is None:
+            return
+        # A shard that was dropped sends all markers again when it is loaded. Anything else is tried again here: the
+        # state must not stay Prepare* because a log could not take one record (KAFKA-5416).
+        if isinstance(failure, Refusal) and failure.error is ErrorCode.NOT_COORDINATOR:
+            return
+        get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._complete, completion)
+
+
+def _checked(transactional_id: str | None) -> str:
+    if not transactional_id:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    return transactional_id
+
+
+def _partitions(partitions: Sequence[tuple[str, int]]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, partition) for topic, partition in partitions)

@@ -1,0 +1,118 @@
+"""The transaction machine as one table: {(state, event): To | Answer | Again | Refuse | BUG}.
+
+Read together with three rules that come before the table (core.py and its parts):
+
+- *Who asks*: producer id and epoch are tested first, or (add, and TV2 EndTxn: KAFKA-18464) after the pending test.
+- *Pending*: an id whose last record is not committed, or whose markers are being written, lets nobody in but
+  verification and (classic EndTxn) refusals of the wrong producer. Prepare* rows are thus met by TV2 EndTxn only once
+  the completion has been given up, because a newer coordinator exists.
+- *Serial*: a decision is one step. Kafka raises the epoch in memory (PrepareEpochFence, pending) and then ends the
+  transaction in a second step; what can come between the two there (an EndTxn of the fenced producer) comes either
+  before or after here. So PrepareEpochFence is never a stored state: as in Kafka, meeting it is a bug.
+
+Dead is an id whose tombstone is written but not committed: the id is free again when it is.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from coordinator.txn.state import MAY_FOLLOW, TxnState
+from protocol.errors import ErrorCode
+
+
+class Event(Enum):
+    INIT = "InitProducerId"
+    ADD = "add partitions"
+    VERIFY = "verify partitions"
+    COMMIT = "EndTxn commit, classic"
+    ABORT = "EndTxn abort, classic"
+    COMMIT_TV2 = "EndTxn commit, TV2"
+    COMMIT_TV2_RETRY = "EndTxn commit, TV2, again"
+    ABORT_TV2 = "EndTxn abort, TV2"
+    ABORT_TV2_RETRY = "EndTxn abort, TV2, again"
+    TIME_OUT = "time-out"
+    MARKERS_DONE = "all markers written"
+    EXPIRE = "id expired"
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """A record with this state is written."""
+
+    state: TxnState
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    error: ErrorCode
+
+
+class Outcome(Enum):
+    ANSWER = "answered from the state"
+    """Nothing is written: a retry of what is done, a read, or a broker's own command that has lost its reason."""
+    AGAIN = "CONCURRENT_TRANSACTIONS"
+    """Waits until something about the id is committed; told CONCURRENT_TRANSACTIONS when that takes too long."""
+    BUG = "bug"
+
+
+Action = To | Refuse | Outcome
+
+_S = TxnState
+_ANSWER, _AGAIN, _BUG = Outcome.ANSWER, Outcome.AGAIN, Outcome.BUG
+_INVALID = Refuse(ErrorCode.INVALID_TXN_STATE)
+_FENCED = Refuse(ErrorCode.PRODUCER_FENCED)
+_EMPTY, _ONGOING = To(_S.EMPTY), To(_S.ONGOING)
+_PREPARE_COMMIT, _PREPARE_ABORT = To(_S.PREPARE_COMMIT), To(_S.PREPARE_ABORT)
+_COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = To(_S.COMPLETE_COMMIT), To(_S.COMPLETE_ABORT), To(_S.DEAD)
+
+# InitProducerId on Ongoing aborts the transaction first and then waits like one that met Prepare*.
+# Columns: one per state, in the order of the codes of the log.
+_COLUMNS: Final = tuple(TxnState)
+_ROWS: Final[dict[Event, tuple[Action, ...]]] = {
+    #                       Empty           Ongoing          PrepareCommit     PrepareAbort      CompleteCommit  CompleteAbort   Dead     PrepareEpochFence
+    Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _AGAIN,           _AGAIN,           _EMPTY,         _EMPTY,         _AGAIN,  _BUG),
+    Event.ADD:              (_ONGOING,       _ONGOING,        _AGAIN,           _AGAIN,           _ONGOING,       _ONGOING,       _AGAIN,  _BUG),
+    Event.VERIFY:           (_ANSWER,        _ANSWER,         _AGAIN,           _AGAIN,           _ANSWER,        _ANSWER,        _ANSWER, _BUG),
+    Event.COMMIT:           (_INVALID,       _PREPARE_COMMIT, _AGAIN,           _INVALID,         _ANSWER,        _INVALID,       _AGAIN,  _BUG),
+    Event.ABORT:            (_INVALID,       _PREPARE_ABORT,  _INVALID,         _AGAIN,           _INVALID,       _ANSWER,        _AGAIN,  _BUG),
+    Event.COMMIT_TV2:       (_INVALID,       _PREPARE_COMMIT, _FENCED,          _FENCED,          _INVALID,       _INVALID,       _AGAIN,  _BUG),
+    Event.COMMIT_TV2_RETRY: (_FENCED,        _FENCED,         _AGAIN,           _INVALID,         _ANSWER,        _INVALID,       _AGAIN,  _BUG),
+    Event.ABORT_TV2:        (_PREPARE_ABORT, _PREPARE_ABORT,  _FENCED,          _FENCED,          _PREPARE_ABORT, _PREPARE_ABORT, _AGAIN,  _BUG),
+    Event.ABORT_TV2_RETRY:  (_FENCED,        _FENCED,         _INVALID,         _AGAIN,           _INVALID,       _ANSWER,        _AGAIN,  _BUG),
+    Event.TIME_OUT:         (_ANSWER,        _PREPARE_ABORT,  _ANSWER,          _ANSWER,          _ANSWER,        _ANSWER,        _ANSWER, _BUG),
+    Event.MARKERS_DONE:     (_ANSWER,        _ANSWER,         _COMPLETE_COMMIT, _COMPLETE_ABORT,  _ANSWER,        _ANSWER,        _ANSWER, _BUG),
+    Event.EXPIRE:           (_DEAD,          _ANSWER,         _ANSWER,          _ANSWER,          _DEAD,          _DEAD,          _ANSWER, _BUG),
+}  # fmt: skip
+
+TRANSITIONS: Final[dict[tuple[TxnState, Event], Action]] = {
+    (state, event): action for event, actions in _ROWS.items() for state, action in zip(_COLUMNS, actions, strict=True)
+}
+
+
+def check(table: dict[tuple[TxnState, Event], Action]) -> None:
+    """Raise AssertionError unless every cell is filled and no row enters a state from one that may not precede it."""
+    missing = [(state.name, event.name) for state in TxnState for event in Event if (state, event) not in table]
+    assert not missing, f"no transition for {missing}"
+    for (state, event), action in table.items():
+        if isinstance(action, To):
+            assert state in MAY_FOLLOW[action.state], f"{event.name}: {action.state.name} cannot follow {state.name}"
+
+
+check(TRANSITIONS)
+
+VISITS: Final[dict[tuple[TxnState, Event], int]] = dict.fromkeys(TRANSITIONS, 0)
+"""How often each cell has decided something in this process: reachability counters of tests and simulation."""
+
+
+class TransitionBug(AssertionError):
+    """An event met a state that it can never meet."""
+
+
+def look_up(state: TxnState, event: Event) -> Action:
+    """The action for `event` in `state`. Raises TransitionBug for BUG."""
+    VISITS[state, event] += 1
+    action = TRANSITIONS[state, event]
+    if action is Outcome.BUG:
+        raise TransitionBug(f"{event.value} in state {state.shown}")
+    return action

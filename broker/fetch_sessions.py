@@ -1,0 +1,230 @@
+"""Incremental fetch sessions (KIP-227, fetch v7+): pure bookkeeping, no clock and no IO.
+
+======================  ===============================================================================================
+request (id, epoch)     meaning
+======================  ===============================================================================================
+(0, 0)                  a full fetch; a session is opened if the cache has, or can make, room
+(id, 0)                 session `id` is closed, then as above
+(any, -1)               a full fetch without a session; session `id` is closed if it exists
+(id, n), n > 0          only what changed since the last request; answered with what changed since the last answer
+======================  ===============================================================================================
+
+The response carries session id 0 when no session exists after it. Requests of a session carry consecutive epochs;
+after 2147483647 comes 1.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.fetch import PartitionData
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+EPOCH_MAX: Final = 2**31 - 1
+SESSION_ID_MAX: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
+"""A session idle for longer may be evicted by anyone; one that exists for longer, by a larger one."""
+
+FetchKey = tuple[str | UUID, int]
+"""(topic name up to v12, topic id from v13; partition index)."""
+
+
+@dataclass(slots=True)
+class FetchSlot:
+    """One partition of a fetch: what the reader asks for, and (in a session) what it was told last."""
+
+    topic: str | UUID
+    index: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    told_high_watermark: int = -1
+    told_log_start: int = -1
+
+    @property
+    def key(self) -> FetchKey:
+        return self.topic, self.index
+
+    def ask_again(self, asked: "FetchSlot") -> None:
+        """Take over what a later request of the session asks for this partition."""
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+
+    def tell(self, answer: PartitionData) -> bool:
+        """Remember `answer` as told; True if it says anything that an incremental response must carry.
+
+        A last stable offset that moved alone is no reason. An error or a divergence forgets the watermark, so that the
+        next good answer is sent whatever it says.
+        """
+        news = bool(answer.records) or answer.preferred_read_replica >= 0
+        if self.told_high_watermark != answer.high_watermark:
+            self.told_high_watermark = answer.high_watermark
+            news = True
+        if self.told_log_start != answer.log_start_offset:
+            self.told_log_start = answer.log_start_offset
+            news = True
+        if answer.error_code or answer.diverging_epoch.epoch >= 0:
+            self.told_high_watermark = -1
+            news = True
+        return news
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    id: int
+    privileged: bool
+    uses_ids: bool
+    created_ms: int
+    used_ms: int
+    slots: dict[FetchKey, FetchSlot]
+    epoch: int = 1
+
+
+Answered = list[tuple[FetchSlot, PartitionData]]
+
+
+@dataclass(slots=True)
+class FetchPlan:
+    """One fetch: the partitions to read, in order, and how its answer is cut down to what the session needs."""
+
+    slots: list[FetchSlot]
+
+    def finish(self, answers: list[PartitionData], now_ms: int) -> tuple[ErrorCode, int, Answered]:
+        """(top-level error, session id, what the response carries); `answers` stand in the order of `slots`."""
+        return ErrorCode.NONE, NO_SESSION, list(zip(self.slots, answers, strict=True))
+
+
+@dataclass(slots=True)
+class _FullFetch(FetchPlan):
+    sessions: "FetchSessions"
+    privileged: bool
+    uses_ids: bool
+
+    def finish(self, answers: list[PartitionData], now_ms: int) -> tuple[ErrorCode, int, Answered]:
+        told = list(zip(self.slots, answers, strict=True))
+        session_id = self.sessions.open(self.slots, privileged=self.privileged, uses_ids=self.uses_ids, now_ms=now_ms)
+        if session_id != NO_SESSION:
+            for slot, answer in told:
+                slot.tell(answer)
+        return ErrorCode.NONE, session_id, told
+
+
+@dataclass(slots=True)
+class _IncrementalFetch(FetchPlan):
+    session: _Session
+    next_epoch: int
+
+    def finish(self, answers: list[PartitionData], now_ms: int) -> tuple[ErrorCode, int, Answered]:
+        session = self.session
+        # Two requests of one session in flight: the later one has moved the epoch on, and only it may be answered.
+        if session.epoch != self.next_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH, NO_SESSION, []
+        told: Answered = []
+        for slot, answer in zip(self.slots, answers, strict=True):
+            if not slot.tell(answer):
+                continue
+            told.append((slot, answer))
+            if answer.records:
+                # What was served goes to the end of the line, so that small byte limits starve no partition.
+                session.slots[slot.key] = session.slots.pop(slot.key)
+        return ErrorCode.NONE, session.id, told
+
+
+@dataclass(slots=True)
+class FetchSessions:
+    """The cache of all sessions of a broker (`max.incremental.fetch.session.cache.slots`)."""
+
+    slots_max: int
+    rng: random.Random
+    _by_use: dict[int, _Session] = field(default_factory=dict)
+    """Ordered by last use, oldest first."""
+
+    def __len__(self) -> int:
+        return len(self._by_use)
+
+    def plan(
+        self,
+        asked: list[FetchSlot],
+        forgotten: list[FetchKey],
+        *,
+        session_id: int,
+        session_epoch: int,
+        uses_ids: bool,
+        privileged: bool,
+        now_ms: int,
+    ) -> FetchPlan:
+        """What this request reads. Raises Refusal with one of the three session errors (top-level errors)."""
+        if session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+            self._by_use.pop(session_id, None)
+            slots = list({slot.key: slot for slot in asked}.values()) if len(asked) > 1 else asked
+            if session_epoch == FINAL_EPOCH:
+                return FetchPlan(slots)
+            return _FullFetch(slots, self, privileged, uses_ids)
+        session = self._by_use.get(session_id)
+        if session is None:
+            raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != session_epoch:
+            raise Refusal(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != uses_ids:
+            raise Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        return self._continue(session, asked, forgotten, now_ms)
+
+    def open(self, slots: list[FetchSlot], *, privileged: bool, uses_ids: bool, now_ms: int) -> int:
+        """A new session over `slots`; NO_SESSION when there is nothing to hold or no room."""
+        if not slots or not self._make_room(privileged, len(slots), now_ms):
+            return NO_SESSION
+        session_id = self.rng.randint(1, SESSION_ID_MAX)
+        while session_id in self._by_use:
+            session_id = self.rng.randint(1, SESSION_ID_MAX)
+        held = {slot.key: slot for slot in slots}
+        self._by_use[session_id] = _Session(session_id, privileged, uses_ids, now_ms, now_ms, held)
+        return session_id
+
+    def _continue(self, session: _Session, asked: list[FetchSlot], forgotten: list[FetchKey], now_ms: int) -> FetchPlan:
+        held = session.slots
+        for slot in asked:
+            known = held.get(slot.key)
+            if known is None:
+                held[slot.key] = slot
+            else:
+                known.ask_again(slot)
+        for key in forgotten:
+            held.pop(key, None)
+        del self._by_use[session.id]
+        if not held:
+            return FetchPlan(asked)
+        self._by_use[session.id] = session
+        session.used_ms = now_ms
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        return _IncrementalFetch(list(held.values()), session, session.epoch)
+
+    def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
+        by_use = self._by_use
+        if len(by_use) < self.slots_max:
+            return True
+        oldest = next(iter(by_use.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.used_ms <= EVICTION_MS:
+            victim = self._least_valuable(privileged, now_ms)
+            if victim is None or (privileged, size) <= (victim.privileged, len(victim.slots)):
+                return False
+            oldest = victim
+        del by_use[oldest.id]
+        return True
+
+    def _least_valuable(self, privileged: bool, now_ms: int) -> _Session | None:
+        """The session that a new one may replace: a follower takes any consumer's, all others need age."""
+        candidates = [
+            session
+            for session in self._by_use.values()
+            if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+        ]
+        return min(candidates, key=lambda held: (held.privileged, len(held.slots), held.id), default=None)

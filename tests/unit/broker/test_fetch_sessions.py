@@ -1,0 +1,259 @@
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FINAL_EPOCH, NO_SESSION, FetchPlan, FetchSessions, FetchSlot
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.fetch import EpochEndOffset, PartitionData
+
+
+def slots(*indexes: int, topic: str = "t", offset: int = 0) -> list[FetchSlot]:
+    return [FetchSlot(topic, index, offset, 1_000) for index in indexes]
+
+
+def answer(
+    index: int = 0, *, watermark: int = 5, records: bytes = b"", error: int = 0, start: int = 0
+) -> PartitionData:
+    return PartitionData(index, error, watermark, last_stable_offset=watermark, log_start_offset=start, records=records)
+
+
+def cache(slots_max: int = 10) -> FetchSessions:
+    return FetchSessions(slots_max, random.Random(7))
+
+
+def ask(
+    sessions: FetchSessions,
+    asked: list[FetchSlot],
+    session_id: int = 0,
+    epoch: int = 0,
+    *,
+    forgotten: tuple[tuple[str, int], ...] = (),
+    uses_ids: bool = False,
+    privileged: bool = False,
+    now_ms: int = 0,
+) -> FetchPlan:
+    return sessions.plan(
+        asked,
+        list(forgotten),
+        session_id=session_id,
+        session_epoch=epoch,
+        uses_ids=uses_ids,
+        privileged=privileged,
+        now_ms=now_ms,
+    )
+
+
+def opened(sessions: FetchSessions, *indexes: int, now_ms: int = 0, privileged: bool = False) -> int:
+    plan = ask(sessions, slots(*indexes), now_ms=now_ms, privileged=privileged)
+    error, session_id, told = plan.finish([answer(index) for index in indexes], now_ms)
+    assert error is ErrorCode.NONE
+    assert len(told) == len(indexes)
+    return session_id
+
+
+def test_a_full_fetch_opens_a_session_and_is_answered_in_full() -> None:
+    sessions = cache()
+    assert opened(sessions, 0, 1) > 0
+    assert len(sessions) == 1
+
+
+def test_a_final_epoch_opens_none_and_closes_the_named_one() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    plan = ask(sessions, slots(0, 1), session_id, FINAL_EPOCH)
+    error, told_id, told = plan.finish([answer(0), answer(1)], 0)
+    assert (error, told_id, len(told)) == (ErrorCode.NONE, NO_SESSION, 2)
+    assert len(sessions) == 0
+
+
+def test_epoch_zero_with_an_id_replaces_that_session() -> None:
+    sessions = cache()
+    first = opened(sessions, 0)
+    plan = ask(sessions, slots(1), first, 0)
+    _, second, _ = plan.finish([answer(1)], 0)
+    assert second not in {NO_SESSION, first}
+    assert len(sessions) == 1
+
+
+def test_a_full_fetch_of_nothing_opens_nothing() -> None:
+    sessions = cache()
+    assert ask(sessions, []).finish([], 0) == (ErrorCode.NONE, NO_SESSION, [])
+    assert len(sessions) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "answered"),
+    [
+        ({}, False),
+        ({"records": b"x"}, True),
+        ({"watermark": 6}, True),
+        ({"start": 1}, True),
+        ({"error": int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}, True),
+    ],
+)
+def test_an_incremental_answer_carries_only_news(change: dict[str, object], answered: bool) -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0, 1)
+    plan = ask(sessions, [], session_id, 1)
+    error, told_id, told = plan.finish([answer(0), answer(1, **change)], 0)  # type: ignore[arg-type]  # a table of keywords
+    assert (error, told_id) == (ErrorCode.NONE, session_id)
+    assert [slot.index for slot, _ in told] == ([1] if answered else [])
+
+
+def test_a_last_stable_offset_that_moves_alone_is_no_news() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    moved = replace(answer(0), last_stable_offset=3)
+    assert ask(sessions, [], session_id, 1).finish([moved], 0)[2] == []
+
+
+def test_a_divergence_and_a_preferred_replica_are_news() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0, 1)
+    diverging = replace(answer(0), diverging_epoch=EpochEndOffset(3, 7))
+    preferred = replace(answer(1), preferred_read_replica=2)
+    _, _, told = ask(sessions, [], session_id, 1).finish([diverging, preferred], 0)
+    assert [slot.index for slot, _ in told] == [0, 1]
+
+
+def test_the_first_good_answer_after_an_error_is_sent() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    failed = answer(0, watermark=-1, start=-1, error=int(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert len(ask(sessions, [], session_id, 1).finish([failed], 0)[2]) == 1
+    assert len(ask(sessions, [], session_id, 2).finish([answer(0)], 0)[2]) == 1
+    assert ask(sessions, [], session_id, 3).finish([answer(0)], 0)[2] == []
+
+
+def test_served_partitions_go_to_the_end_of_the_line() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0, 1, 2)
+    ask(sessions, [], session_id, 1).finish([answer(0, records=b"x"), answer(1), answer(2)], 0)
+    assert [slot.index for slot in ask(sessions, [], session_id, 2).slots] == [1, 2, 0]
+
+
+def test_partitions_are_added_changed_and_forgotten() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0, 1)
+    plan = ask(sessions, slots(1, offset=9) + slots(2), session_id, 1, forgotten=(("t", 0),))
+    assert [(slot.index, slot.fetch_offset) for slot in plan.slots] == [(1, 9), (2, 0)]
+
+
+def test_a_session_without_partitions_is_closed() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    plan = ask(sessions, [], session_id, 1, forgotten=(("t", 0),))
+    assert plan.finish([], 0) == (ErrorCode.NONE, NO_SESSION, [])
+    assert len(sessions) == 0
+
+
+@pytest.mark.parametrize(
+    ("session_offset", "epoch", "uses_ids", "error"),
+    [
+        (1, 1, False, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 2, False, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, 1, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_top_level_errors(session_offset: int, epoch: int, uses_ids: bool, error: ErrorCode) -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    with pytest.raises(Refusal) as refused:
+        ask(sessions, [], session_id + session_offset, epoch, uses_ids=uses_ids)
+    assert refused.value.error is error
+    assert len(sessions) == 1
+
+
+def test_epochs_wrap_to_one() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    sessions._by_use[session_id].epoch = EPOCH_MAX
+    ask(sessions, [], session_id, EPOCH_MAX)
+    ask(sessions, [], session_id, 1)
+
+
+def test_only_the_latest_of_two_requests_in_flight_is_answered() -> None:
+    sessions = cache()
+    session_id = opened(sessions, 0)
+    parked = ask(sessions, [], session_id, 1)
+    latest = ask(sessions, [], session_id, 2)
+    assert parked.finish([answer(0)], 0) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, NO_SESSION, [])
+    assert latest.finish([answer(0, watermark=9)], 0)[1] == session_id
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "age_ms", "size", "privileged", "evicts"),
+    [
+        (EVICTION_MS + 1, EVICTION_MS + 1, 1, False, True),  # idle for too long: anyone may take its place
+        (EVICTION_MS, EVICTION_MS, 3, False, False),  # young, and not idle enough: nobody's
+        (0, EVICTION_MS + 1, 3, False, True),  # old, in use, smaller
+        (0, EVICTION_MS + 1, 2, False, False),  # of the same size: no gain
+        (0, 0, 1, True, True),  # a follower takes any consumer's place
+    ],
+)
+def test_eviction(idle_ms: int, age_ms: int, size: int, privileged: bool, evicts: bool) -> None:
+    sessions = cache(slots_max=1)
+    old = opened(sessions, 0, 1, now_ms=0)
+    ask(sessions, [], old, 1, now_ms=age_ms - idle_ms)
+    new = opened(sessions, *range(size), now_ms=age_ms, privileged=privileged)
+    assert (new != NO_SESSION) is evicts
+    assert len(sessions) == 1
+
+
+def test_a_consumer_never_evicts_a_follower_in_use() -> None:
+    sessions = cache(slots_max=1)
+    follower = opened(sessions, 0, privileged=True)
+    ask(sessions, [], follower, 1, now_ms=EVICTION_MS + 1)
+    assert opened(sessions, *range(50), now_ms=EVICTION_MS + 1) == NO_SESSION
+
+
+def test_no_slots_no_sessions() -> None:
+    assert opened(cache(slots_max=0), 0) == NO_SESSION
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(0, 4), st.tuples(st.integers(0, 3), st.booleans()), max_size=5),
+            st.lists(st.integers(0, 4), max_size=2),
+        ),
+        max_size=12,
+    )
+)
+def test_a_reader_that_applies_every_answer_knows_every_watermark(
+    steps: list[tuple[dict[int, tuple[int, bool]], list[int]]],
+) -> None:
+    """However partitions come and go, what the session leaves out is what the reader has already been told."""
+    sessions = cache()
+    session_id, epoch = opened(sessions, 0), 1
+    known: dict[int, int] = {0: 5}
+    held = [0]
+    for truth, forgotten in steps:
+        added = [index for index in truth if index not in held]
+        gone = [index for index in forgotten if index in held]
+        plan = ask(sessions, slots(*added), session_id, epoch, forgotten=tuple(("t", index) for index in gone))
+        held = [index for index in [*held, *added] if index not in gone]
+        if not held:
+            assert len(sessions) == 0
+            return
+        epoch += 1
+        assert sorted(slot.index for slot in plan.slots) == sorted(held)
+        answers = [
+            answer(
+                slot.index,
+                watermark=truth.get(slot.index, (9, False))[0],
+                records=b"r" * truth.get(slot.index, (0, False))[1],
+            )
+            for slot in plan.slots
+        ]
+        _, told_id, told = plan.finish(answers, 0)
+        assert told_id == session_id
+        for index in gone:
+            known.pop(index, None)
+        for slot, said in told:
+            known[slot.index] = said.high_watermark
+        assert {index: known[index] for index in held} == {a.partition_index: a.high_watermark for a in answers}

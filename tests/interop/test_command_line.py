@@ -1,0 +1,222 @@
+"""The command line as a person uses it: processes, exit codes, one clear line when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek import BrokerDied, BrokerFailed, LocalCluster
+from odradek.processes import ProcessId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.interop
+
+ODRADEK = Path(sys.executable).with_name("odradek")
+TIMEOUT_S = 60.0
+
+
+def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ODRADEK), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=wide()
+    )
+
+
+def wide() -> dict[str, str]:
+    return {**os.environ, "COLUMNS": "250", "NO_COLOR": "1"}
+
+
+def answer(*arguments: str) -> Any:
+    finished = odradek(*arguments, "--json")
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings={"num.partitions": 2}) as running:
+        yield running
+
+
+def test_up_detached_serves_and_down_stops_it(tmp_path: Path) -> None:
+    started = odradek("up", "--brokers", "1", "--dir", str(tmp_path), "--port", "0", "--detach")
+    assert started.returncode == 0, started.stderr
+    word, endpoint = started.stdout.split()
+    try:
+        assert word == "ready"
+        producer = Producer({"bootstrap.servers": endpoint, "transactional.id": "first"})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        producer.produce("greetings", b"hello")
+        producer.commit_transaction(TIMEOUT_S)
+        state = answer("status", "--dir", str(tmp_path))
+        assert [broker["running"] for broker in state["brokers"]] == [True]
+        assert [row["high_watermark"] for row in state["partitions"] if row["topic"] == "greetings"] == [2]
+        again = odradek("up", "--dir", str(tmp_path), "--port", "0")
+        assert again.returncode == 1
+        assert "odradek down" in again.stderr
+    finally:
+        stopped = odradek("down", "--dir", str(tmp_path))
+    assert stopped.stdout == "stopped 1 of 1 brokers\n"
+    assert odradek("status", "--dir", str(tmp_path)).returncode == 1
+
+
+def test_up_in_the_foreground_stops_cleanly_on_interrupt(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"], stdout=subprocess.PIPE, text=True, env=wide()
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("ready 127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(TIMEOUT_S) == 0
+    process.stdout.close()
+    assert (tmp_path / "broker-1" / ".kafka_cleanshutdown").exists()
+
+
+def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from odradek import LocalCluster\n"
+        f"cluster = LocalCluster(directory={str(tmp_path)!r}); cluster.start()\n"
+        "print(cluster.pid(1), flush=True); time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    broker = ProcessId.of(int(parent.stdout.readline()))
+    assert broker is not None
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert broker.wait_gone(TIMEOUT_S)
+
+
+def test_a_port_in_use_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        finished = odradek("up", "--dir", str(tmp_path), "--port", str(port), "--detach")
+    assert finished.returncode == 1
+    assert str(port) in finished.stderr
+    assert "in use" in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+
+
+def test_a_data_directory_in_use_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
+    data = cluster.directory.data(1)
+    with pytest.raises(BrokerFailed) as failed:
+        LocalCluster(directory=tmp_path, settings={"log.dirs": data}).start()
+    assert str(data) in str(failed.value)
+    assert "in use" in str(failed.value)
+
+
+@pytest.mark.parametrize("setting", ["num.partitions=many", "no.such.property=1", "log.segment.bytes=-5", "nonsense"])
+def test_a_bad_configuration_is_one_line_and_exit_code_2(tmp_path: Path, setting: str) -> None:
+    config = tmp_path / "broker.properties"
+    config.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n")
+    finished = odradek("broker", "--config", str(config), "--set", setting)
+    assert finished.returncode == 2
+    assert setting.partition("=")[0] in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+
+
+def test_local_cluster_kills_pauses_and_restarts(tmp_path: Path) -> None:
+    with LocalCluster(directory=tmp_path) as running:
+        port = running.bootstrap
+        running.pause(1)
+        running.resume(1)
+        running.restart(1)
+        running.kill(1)
+        assert not running.is_running(1)
+        with pytest.raises(BrokerDied):
+            running.pid(1)
+        running.start(1)
+        assert running.bootstrap == port
+
+
+async def test_local_cluster_is_an_async_context_manager() -> None:
+    async with LocalCluster() as running:
+        assert running.is_running(1)
+        pid = ProcessId.of(running.pid(1))
+    assert pid is not None
+    assert not pid.alive()
+
+
+def test_topics(cluster: LocalCluster) -> None:
+    name = f"topic-{time.time_ns():x}"
+    there = ("--bootstrap", cluster.bootstrap)
+    made = answer("topics", "create", name, "--partitions", "3", "--config", "retention.ms=1000", *there)
+    assert made["partitions"] == 3
+    assert name in [row["name"] for row in answer("topics", "list", *there)]
+    assert [row["partition"] for row in answer("topics", "describe", name, *there)] == [0, 1, 2]
+    again = odradek("topics", "create", name, *there)
+    assert (again.returncode, "TOPIC_ALREADY_EXISTS" in again.stderr) == (1, True)
+    assert name in odradek("topics", "list", *there).stdout
+    answer("topics", "delete", name, *there)
+    gone = odradek("topics", "describe", name, *there)
+    assert (gone.returncode, "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr) == (1, True)
+
+
+def test_no_broker_says_what_to_do() -> None:
+    finished = odradek("topics", "list", "--bootstrap", "127.0.0.1:1")
+    assert finished.returncode == 1
+    assert "127.0.0.1:1" in finished.stderr
+    assert "odradek up" in finished.stderr
+
+
+def open_transaction(cluster: LocalCluster, topic: str) -> Producer:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-id", "client.id": f"{topic}-client"}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=1)
+    producer.flush(TIMEOUT_S)
+    return producer
+
+
+def test_txns_names_what_holds_back_a_partition_and_abort_ends_it(cluster: LocalCluster) -> None:
+    topic = f"held-{time.time_ns():x}"
+    there = ("--bootstrap", cluster.bootstrap)
+    answer("topics", "create", topic, "--partitions", "2", *there)
+    producer = open_transaction(cluster, topic)
+    [row] = answer("txns", "blocking", "--topic", topic, *there)
+    assert (row["topic"], row["partition"], row["verdict"]) == (topic, 1, "open")
+    assert (row["transactional_id"], row["client_id"], row["state"]) == (f"{topic}-id", f"{topic}-client", "Ongoing")
+    assert (row["last_stable_offset"], row["held_back"]) == (0, 1)
+    assert row["since"] < row["times_out"]
+    assert f"{topic}-id" in odradek("txns", *there).stdout
+    described = answer("txns", "describe", f"{topic}-id", *there)
+    assert described["partitions"] == [f"{topic}-1"]
+    refused = odradek(
+        "txns", "abort", *there, "--topic", topic, "--partition", "1", "--producer-id", str(row["producer_id"])
+    )
+    assert (refused.returncode, f"odradek txns abort {topic}-id" in refused.stderr) == (1, True)
+    assert "is aborted" in answer("txns", "abort", f"{topic}-id", *there)["message"]
+    assert answer("txns", "blocking", "--topic", topic, *there) == []
+    states = {row["transactional_id"]: row["state"] for row in answer("txns", "list", *there)}
+    assert states[f"{topic}-id"] in {"CompleteAbort", "Empty"}
+    del producer
+
+
+def test_dump_shows_what_the_files_hold(cluster: LocalCluster) -> None:
+    topic = f"dump-{time.time_ns():x}"
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"payload", key=b"k", partition=0)
+    producer.abort_transaction(TIMEOUT_S)
+    directory = cluster.directory.data(1) / f"{topic}-0"
+    files = sorted(str(path) for path in directory.iterdir() if path.stat().st_size)
+    dumped = answer("dump", *files, "--records")
+    by_name = {Path(file["file"]).suffix: file["entries"] for file in dumped}
+    assert len(by_name[".log"]) >= 1
+    assert "payload" in json.dumps(by_name[".log"]) or "cGF5bG9hZA" in json.dumps(by_name[".log"])

@@ -171,7 +171,8 @@ class Network:
 
     def _reset(self, *transports: SimTransport) -> None:
         for transport in transports:
-            transport.out.break_off()
+            # What still travels is lost with the connection: a request that arrives late is a fault of its own (hold_request).
+            transport.out.break_off(lose=True)
             delay = self.latency.draw(self.rng)
             self.loop.call_later(delay, transport.fail, ConnectionResetError(104, "reset"), context=transport.context)
 

@@ -92,6 +92,7 @@ class Pipe:
         self.source: SimTransport | None = None
         self.in_flight = 0
         self.broken = False
+        self.lost = False
         self.arrived: deque[bytes | None] = deque()
         self.api_keys: dict[int, int] = {}
         self._last_due = 0.0
@@ -126,9 +127,10 @@ class Pipe:
             self._travel(bytes(self._partial))
         self._partial.clear()
 
-    def break_off(self) -> None:
-        """Nothing sent from here on arrives; what travels already does."""
+    def break_off(self, *, lose: bool = False) -> None:
+        """Nothing sent from here on arrives; what travels already does, unless `lose` (a reset)."""
         self.broken = True
+        self.lost = self.lost or lose
         self._partial.clear()
 
     def api_key_of(self, frame: bytes) -> int:
@@ -176,7 +178,7 @@ class Pipe:
     def _arrive(self, data: bytes | None) -> None:
         sink, loop = self.sink, self.network.loop
         assert sink is not None
-        if sink.gone:
+        if sink.gone or self.lost:
             return
         loop.trace.add(
             loop.steps,
@@ -317,7 +319,7 @@ class SimTransport(asyncio.Transport):
         if not self.gone:
             self._closing = True
             peer = self.out.sink
-            self.out.break_off()
+            self.out.break_off(lose=True)
             self._loop.call_soon(self.fail, None, context=self.context)
             if peer is not None:
                 self._loop.call_soon(peer.fail, ConnectionResetError(104, "reset"), context=peer.context)

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+import crc32c
+
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 CRC_START: Final = 21
@@ -16,28 +18,6 @@ Buffer = bytes | bytearray | memoryview
 
 class Unreadable(ValueError):
     """Bytes that are no record batch."""
-
-
-def _make_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        value = byte
-        for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-_CRC_TABLE: Final = _make_table()
-
-
-def crc32c(data: Buffer) -> int:
-    """Castagnoli, bit by table: slow and independent."""
-    crc = 0xFFFFFFFF
-    table = _CRC_TABLE
-    for byte in bytes(data):
-        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return crc ^ 0xFFFFFFFF
 
 
 @dataclass(slots=True)
@@ -100,7 +80,7 @@ def read_batches(data: Buffer, *, check_crc: bool = False) -> Iterator[Batch]:
         if position + size > len(view):
             return
         body = view[position : position + size]
-        if check_crc and crc32c(body[CRC_START:]) != fields[4]:
+        if check_crc and crc32c.crc32c(bytes(body[CRC_START:])) != fields[4]:
             raise Unreadable(f"batch at {position}, offset {fields[0]}: wrong checksum")
         batch = Batch(
             base_offset=fields[0],

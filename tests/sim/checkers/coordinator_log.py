@@ -18,7 +18,7 @@ STATE_NAMES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-ALLOWED_BEFORE: Final = {
+ALLOWED_BEFORE: Final[dict[int, set[int | None]]] = {
     EMPTY: {None, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
     ONGOING: {None, EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT},
     PREPARE_COMMIT: {ONGOING},

@@ -1,0 +1,107 @@
+"""I13 the grammar of a log, I14 markers against the coordinator's log, I15 time-outs."""
+
+from collections.abc import Iterator
+
+from tests.sim.checkers.coordinator_log import (
+    ALLOWED_BEFORE,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    STATE_NAMES,
+    Entry,
+)
+from tests.sim.checkers.evidence import Evidence
+from tests.sim.history import Partition
+
+SLACK_MS = 2000
+
+
+def check_grammar(evidence: Evidence) -> Iterator[str]:
+    """I13: offsets, sequences and epochs of each partition are in order."""
+    for (topic, index), model in evidence.partitions.items():
+        for anomaly in model.anomalies:
+            yield f"I13 {topic}-{index}: {anomaly}"
+
+
+def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
+    """I14: the states of each id follow one another as they may, epochs of a producer id never go back, and no decision is left undone."""
+    owners: dict[int, str] = {}
+    for index, entries in evidence.coordinators.items():
+        last: dict[str, Entry] = {}
+        epochs: dict[int, int] = {}
+        for entry in entries:
+            who = f"I14 {entry.transactional_id} at __transaction_state-{index}@{entry.offset}"
+            if entry.removed:
+                last.pop(entry.transactional_id, None)
+                continue
+            before = last.get(entry.transactional_id)
+            state = before.state if before is not None else None
+            if state not in ALLOWED_BEFORE.get(entry.state, set()):
+                yield f"{who}: {STATE_NAMES[entry.state]} after {STATE_NAMES[state] if state is not None else 'nothing'}"
+            if entry.producer_epoch < epochs.get(entry.producer_id, -1):
+                yield f"{who}: epoch {entry.producer_epoch} of producer {entry.producer_id} after {epochs[entry.producer_id]}"
+            if owners.setdefault(entry.producer_id, entry.transactional_id) != entry.transactional_id:
+                yield f"{who}: producer {entry.producer_id} belongs to {owners[entry.producer_id]}"
+            epochs[entry.producer_id] = entry.producer_epoch
+            if before is not None and before.producer_id != entry.producer_id:
+                evidence.count("epoch overflow")
+            last[entry.transactional_id] = entry
+        for entry in last.values():
+            if entry.state in {ONGOING, PREPARE_COMMIT, PREPARE_ABORT}:
+                yield f"I14 {entry.transactional_id} is left in {STATE_NAMES[entry.state]}"
+
+
+def check_markers(evidence: Evidence) -> Iterator[str]:
+    """I14: a marker in every partition of a finished decision, and no marker without a decision that names its partition."""
+    written: dict[tuple[Partition, int, int, bool], None] = {}
+    decided: dict[tuple[Partition, int, int, bool], None] = {}
+    for partition, model in evidence.partitions.items():
+        for marker in model.markers:
+            written[partition, marker.producer_id, marker.producer_epoch, marker.commit] = None
+    for entries in evidence.coordinators.values():
+        prepared: dict[str, Entry] = {}
+        for entry in entries:
+            if entry.removed:
+                continue
+            if entry.state in {PREPARE_COMMIT, PREPARE_ABORT}:
+                prepared[entry.transactional_id] = entry
+                for partition in sorted(entry.partitions):
+                    decided[partition, entry.producer_id, entry.producer_epoch, entry.state == PREPARE_COMMIT] = None
+            elif entry.state in {COMPLETE_COMMIT, COMPLETE_ABORT} and entry.transactional_id in prepared:
+                decision = prepared.pop(entry.transactional_id)
+                yield from _missing_markers(evidence, decision, written)
+    if evidence.lossy:
+        return
+    for partition, producer_id, epoch, commit in written:
+        if (partition, producer_id, epoch, commit) not in decided:
+            yield f"I14 undecided marker of ({producer_id}, {epoch}) in {partition}: nobody decided to {'commit' if commit else 'abort'}"
+
+
+def _missing_markers(
+    evidence: Evidence, decision: Entry, written: dict[tuple[Partition, int, int, bool], None]
+) -> Iterator[str]:
+    if evidence.lossy:
+        return
+    for partition in sorted(decision.partitions):
+        key = (partition, decision.producer_id, decision.producer_epoch, decision.state == PREPARE_COMMIT)
+        if partition in evidence.partitions and key not in written:
+            yield f"I14 {decision.transactional_id} is complete, its marker of ({decision.producer_id}, {decision.producer_epoch}) is missing in {partition}"
+
+
+def check_timeouts(evidence: Evidence) -> Iterator[str]:
+    """I15: no transaction runs on for long after its time-out (judged by the broker's wall clock, so not where that jumped)."""
+    if evidence.clock_jumped:
+        return
+    for entries in evidence.coordinators.values():
+        running: dict[str, Entry] = {}
+        for entry in entries:
+            before = running.pop(entry.transactional_id, None)
+            if entry.state == ONGOING and not entry.removed:
+                running[entry.transactional_id] = entry
+            if before is None or entry.state not in {PREPARE_COMMIT, PREPARE_ABORT}:
+                continue
+            over_ms = entry.updated_ms - before.started_ms - before.timeout_ms
+            if over_ms > evidence.scan_interval_ms + evidence.disturbance_ms + SLACK_MS:
+                yield f"I15 {entry.transactional_id} ran {over_ms} ms over its time-out of {before.timeout_ms} ms"

@@ -1,0 +1,45 @@
+"""All checkers, in the order in which their findings explain one another."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.sim.checkers.coordination import check_coordinator_log, check_grammar, check_markers, check_timeouts
+from tests.sim.checkers.evidence import Evidence
+from tests.sim.checkers.records import (
+    check_acknowledged,
+    check_order,
+    check_reads,
+    check_watermarks,
+    check_written_once,
+)
+from tests.sim.checkers.recovery import check_producer_state, check_transaction_state
+from tests.sim.checkers.transactions import check_atomicity, check_fencing
+
+CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
+    check_acknowledged,
+    check_written_once,
+    check_order,
+    check_reads,
+    check_watermarks,
+    check_atomicity,
+    check_fencing,
+    check_grammar,
+    check_coordinator_log,
+    check_markers,
+    check_timeouts,
+    check_producer_state,
+    check_transaction_state,
+)
+FINDINGS_MAX: Final = 20
+
+
+def judge(evidence: Evidence) -> list[str]:
+    """All violations found, at most FINDINGS_MAX a checker."""
+    findings: list[str] = []
+    for checker in CHECKERS:
+        for count, finding in enumerate(checker(evidence), 1):
+            findings.append(finding)
+            if count == FINDINGS_MAX:
+                findings.append(f"... and more by {checker.__name__}")
+                break
+    return findings

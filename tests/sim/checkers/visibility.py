@@ -1,0 +1,198 @@
+"""The checkers' own model of a partition: which record is committed, aborted or open, and where the last stable offset lies.
+
+Built from the batches in log order, one at a time, so that the same model serves the watch over a running node and the final verdict.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.sim.checkers.batches import COMMIT, Batch, read_batches
+
+PLAIN, OPEN, COMMITTED, ABORTED = "plain", "open", "committed", "aborted"
+SEQUENCES: Final = 1 << 31
+
+
+@dataclass(slots=True)
+class Slot:
+    """One data record of the log."""
+
+    offset: int
+    value: bytes
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    status: str
+
+
+@dataclass(slots=True)
+class Marker:
+    """One end-of-transaction marker; `first_offset` is where the transaction that it ended began, None when none was open."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    first_offset: int | None
+    values: tuple[bytes, ...]
+    transaction_epoch: int | None
+
+
+@dataclass(slots=True)
+class Producer:
+    """What a replay of the log knows about one producer id."""
+
+    epoch: int
+    last_sequence: int = -1
+    coordinator_epoch: int = -1
+    open_since: int | None = None
+    open_epoch: int = -1
+    last_marker_epoch: int = -1
+    open_slots: list[Slot] = field(default_factory=list)
+
+
+class PartitionModel:
+    """State of one partition after the batches that were added; `anomalies` are breaches of the log's own grammar (I13)."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.slots: dict[int, Slot] = {}
+        self.markers: list[Marker] = []
+        self.producers: dict[int, Producer] = {}
+        self.anomalies: list[str] = []
+        self.batches = 0
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> "PartitionModel":
+        model = cls()
+        for batch in batches:
+            model.add(batch)
+        return model
+
+    @classmethod
+    def read(cls, segments: Iterable[bytes]) -> "PartitionModel":
+        return cls.of(batch for segment in segments for batch in read_batches(segment))
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset if everything in the log were committed by the high watermark."""
+        open_since = [producer.open_since for producer in self.producers.values() if producer.open_since is not None]
+        return min(open_since, default=self.end)
+
+    def add(self, batch: Batch) -> None:
+        if self.batches and batch.base_offset != self.end:
+            self.anomalies.append(f"offset {batch.base_offset} follows {self.end - 1}")
+        self.batches += 1
+        self.end = batch.last_offset + 1
+        if batch.is_control:
+            if batch.producer_id >= 0:
+                self._add_marker(batch)
+        else:
+            self._add_data(batch)
+
+    def _add_data(self, batch: Batch) -> None:
+        status = OPEN if batch.is_transactional else PLAIN
+        new = []
+        for index, (_, value) in enumerate(batch.records):
+            assert value is not None
+            sequence = (batch.base_sequence + index) % SEQUENCES if batch.base_sequence >= 0 else -1
+            slot = Slot(batch.base_offset + index, value, batch.producer_id, batch.producer_epoch, sequence, status)
+            self.slots[slot.offset] = slot
+            new.append(slot)
+        if batch.producer_id < 0:
+            return
+        producer = self.producers.get(batch.producer_id)
+        if producer is None:
+            producer = self.producers[batch.producer_id] = Producer(batch.producer_epoch)
+            expected = 0
+        elif producer.epoch != batch.producer_epoch:
+            expected = 0
+        else:
+            expected = (producer.last_sequence + 1) % SEQUENCES
+        where = f"offset {batch.base_offset}: producer {batch.producer_id}"
+        if batch.base_sequence != expected:
+            self.anomalies.append(
+                f"{where} epoch {batch.producer_epoch} writes sequence {batch.base_sequence}, not {expected}"
+            )
+        if batch.producer_epoch < producer.epoch:
+            self.anomalies.append(f"{where} epoch {batch.producer_epoch} after epoch {producer.epoch}")
+        if producer.open_since is not None and (
+            not batch.is_transactional or batch.producer_epoch != producer.open_epoch
+        ):
+            self.anomalies.append(
+                f"{where} epoch {batch.producer_epoch} inside the transaction of epoch {producer.open_epoch}"
+            )
+        producer.epoch, producer.last_sequence = batch.producer_epoch, batch.last_sequence
+        if batch.is_transactional:
+            if producer.open_since is None:
+                producer.open_since, producer.open_epoch = batch.base_offset, batch.producer_epoch
+            producer.open_slots.extend(new)
+
+    def _add_marker(self, batch: Batch) -> None:
+        commit = batch.control_type == COMMIT
+        producer = self.producers.setdefault(batch.producer_id, Producer(batch.producer_epoch))
+        where = f"offset {batch.base_offset}: marker of producer {batch.producer_id}"
+        if batch.producer_epoch < producer.epoch:
+            self.anomalies.append(f"{where} has epoch {batch.producer_epoch} after {producer.epoch}")
+        if batch.coordinator_epoch < producer.coordinator_epoch:
+            self.anomalies.append(
+                f"{where} has coordinator epoch {batch.coordinator_epoch} after {producer.coordinator_epoch}"
+            )
+        for slot in producer.open_slots:
+            slot.status = COMMITTED if commit else ABORTED
+        self.markers.append(
+            Marker(
+                batch.base_offset,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.coordinator_epoch,
+                commit,
+                producer.open_since,
+                tuple(slot.value for slot in producer.open_slots),
+                producer.open_epoch if producer.open_since is not None else None,
+            )
+        )
+        if batch.producer_epoch != producer.epoch:
+            producer.last_sequence = -1
+        producer.epoch, producer.coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
+        producer.open_since, producer.open_slots, producer.last_marker_epoch = None, [], batch.producer_epoch
+
+    def visible(self) -> list[Slot]:
+        """What a read_committed reader gets in the end, in offset order."""
+        return [slot for slot in self.slots.values() if slot.status in {PLAIN, COMMITTED}]
+
+    def aborted_index(self) -> list[tuple[int, int, int]]:
+        """(producer id, first offset, marker offset) of each aborted, non-empty transaction, in marker order."""
+        return [
+            (marker.producer_id, marker.first_offset, marker.offset)
+            for marker in self.markers
+            if not marker.commit and marker.first_offset is not None
+        ]
+
+
+def consumer_view(
+    data: bytes, aborted: Iterable[tuple[int, int]], *, fetch_offset: int, committed: bool
+) -> tuple[list[tuple[int, bytes]], int]:
+    """What a consumer makes of a Fetch response: ((offset, value)...), and where it reads on."""
+    pending = sorted(aborted, key=lambda each: each[1])
+    skipped: dict[int, None] = {}
+    records = []
+    position = fetch_offset
+    for batch in read_batches(data):
+        if committed and batch.producer_id >= 0:
+            while pending and pending[0][1] <= batch.last_offset:
+                skipped[pending.pop(0)[0]] = None
+        position = max(position, batch.last_offset + 1)
+        if batch.is_control:
+            if batch.producer_id >= 0 and batch.control_type != COMMIT:
+                skipped.pop(batch.producer_id, None)
+            continue
+        if committed and batch.is_transactional and batch.producer_id in skipped:
+            continue
+        for index, (_, value) in enumerate(batch.records):
+            offset = batch.base_offset + index
+            if offset >= fetch_offset:
+                assert value is not None
+                records.append((offset, value))
+    return records, position

@@ -1,0 +1,124 @@
+"""Readers of both isolation levels during the run and at its end, and a poller of ListOffsets."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.sim.checkers.visibility import consumer_view
+from tests.sim.history import FETCH, LIST, OK, READ_COMMITTED, Operation, Partition
+from tests.sim.workloads.client import NONE, Client
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+FETCH_VERSIONS: Final = (4, 7, 11, 12)
+LIST_VERSIONS: Final = (2, 5, 7, 10)
+LATEST: Final = -1
+FINAL_FETCH_BYTES: Final = 1 << 20
+FINAL_ATTEMPTS_MAX: Final = 400
+
+
+class Reader(Client):
+    """Reads all partitions from the start, each from where it stopped."""
+
+    def __init__(self, world: "World", name: str, isolation: int) -> None:
+        super().__init__(world, name)
+        self.isolation = isolation
+        self.positions: dict[Partition, int] = dict.fromkeys(world.partitions, 0)
+
+    async def run(self) -> None:
+        while not self.world.stopping:
+            partition = self.rng.choice(self.world.partitions)
+            operation = await self.fetch(
+                partition,
+                max_wait_ms=self.rng.choice((0, 20, 300)),
+                max_bytes=self.rng.choice((1, 500, 4000, 100_000)),
+            )
+            if operation.outcome != OK:
+                await self.backoff()
+            await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
+        self.close()
+
+    async def fetch(self, partition: Partition, *, max_wait_ms: int, max_bytes: int, final: bool = False) -> Operation:
+        topic, index = partition
+        position = self.positions[partition]
+        operation = self.invoke(FETCH, partition=partition, isolation=self.isolation, offset=position, final=final)
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            isolation_level=self.isolation,
+            topics=[
+                FetchTopic(
+                    topic=topic,
+                    partitions=[FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=max_bytes)],
+                )
+            ],
+        )
+        try:
+            response = await self.call(request, self.rng.choice(FETCH_VERSIONS))
+        except OSError as error:
+            return self.settle_lost(operation, error)
+        if response.error_code != NONE:
+            return self.settle(operation, response.error_code)
+        result = response.responses[0].partitions[0]
+        if result.error_code != NONE:
+            return self.settle(operation, result.error_code)
+        aborted = [(each.producer_id, each.first_offset) for each in result.aborted_transactions or ()]
+        records, position = consumer_view(
+            bytes(result.records or b""), aborted, fetch_offset=position, committed=self.isolation == READ_COMMITTED
+        )
+        self.positions[partition] = position
+        return self.settle(
+            operation,
+            NONE,
+            records=records,
+            next_offset=position,
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.last_stable_offset,
+            stable_bound=self.world.monitor.stable_bound(partition),
+        )
+
+    async def read_to(self, partition: Partition, end: int) -> bool:
+        """The final read: from the start up to `end`. False when it is not reached."""
+        self.positions[partition] = 0
+        for _ in range(FINAL_ATTEMPTS_MAX):
+            if self.positions[partition] >= end:
+                return True
+            operation = await self.fetch(partition, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES, final=True)
+            if operation.outcome != OK:
+                await self.backoff()
+        return False
+
+
+class Poller(Client):
+    """Asks for the end of each partition, as both kinds of readers see it."""
+
+    async def run(self) -> None:
+        while not self.world.stopping:
+            await self.poll(self.rng.choice(self.world.partitions), self.rng.choice((0, 1)))
+            await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
+        self.close()
+
+    async def poll(self, partition: Partition, isolation: int, *, final: bool = False) -> Operation:
+        topic, index = partition
+        operation = self.invoke(LIST, partition=partition, isolation=isolation, final=final)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[
+                ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=index, timestamp=LATEST)])
+            ],
+        )
+        try:
+            response = await self.call(request, self.rng.choice(LIST_VERSIONS))
+        except OSError as error:
+            return self.settle_lost(operation, error)
+        result = response.topics[0].partitions[0]
+        return self.settle(
+            operation,
+            result.error_code,
+            result_offset=result.offset,
+            stable_bound=self.world.monitor.stable_bound(partition),
+        )

@@ -1,0 +1,76 @@
+"""One run: the loop, the medium, the node, the clients' history, and what the watchers saw."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.history import History, Partition
+from tests.sim.loop import SimLoop
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+    from tests.sim.options import Options
+
+    from tests.sim.monitor import Monitor
+
+TOPIC: Final = "ledger"
+TRANSACTION_STATE: Final = "__transaction_state"
+HOST: Final = "broker.sim"
+PORT: Final = 9092
+
+
+@dataclass(slots=True)
+class LateFrame:
+    """An EndTxn that was held back, as it reached the node."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    version: int
+    clock: int
+
+
+@dataclass
+class World:
+    """What the parts of a run share."""
+
+    options: "Options"
+    loop: SimLoop
+    rng: Random
+    history: History
+    cluster: "Cluster"
+    monitor: "Monitor"
+    late_frames: list[LateFrame] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    stopping: bool = False
+    _transactions: int = 0
+    _values: int = 0
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def timestamp(self) -> int:
+        """The clients' wall clock, which does not jump."""
+        return self.cluster.clients_clock.wall_ms()
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    def next_transaction(self) -> int:
+        self._transactions += 1
+        return self._transactions
+
+    def next_values(self, count: int, *, padding: int) -> tuple[bytes, ...]:
+        """Values that are never used again."""
+        first = self._values
+        self._values += count
+        return tuple(b"%08d" % number + b"." * padding for number in range(first, first + count))
+
+    @property
+    def transactions_begun(self) -> int:
+        return self._transactions
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [(TOPIC, index) for index in range(self.options.partitions)]

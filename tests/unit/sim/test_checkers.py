@@ -1,0 +1,501 @@
+"""Each checker against hand-written histories: one good, and one bad per anomaly, which must be found by name."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.sim.checkers.batches import Unreadable, read_batches
+from tests.sim.checkers.coordinator_log import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    Entry,
+)
+from tests.sim.checkers.evidence import Evidence, SnapshotRow
+from tests.sim.checkers.verdict import judge
+from tests.sim.checkers.visibility import PartitionModel, consumer_view
+from tests.sim.history import ADD, END, FAIL, FETCH, INFO, INIT, LIST, OK, PRODUCE, History, Operation
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
+from tests.sim.world import LateFrame
+
+P0, P1 = ("ledger", 0), ("ledger", 1)
+TID = "bank"
+PID = 1000
+
+
+def values(*names: str) -> tuple[bytes, ...]:
+    return tuple(name.encode() for name in names)
+
+
+class Case:
+    """A history and two logs, written by hand. The start is a good run: transaction 1 of `bank` commits a and b into both partitions."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.logs: dict[tuple[str, int], list[bytes]] = {P0: [], P1: []}
+        self.ends = {P0: 0, P1: 0}
+        self.entries: list[Entry] = []
+        self.changes: dict[str, Any] = {}
+        self.epoch = 0
+
+    def good(self) -> "Case":
+        self.op(INIT, transactional_id=TID, generation=2, result_producer_id=PID, result_producer_epoch=0)
+        self.decide(EMPTY)
+        self.produce(P0, values("a"), 0, offset=0)
+        self.produce(P1, values("b"), 0, offset=0)
+        self.write(P0, values("a"), 0)
+        self.write(P1, values("b"), 0)
+        self.decide(ONGOING, P0, P1)
+        self.end(commit=True, epoch=0)
+        self.decide(PREPARE_COMMIT, P0, P1, epoch=1)
+        self.mark(P0, commit=True, epoch=1)
+        self.mark(P1, commit=True, epoch=1)
+        self.decide(COMPLETE_COMMIT, epoch=1)
+        return self
+
+    def op(self, kind: str, *, outcome: str = OK, process: str = "p", **details: Any) -> Operation:
+        operation = self.history.invoke(
+            kind, process, 0.0, **{key: each for key, each in details.items() if "result" not in key}
+        )
+        return self.history.complete(
+            operation, outcome, 0.0, **{key: each for key, each in details.items() if "result" in key}
+        )
+
+    def produce(
+        self, partition: tuple[str, int], what: tuple[bytes, ...], sequence: int, *, offset: int = -1, **details: Any
+    ) -> Operation:
+        fields = {
+            "transaction": 1,
+            "transactional_id": TID,
+            "generation": 2,
+            "producer_id": PID,
+            "producer_epoch": 0,
+        } | details
+        return self.op(
+            PRODUCE, partition=partition, values=what, base_sequence=sequence, result_offset=offset, **fields
+        )
+
+    def end(
+        self, *, commit: bool, epoch: int, transaction: int = 1, outcome: str = OK, generation: int = 2
+    ) -> Operation:
+        return self.op(
+            END,
+            outcome=outcome,
+            commit=commit,
+            transaction=transaction,
+            transactional_id=TID,
+            generation=generation,
+            producer_id=PID,
+            producer_epoch=epoch,
+            result_producer_id=PID,
+            result_producer_epoch=epoch + 1,
+        )
+
+    def read(
+        self,
+        partition: tuple[str, int],
+        start: int,
+        end: int,
+        *records: tuple[int, str],
+        isolation: int = 1,
+        **details: Any,
+    ) -> Operation:
+        operation = self.op(FETCH, partition=partition, isolation=isolation, offset=start)
+        fields = {"high_watermark": 10, "last_stable_offset": 10, "stable_bound": 10} | details
+        for name, each in fields.items():
+            setattr(operation, name, each)
+        operation.records, operation.next_offset = [(offset, value.encode()) for offset, value in records], end
+        return operation
+
+    def write(
+        self,
+        partition: tuple[str, int],
+        what: tuple[bytes, ...],
+        sequence: int,
+        *,
+        epoch: int = 0,
+        pid: int = PID,
+        transactional: bool = True,
+    ) -> None:
+        data = encode_batch(
+            [(None, value) for value in what],
+            timestamp=1,
+            producer_id=pid,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL if transactional else 0,
+            base_offset=self.ends[partition],
+        )
+        self.logs[partition].append(data)
+        self.ends[partition] += len(what)
+
+    def mark(
+        self, partition: tuple[str, int], *, commit: bool, epoch: int, coordinator_epoch: int = 0, pid: int = PID
+    ) -> None:
+        data = encode_marker(
+            producer_id=pid,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            commit=commit,
+            timestamp=1,
+            base_offset=self.ends[partition],
+        )
+        self.logs[partition].append(data)
+        self.ends[partition] += 1
+
+    def decide(
+        self, state: int, *partitions: tuple[str, int], epoch: int = 0, updated_ms: int = 1000, pid: int = PID
+    ) -> None:
+        self.entries.append(
+            Entry(
+                len(self.entries),
+                0,
+                TID,
+                producer_id=pid,
+                producer_epoch=epoch,
+                timeout_ms=5000,
+                state=state,
+                partitions=frozenset(partitions),
+                updated_ms=updated_ms,
+                started_ms=1000,
+            )
+        )
+
+    def findings(self) -> list[str]:
+        models = {partition: PartitionModel.read([b"".join(log)]) for partition, log in self.logs.items()}
+        evidence = Evidence(self.history, models, {0: self.entries}, scan_interval_ms=100)
+        for name, value in self.changes.items():
+            setattr(evidence, name, value)
+        return judge(evidence)
+
+
+def abort_second(case: Case) -> None:
+    """A second transaction, aborted: its record c lies at offset 2 of the first partition."""
+    case.produce(P0, values("c"), 0, offset=2, transaction=2, producer_epoch=1)
+    case.write(P0, values("c"), 0, epoch=1)
+    case.decide(ONGOING, P0, epoch=1)
+    case.end(commit=False, epoch=1, transaction=2)
+    case.decide(PREPARE_ABORT, P0, epoch=2)
+    case.mark(P0, commit=False, epoch=2)
+    case.decide(COMPLETE_ABORT, epoch=2)
+
+
+def test_a_good_history_has_no_findings() -> None:
+    case = Case().good()
+    abort_second(case)
+    case.read(P0, 0, 4, (0, "a"), (2, "c"), isolation=0)
+    case.read(P0, 0, 4, (0, "a"))
+    case.op(LIST, partition=P0, isolation=1, result_offset=10)
+    case.changes = {
+        "described_producers": {P0: [SnapshotRow(PID, 2, -1, 0, -1)]},
+        "described_transactions": {TID: ("CompleteAbort", PID, 2)},
+    }
+    assert case.findings() == []
+
+
+def lost(case: Case) -> None:
+    case.produce(P0, values("z"), 1, offset=7, transaction=-1, producer_id=5)
+
+
+def other_value(case: Case) -> None:
+    case.produce(P0, values("z"), 1, offset=0, transaction=-1, producer_id=5)
+
+
+def twice(case: Case) -> None:
+    case.write(P1, values("a"), 0, pid=77, transactional=False)
+
+
+def unknown(case: Case) -> None:
+    case.write(P1, values("ghost"), 0, pid=77, transactional=False)
+
+
+def refused_yet_written(case: Case) -> None:
+    case.produce(P1, values("n"), 0, outcome=FAIL, producer_id=77, transaction=-1)
+    case.write(P1, values("n"), 0, pid=77, transactional=False)
+
+
+def out_of_order(case: Case) -> None:
+    for offset, (value, sequence) in enumerate((("y", 1), ("x", 0)), start=2):
+        case.write(P0, values(value), sequence, pid=77, transactional=False)
+        case.produce(P0, values(value), 1 - sequence, offset=5 - offset, producer_id=77, transaction=-1)
+
+
+def aborted_read(case: Case) -> None:
+    abort_second(case)
+    case.read(P0, 0, 4, (0, "a"), (2, "c"))
+
+
+def early_read(case: Case) -> None:
+    case.read(P0, 0, 1, (0, "a"), stable_bound=0, last_stable_offset=0)
+
+
+def skipped(case: Case) -> None:
+    case.read(P0, 0, 2)
+
+
+def skipped_by_dirty_reader(case: Case) -> None:
+    abort_second(case)
+    case.read(P0, 0, 4, (0, "a"), isolation=0)
+
+
+def read_other_value(case: Case) -> None:
+    case.read(P0, 0, 2, (0, "b"), isolation=0)
+
+
+def torn(case: Case) -> None:
+    """The Jepsen finding: one half is committed, the other aborted."""
+    case.produce(P0, values("d"), 0, offset=2, transaction=2, producer_epoch=1)
+    case.produce(P1, values("e"), 0, offset=2, transaction=2, producer_epoch=1)
+    for partition, value in ((P0, "d"), (P1, "e")):
+        case.write(partition, values(value), 0, epoch=1)
+    case.end(commit=True, epoch=1, transaction=2, outcome=INFO)
+    case.mark(P0, commit=True, epoch=2)
+    case.mark(P1, commit=False, epoch=2)
+
+
+def commit_lost(case: Case) -> None:
+    abort_second(case)
+    case.history.operations[-1].commit = True
+
+
+def abort_lost(case: Case) -> None:
+    case.history.operations[3].commit = False
+
+
+def uncalled_commit(case: Case) -> None:
+    case.history.operations[3].outcome = FAIL
+
+
+def hanging(case: Case) -> None:
+    case.produce(P0, values("h"), 0, offset=2, transaction=2, producer_epoch=1)
+    case.write(P0, values("h"), 0, epoch=1)
+
+
+def zombie_produce(case: Case) -> None:
+    case.op(INIT, transactional_id=TID, generation=2, result_producer_id=PID, result_producer_epoch=2)
+    case.produce(P0, values("w"), 0, offset=2, transaction=2, producer_epoch=1)
+
+
+def zombie_add(case: Case) -> None:
+    case.op(INIT, transactional_id=TID, generation=1, result_producer_id=PID, result_producer_epoch=2)
+    case.op(ADD, transactional_id=TID, generation=1, transaction=2, producer_id=PID, producer_epoch=1, partitions=(P0,))
+
+
+def zombie_end(case: Case) -> None:
+    case.op(INIT, transactional_id=TID, generation=2, result_producer_id=PID + 1, result_producer_epoch=0)
+    case.end(commit=True, epoch=0, transaction=2)
+
+
+def old_epoch_after_end(case: Case) -> None:
+    case.produce(P0, values("w"), 0, offset=2, transaction=2, producer_epoch=0)
+
+
+def watermark_back(case: Case) -> None:
+    case.op(LIST, partition=P0, isolation=0, result_offset=9)
+    case.op(LIST, partition=P0, isolation=0, result_offset=8)
+
+
+def stable_back(case: Case) -> None:
+    case.op(LIST, partition=P0, isolation=1, result_offset=9)
+    case.op(LIST, partition=P0, isolation=1, result_offset=8)
+
+
+def stable_above_high(case: Case) -> None:
+    case.read(P0, 2, 2, high_watermark=1, last_stable_offset=2)
+
+
+def stable_too_high(case: Case) -> None:
+    case.op(LIST, partition=P0, isolation=1, result_offset=3).stable_bound = 2
+
+
+def offset_gap(case: Case) -> None:
+    case.ends[P0] += 1
+    case.write(P0, values("q"), 0, pid=77, transactional=False)
+
+
+def old_epoch_after_marker(case: Case) -> None:
+    case.write(P0, values("q"), 1, epoch=0)
+
+
+def sequence_gap(case: Case) -> None:
+    case.write(P0, values("q"), 1, epoch=1)
+
+
+def epoch_inside_transaction(case: Case) -> None:
+    case.write(P0, values("q"), 0, epoch=1)
+    case.write(P0, values("r"), 0, epoch=2)
+
+
+def old_coordinator(case: Case) -> None:
+    case.mark(P0, commit=True, epoch=1, coordinator_epoch=3)
+    case.mark(P0, commit=True, epoch=1, coordinator_epoch=2)
+
+
+def illegal_transition(case: Case) -> None:
+    case.decide(PREPARE_COMMIT, epoch=1)
+
+
+def epoch_back(case: Case) -> None:
+    case.decide(EMPTY, epoch=0)
+
+
+def left_prepared(case: Case) -> None:
+    del case.entries[-1]
+
+
+def marker_missing(case: Case) -> None:
+    del case.logs[P1][-1]
+
+
+def marker_undecided(case: Case) -> None:
+    case.mark(P1, commit=False, epoch=9)
+
+
+def marker_elsewhere(case: Case) -> None:
+    case.entries[1].partitions = case.entries[2].partitions = frozenset({P0})
+
+
+def overtime(case: Case) -> None:
+    case.entries[2].updated_ms = 1000 + 5000 + 100 + 2001
+
+
+def producer_state(case: Case) -> None:
+    case.changes = {"described_producers": {P0: [SnapshotRow(PID, 0, 0, -1, 0)]}}
+
+
+def producer_unknown(case: Case) -> None:
+    case.changes = {"described_producers": {P0: []}}
+
+
+def transaction_state(case: Case) -> None:
+    case.changes = {"described_transactions": {TID: ("Ongoing", PID, 0)}}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "finding"),
+    [
+        (lost, "I1 lost"),
+        (other_value, "I3 two values"),
+        (twice, "I2 duplicate"),
+        (unknown, "I2 unknown"),
+        (refused_yet_written, "I2 refused yet written"),
+        (out_of_order, "I4 order"),
+        (aborted_read, "I5 aborted read"),
+        (early_read, "I5 early read"),
+        (skipped, "I4 skipped"),
+        (skipped_by_dirty_reader, "I4 skipped"),
+        (read_other_value, "I3 read"),
+        (torn, "I6 torn"),
+        (commit_lost, "I6 commit lost"),
+        (abort_lost, "I6 abort lost"),
+        (uncalled_commit, "I6 uncalled commit"),
+        (hanging, "I6 hanging"),
+        (zombie_produce, "I8 not fenced"),
+        (zombie_add, "I8 not fenced"),
+        (zombie_end, "I8 not fenced"),
+        (old_epoch_after_end, "I8 not fenced"),
+        (watermark_back, "I9 high watermark"),
+        (stable_back, "I9 last stable offset"),
+        (stable_above_high, "I9 last stable offset 2 above"),
+        (stable_too_high, "stable was at most 2"),
+        (offset_gap, "I13"),
+        (old_epoch_after_marker, "I13"),
+        (sequence_gap, "writes sequence 1, not 0"),
+        (epoch_inside_transaction, "inside the transaction"),
+        (old_coordinator, "coordinator epoch 2 after 3"),
+        (illegal_transition, "PrepareCommit after CompleteCommit"),
+        (epoch_back, "epoch 0 of producer 1000 after 1"),
+        (left_prepared, "left in PrepareCommit"),
+        (marker_missing, "its marker of"),
+        (marker_undecided, "I14 undecided marker"),
+        (marker_elsewhere, "I14 undecided marker"),
+        (overtime, "I15"),
+        (producer_state, "I16 DescribeProducers"),
+        (producer_unknown, "lacks"),
+        (transaction_state, "I16 DescribeTransactions"),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_each_anomaly_is_found(spoil: Callable[[Case], None], finding: str) -> None:
+    case = Case().good()
+    spoil(case)
+    assert any(finding in each for each in case.findings()), case.findings()
+
+
+def test_overlapping_samples_of_a_watermark_bind_nobody() -> None:
+    case = Case()
+    slow = case.history.invoke(LIST, "slow", 0.0, partition=P0, isolation=0)
+    case.op(LIST, partition=P0, isolation=0, result_offset=9)
+    case.history.complete(slow, OK, 0.0, result_offset=8)
+    assert case.findings() == []
+
+
+def test_a_transaction_torn_by_a_late_classic_end_is_counted_apart() -> None:
+    case = Case().good()
+    torn(case)
+    for operation in case.history.operations:
+        if operation.transaction == 2:
+            operation.generation = 1
+    late = LateFrame(TID, PID, 1, commit=True, version=4, clock=case.history.operations[-1].invoked)
+    assert any("torn" in each for each in case.findings())
+    case.changes = {"late_frames": [late]}
+    assert not any("torn" in each for each in case.findings())
+    late.version = 5
+    assert any("torn" in each for each in case.findings())
+
+
+def test_what_one_visible_value_proves_binds_the_others() -> None:
+    """An indeterminate transaction of which one value was acknowledged and is visible has committed; the rest may not be lost."""
+    case = Case().good()
+    case.produce(P0, values("d"), 0, offset=2, transaction=2, producer_epoch=1)
+    case.write(P0, values("d"), 0, epoch=1)
+    case.mark(P0, commit=True, epoch=2)
+    case.produce(P1, values("e"), 0, offset=2, transaction=2, producer_epoch=1)
+    case.end(commit=True, epoch=1, transaction=2, outcome=INFO)
+    assert any("I1 lost: e" in each for each in case.findings())
+
+
+def test_a_batch_with_a_flipped_bit_is_unreadable() -> None:
+    data = bytearray(encode_batch([(b"k", b"v")], timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0))
+    assert [batch.records for batch in read_batches(bytes(data), check_crc=True)] == [[(b"k", b"v")]]
+    data[-1] ^= 1
+    with pytest.raises(Unreadable):
+        list(read_batches(bytes(data), check_crc=True))
+    data[-1] ^= 1
+    assert not list(read_batches(bytes(data[:-1]), check_crc=True))
+
+
+def test_the_reader_agrees_with_bytes_printed_by_kafka() -> None:
+    commit = bytes.fromhex(
+        "000000000000000000000042ffffffff0240d514e90030000000000000018bcfe568000000018bcfe5680000000000000003e80005"
+        "ffffffff000000012000000008000000010c00000000000700"
+    )
+    data = bytes.fromhex(
+        "000000000000000000000043ffffffff024662694b0010000000010000018bcfe568000000018bcfe5680100000000000003e80005"
+        "000000000000000210000000026b027600100002020104763200"
+    )
+    marker, batch = read_batches(commit + data, check_crc=True)
+    assert (marker.is_control, marker.control_type, marker.coordinator_epoch, marker.producer_epoch) == (True, 1, 7, 5)
+    assert (batch.records, batch.last_offset, batch.last_sequence) == ([(b"k", b"v"), (None, b"v2")], 1, 1)
+    assert (
+        encode_marker(producer_id=1000, producer_epoch=5, coordinator_epoch=7, commit=True, timestamp=1700000000000)
+        == commit
+    )
+
+
+def test_a_consumer_skips_aborted_batches_and_nothing_else() -> None:
+    case = Case()
+    case.write(P0, values("one"), 0)
+    case.write(P0, values("two"), 0, pid=2)
+    case.mark(P0, commit=False, epoch=0)
+    case.mark(P0, commit=True, epoch=0, pid=2)
+    case.write(P0, values("three"), 1)
+    data = b"".join(case.logs[P0])
+    assert consumer_view(data, [(PID, 0)], fetch_offset=0, committed=True) == ([(1, b"two"), (4, b"three")], 5)
+    assert consumer_view(data, [], fetch_offset=1, committed=False) == ([(1, b"two"), (4, b"three")], 5)
+    assert consumer_view(struct.pack(">q", 0), [], fetch_offset=3, committed=True) == ([], 3)

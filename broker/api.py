@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from broker.ports import CLUSTER_RESOURCE, AclOperation, ResourceType
 from protocol.errors import ErrorCode
+from protocol.schema import Message
 
 if TYPE_CHECKING:
     from broker.services import Services
     from broker.session import Session
 
-Q = TypeVar("Q")
-R = TypeVar("R")
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
 
 CLIENT: Final = "client"
 """Served on listeners for clients (and other brokers)."""
@@ -73,11 +74,11 @@ class RequestContext:
 class Ordered(Generic[R]):
     """A stage one that has to wait: `awaitable` yields a response, an awaitable (stage two) or None."""
 
-    awaitable: Awaitable["R | Awaitable[R] | None"]
+    awaitable: Awaitable[R | Awaitable[R] | None]
 
 
-Handler = Callable[[RequestContext, Q], "R | Awaitable[R] | Ordered[R] | None"]
-Refuse = Callable[[RequestContext, Q, ErrorCode, "str | None"], "R | None"]
+Handler = Callable[[RequestContext, Q], R | Awaitable[R] | Ordered[R] | None]
+Refuse = Callable[[RequestContext, Q, ErrorCode, str | None], R | None]
 """Builds the answer that says `error` to everything a request asked; None where the protocol has no answer."""
 
 

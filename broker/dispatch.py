@@ -3,7 +3,6 @@
 Knows rows, versions and error codes; nothing of sockets and nothing of any API.
 """
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,15 +13,13 @@ from broker.api import AnyApi, RequestContext
 from broker.error_map import wire_error
 from broker.services import Services
 from broker.session import Session
-from protocol.codec import decode, encode_chunks, response_header_version
+from protocol.codec import decode, encode_response
 from protocol.connection import RequestFrame
 from protocol.errors import ErrorCode, Malformed, Refusal
 from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.primitives import Buffer
+from protocol.schema import Buffer
 
 API_VERSIONS_KEY: Final = ApiVersionsRequest.API_KEY
-_CORRELATION_ID: Final = struct.Struct(">i")
-_NO_TAGS: Final = b"\x00"
 _logger = structlog.get_logger("broker.dispatch")
 
 
@@ -105,11 +102,11 @@ class Dispatcher:
         )
         if throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
-        version = context.api_version
-        header = _CORRELATION_ID.pack(context.correlation_id)
-        if response_header_version(context.api_key, version):
-            header += _NO_TAGS
-        return [header, *encode_chunks(response, version)]
+        try:
+            return encode_response(context.api_key, context.api_version, context.correlation_id, response)
+        except Exception as exception:  # noqa: BLE001  a response that does not fit its version is a bug of its handler
+            instead = self.refused(call, exception)
+            return encode_response(context.api_key, context.api_version, context.correlation_id, instead)
 
 
 def log_unexpected(where: str, exception: BaseException) -> None:

@@ -185,12 +185,14 @@ class Connection(BufferedProtocol):
             return
         self._serving = True
         try:
-            while not self._held_back and not self._client_is_slow and self._in_work < self._in_flight_max:
+            while self._may_take():
                 frame = self._core.next_request()
                 if frame is None:
                     break
                 self._frame_s = self._active_s
                 self._take(frame, self._session)
+                if self._queued_bytes > WRITE_BUFFER_HIGH_BYTES:
+                    self._flush()  # and see whether the client takes it, before more is made for it
         except Malformed as error:
             self._close_malformed(error)
             return
@@ -198,6 +200,14 @@ class Connection(BufferedProtocol):
             self._serving = False
         self._flush()
         self._update_reading()
+
+    def _may_take(self) -> bool:
+        return (
+            not self._held_back
+            and not self._client_is_slow
+            and self._in_work < self._in_flight_max
+            and self._shared.budget.may_read(self, self._budget_has_room)
+        )
 
     def _take(self, frame: RequestFrame, session: Session) -> None:
         shared = self._shared
@@ -276,9 +286,10 @@ class Connection(BufferedProtocol):
             shared.budget.take(size)
             self._core.send_response(frame.seq, chunks)
         self._in_work -= 1
-        self._request_bytes -= frame.size
+        released = SIZE_PREFIX_BYTES + frame.size
+        self._request_bytes -= released
         shared.budget.request_done()
-        shared.budget.give(frame.size)
+        shared.budget.give(released)
 
     def _planned_flush(self) -> None:
         self._flush_planned = False
@@ -308,12 +319,7 @@ class Connection(BufferedProtocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        wanted = (
-            not self._held_back
-            and not self._client_is_slow
-            and self._in_work < self._in_flight_max
-            and self._shared.budget.may_read(self, self._budget_has_room)
-        )
+        wanted = self._may_take()
         if wanted == self._reading:
             return
         self._reading = wanted

@@ -1,0 +1,151 @@
+"""A request context over a metadata image, for handlers that are tested without a node."""
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from broker.api import RequestContext
+from broker.config import Config
+from broker.config_source import load
+from broker.ports import AclOperation, AllowAll, Principal, ResourceType, Unlimited
+from broker.session import Listener, Session
+from broker.topic_config import TopicSettings
+from cluster.controller.port import CreatedTopic, NewTopic
+from cluster.image import (
+    DIRECTORY_UNASSIGNED,
+    RESOURCE_TOPIC,
+    BrokerImage,
+    Endpoint,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+    VersionRange,
+)
+from protocol.errors import ErrorCode
+
+LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
+FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}
+
+
+def config(*assignments: str) -> Config:
+    return load(environment={}, assignments=["log.dirs=/data", *assignments])
+
+
+def broker(broker_id: int, *, fenced: bool = False, listener: str = "PLAINTEXT") -> BrokerImage:
+    endpoint = Endpoint(listener, f"host{broker_id}", 9000 + broker_id)
+    return BrokerImage(broker_id, broker_id, UUID(int=1000 + broker_id), (endpoint,), FEATURES, None, fenced, False, ())
+
+
+def topic(name: str, number: int, leaders: Sequence[int], *, replicas: Sequence[int] = (1,)) -> TopicImage:
+    """A topic with the id `number` and one partition per leader."""
+    made = tuple(replicas)
+    directories = (DIRECTORY_UNASSIGNED,) * len(made)
+    partitions = {i: PartitionImage(i, made, made, leader, 5 + i, 7, directories) for i, leader in enumerate(leaders)}
+    return TopicImage(name, UUID(int=number), partitions)
+
+
+def image(
+    topics: Iterable[TopicImage] = (),
+    brokers: Iterable[BrokerImage] = (broker(1),),
+    configs: Mapping[str, Mapping[str, str]] | None = None,
+) -> MetadataImage:
+    made = {each.name: each for each in topics}
+    return MetadataImage(
+        offset=9,
+        epoch=1,
+        brokers={each.broker_id: each for each in brokers},
+        topics=made,
+        topics_by_id={each.topic_id: each for each in made.values()},
+        configs={(RESOURCE_TOPIC, name): values for name, values in (configs or {}).items()},
+        features={"transaction.version": 2, "metadata.version": 30},
+    )
+
+
+class Deny(AllowAll):
+    """Denies the operations it was given, on the names it was given."""
+
+    def __init__(self, *denied: tuple[AclOperation, str]) -> None:
+        self.denied = denied
+
+    def authorize(
+        self, principal: Principal, host: str, operation: AclOperation, resource: ResourceType, names: Sequence[str]
+    ) -> list[bool]:
+        return [(operation, name) not in self.denied for name in names]
+
+
+class TopicMakerOf:
+    """Makes topics with one partition appear in the image, and remembers which."""
+
+    def __init__(self, metadata: Any, refusals: Mapping[str, ErrorCode] | None = None) -> None:
+        self.metadata = metadata
+        self.refusals = refusals or {}
+        self.made: list[str] = []
+
+    async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        answers = {}
+        for name in names:
+            answers[name] = self.refusals.get(name, ErrorCode.NONE)
+            if not answers[name]:
+                self.made.append(name)
+                made = topic(name, 500 + len(self.made), [1])
+                old = self.metadata.image
+                self.metadata.image = replace(
+                    old,
+                    topics={**old.topics, name: made},
+                    topics_by_id={**old.topics_by_id, made.topic_id: made},
+                )
+        return answers
+
+
+class ControllerOf:
+    """Answers every call with what it was given, and remembers the calls."""
+
+    def __init__(self, answers: Sequence[Any] = ()) -> None:
+        self.answers = tuple(answers)
+        self.calls: list[tuple[Any, dict[str, Any]]] = []
+
+    async def create_topics(self, topics: Sequence[NewTopic], **options: Any) -> tuple[Any, ...]:
+        self.calls.append((tuple(topics), options))
+        return self.answers or tuple(CreatedTopic(each.name, topic_id=UUID(int=1)) for each in topics)
+
+    async def create_partitions(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        self.calls.append((tuple(topics), options))
+        return self.answers
+
+    async def delete_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        self.calls.append((tuple(topics), options))
+        return self.answers
+
+
+def context(
+    version: int,
+    metadata: MetadataImage,
+    *assignments: str,
+    authorizer: AllowAll | None = None,
+    controller: ControllerOf | None = None,
+    refusals: Mapping[str, ErrorCode] | None = None,
+    apis: tuple[Any, ...] = (),
+) -> RequestContext:
+    """What a handler gets. `services` has only what the metadata APIs ask for."""
+    cache = SimpleNamespace(image=metadata)
+    made = config(*assignments)
+    services: Any = SimpleNamespace(
+        config=made,
+        metadata=cache,
+        controller=controller or ControllerOf(),
+        topic_maker=TopicMakerOf(cache, refusals),
+        topic_settings=TopicSettings(made),
+        authorizer=authorizer or AllowAll(),
+        quotas=Unlimited(),
+        apis=apis,
+        cluster_id="cluster",
+        node_id=1,
+    )
+    return RequestContext(0, version, 1, "client", Session(1, LISTENER, "127.0.0.1", 5), services, 1_700_000_000_000)
+
+
+async def answer(result: Any) -> Any:
+    """What a handler comes to, at once or later."""
+    return await result if isinstance(result, Awaitable) else result

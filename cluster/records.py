@@ -36,7 +36,7 @@ from protocol.records.metadata.register_controller_record import ControllerEndpo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from protocol.codec import Buffer
+    from protocol.schema import Buffer
 
 __all__ = [
     "AbortTransactionRecord",

@@ -44,6 +44,10 @@ class TopicConfigs(Protocol):
     def default_replication_factor(self) -> int:
         """`default.replication.factor`."""
 
+    @property
+    def unclean_leader_election_enable(self) -> bool:
+        """`unclean.leader.election.enable`."""
+
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG) with Kafka's message for an unknown name or a bad value."""
 

@@ -1,0 +1,113 @@
+"""Commands of the controller: what `ControllerPort` calls become, and what only the controller's own node may order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from cluster.controller.port import (
+        BrokerHeartbeat,
+        BrokerRegistration,
+        FeatureUpdate,
+        NewPartitions,
+        NewTopic,
+        TopicName,
+    )
+    from cluster.image import Endpoint, VersionRange
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """Write the first records of an empty log."""
+
+    levels: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    topics: tuple[NewPartitions, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    topics: tuple[TopicName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures:
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """`at_ms` here and below is monotonic: sessions are not persisted."""
+
+    registration: BrokerRegistration
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterController:
+    controller_id: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, VersionRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    heartbeat: BrokerHeartbeat
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBroker:
+    """A verdict from outside the log: the broker is to lose its leaderships. Nothing for one that is fenced already."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnfenceBroker:
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSessions:
+    """Fence every broker that has been silent for longer than its session."""
+
+    at_ms: int
+
+
+Command: TypeAlias = (
+    Bootstrap
+    | CreateTopics
+    | CreatePartitions
+    | DeleteTopics
+    | AllocateProducerIds
+    | UpdateFeatures
+    | RegisterBroker
+    | RegisterController
+    | Heartbeat
+    | FenceBroker
+    | UnfenceBroker
+    | ExpireSessions
+)

@@ -1,0 +1,78 @@
+"""The controller as a replicated core: decides on the metadata of the cluster, one command at a time.
+
+Its log is `__cluster_metadata-0`. What it may do is one row per command; each noun has its own module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.controller import brokers, commands, features, partitions, producer_ids, topics
+from cluster.delta import InconsistentMetadata
+from cluster.records import BrokerRegistrationChangeRecord, decode_record, encode_record
+from protocol.errors import ErrorCode
+from runtime.shard import Decision, Loaded, Marker, ShardRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cluster.controller.state import ControllerState, Verdict
+    from cluster.records import MetadataRecord
+
+DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], Verdict[Any]]]] = {
+    commands.Bootstrap: features.bootstrap,
+    commands.UpdateFeatures: features.update_features,
+    commands.CreateTopics: topics.create_topics,
+    commands.DeleteTopics: topics.delete_topics,
+    commands.CreatePartitions: partitions.create_partitions,
+    commands.AllocateProducerIds: producer_ids.allocate_producer_ids,
+    commands.RegisterBroker: brokers.register_broker,
+    commands.RegisterController: brokers.register_controller,
+    commands.Heartbeat: brokers.heartbeat,
+    commands.FenceBroker: brokers.fence_broker,
+    commands.UnfenceBroker: brokers.unfence_broker,
+    commands.ExpireSessions: brokers.expire_sessions,
+}
+
+
+class Controller:
+    """Implements runtime's Shard. Replaying the log gives the state, sessions excepted."""
+
+    def __init__(self, state: ControllerState) -> None:
+        """`state` is empty; it belongs to this core from now on."""
+        self.state = state
+
+    def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
+        verdict = DECIDE[type(command)](self.state, command)
+        return Decision(verdict.reply, tuple(_shard_record(record) for record in verdict.records))
+
+    def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
+        """Raises NotUnderstood, InconsistentMetadata or Malformed: the log cannot be followed any further."""
+        decoded = decode_record(record.value)
+        self.state.replay(offset, leader_epoch, decoded)
+        if isinstance(decoded, BrokerRegistrationChangeRecord) and decoded.in_controlled_shutdown:
+            self.state.shutdown_offsets[decoded.broker_id] = offset
+
+    def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
+        raise InconsistentMetadata(f"metadata log, offset {offset}: a producer's transaction has no place here")
+
+    def on_committed(self, high_watermark: int) -> None:
+        """Nothing here depends on what is committed: answers wait for it in the engine."""
+
+    def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
+        """Raises NotUnderstood for finalized features that this version cannot live up to."""
+        if self.state.in_transaction:
+            raise InconsistentMetadata(
+                "metadata log: ends inside a metadata transaction, which this version never writes"
+            )
+        features.check_supported(self.state.image)
+        return Loaded()
+
+    def append_refusal(self, error: ErrorCode) -> ErrorCode:
+        return ErrorCode.NOT_CONTROLLER if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
+
+
+def _shard_record(record: MetadataRecord) -> ShardRecord:
+    # A broker's change is written in the lowest version that can say it, as Kafka does.
+    version = 1 if isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown else None
+    return ShardRecord(None, encode_record(record, version))

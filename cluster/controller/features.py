@@ -1,0 +1,124 @@
+"""Features: which levels this version supports, what an empty log begins with, and UpdateFeatures (KIP-584)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cluster.controller.port import FeatureResult
+from cluster.controller.state import ControllerState, Verdict
+from cluster.image import (
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    MetadataImage,
+    VersionRange,
+)
+from cluster.records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NotUnderstood,
+)
+from protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.controller.commands import Bootstrap, UpdateFeatures
+    from cluster.controller.port import FeatureUpdate
+
+METADATA_VERSION_4_3: Final = 30
+
+# Voters come from configuration (kraft.version 0). A feature that is not listed is not supported.
+SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
+    METADATA_VERSION: VersionRange(METADATA_VERSION_4_3, METADATA_VERSION_4_3),
+    KRAFT_VERSION: VersionRange(0, 0),
+    TRANSACTION_VERSION: VersionRange(0, 2),
+    GROUP_VERSION: VersionRange(0, 1),
+}
+BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
+    METADATA_VERSION: METADATA_VERSION_4_3,
+    GROUP_VERSION: 1,
+    TRANSACTION_VERSION: 2,
+}
+BOOTSTRAP_TRANSACTION: Final = "Bootstrap records"
+KRAFT_VERSION_IS_FIXED: Final = "It follows from how the voters are configured."
+
+
+def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
+    """The first batch of an empty log; nothing for one that has begun. `levels` override the default ones."""
+    if METADATA_VERSION in state.image.features:
+        return Verdict(None)
+    levels = {**BOOTSTRAP_LEVELS, **command.levels}
+    for name, level in levels.items():
+        reason = _not_supported(name, level)
+        if reason is not None:
+            raise Refusal(
+                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}"
+            )
+    others = [name for name in sorted(levels) if name != METADATA_VERSION and levels[name] > 0]
+    records: list[MetadataRecord] = [BeginTransactionRecord(name=BOOTSTRAP_TRANSACTION)]
+    records += [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in (METADATA_VERSION, *others)]
+    records.append(EndTransactionRecord())
+    return Verdict(None, tuple(records))
+
+
+def check_supported(image: MetadataImage) -> None:
+    """Raises NotUnderstood when the log finalizes a feature at a level that this version cannot live up to."""
+    for name, level in image.features.items():
+        reason = _not_supported(name, level)
+        if reason is not None:
+            raise NotUnderstood(f"metadata log: feature {name} is finalized at level {level}. {reason}")
+
+
+def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[tuple[FeatureResult, ...]]:
+    results = []
+    records: list[MetadataRecord] = []
+    for update in command.updates:
+        reason = _refused(state.image, update)
+        if reason is None:
+            results.append(FeatureResult(update.name))
+            if update.max_level != state.image.feature(update.name):
+                records.append(FeatureLevelRecord(name=update.name, feature_level=update.max_level))
+        else:
+            message = f"Invalid update version {update.max_level} for feature {update.name}. {reason}"
+            results.append(FeatureResult(update.name, ErrorCode.INVALID_UPDATE_VERSION, message))
+    failed = next((result for result in results if result.error is not ErrorCode.NONE), None)
+    if failed is not None:
+        text = f"The update failed for all features since the following feature had an error: {failed.message}"
+        raise Refusal(failed.error, text)
+    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+
+
+def _refused(image: MetadataImage, update: FeatureUpdate) -> str | None:
+    current = image.feature(update.name)
+    if update.max_level < 0:
+        return "A feature version cannot be less than 0."
+    if update.name == KRAFT_VERSION and update.max_level != current:
+        return KRAFT_VERSION_IS_FIXED
+    reason = _not_supported(update.name, update.max_level)
+    if reason is not None:
+        return reason
+    for broker in image.brokers.values():
+        supported = broker.features.get(update.name, VersionRange(0, 0))
+        if not supported.min <= update.max_level <= supported.max:
+            return f"Broker {broker.broker_id} only supports versions {supported.min}-{supported.max}"
+    if update.max_level < current and not update.allow_downgrade:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+            " downgrade."
+        )
+    return None
+
+
+def _not_supported(name: str, level: int) -> str | None:
+    supported = SUPPORTED_FEATURES.get(name)
+    if supported is None:
+        return "The controller does not support this feature."
+    if level == 0 and supported.min > 0:
+        return f"This version only supports levels {supported.min} to {supported.max}."
+    if level and not supported.min <= level <= supported.max:
+        return f"This version only supports levels {supported.min} to {supported.max}."
+    return None

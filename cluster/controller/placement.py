@@ -1,0 +1,86 @@
+"""Which brokers get the replicas of new partitions, and whether a placement made by hand can be used. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cluster.controller.state import Randomness
+    from cluster.image import BrokerImage, MetadataImage
+
+
+def place(
+    image: MetadataImage, rng: Randomness, *, first_partition: int, partitions: int, replication_factor: int
+) -> list[tuple[int, ...]]:
+    """Replicas of each new partition, the preferred leader first.
+
+    Brokers stand in a ring in which neighbours have different racks where possible. Partition p starts p places behind a
+    random one, so that leaders are spread, and its followers are the next ones; those that are not active come last.
+    Raises Refusal(INVALID_REPLICATION_FACTOR) with Kafka's words.
+    """
+    brokers = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
+    active = _rack_ring([broker for broker in brokers if broker.is_active])
+    inactive = [broker.broker_id for broker in brokers if not broker.is_active]
+    reason = None
+    if replication_factor > len(brokers):
+        reason = (
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)}"
+            " broker(s) are registered or some brokers have all their log directories cordoned."
+        )
+    elif not active:
+        reason = "All brokers are currently fenced or in controlled shutdown."
+    if reason is not None:
+        text = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
+    start = rng.randrange(len(active)) + first_partition
+    rings = [active[(start + p) % len(active) :] + active[: (start + p) % len(active)] for p in range(partitions)]
+    return [tuple((ring + inactive)[:replication_factor]) for ring in rings]
+
+
+def _rack_ring(brokers: Iterable[BrokerImage]) -> list[int]:
+    """One broker of every rack, then the next of every rack; racks and brokers in ascending order."""
+    racks: dict[str, list[int]] = {}
+    for broker in brokers:
+        racks.setdefault(broker.rack or "", []).append(broker.broker_id)
+    rows = [racks[name] for name in sorted(racks)]
+    depth = max((len(row) for row in rows), default=0)
+    return [row[place] for place in range(depth) for row in rows if place < len(row)]
+
+
+def check_manual(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
+    """Raises Refusal(INVALID_REPLICA_ASSIGNMENT). `replication_factor`: what the partitions before it have."""
+    if not replicas:
+        raise _bad("The manual partition assignment includes an empty replica list.")
+    previous = None
+    for broker_id in sorted(replicas):
+        if broker_id not in image.brokers:
+            raise _bad(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
+        if broker_id == previous:
+            raise _bad(f"The manual partition assignment includes the broker {broker_id} more than once.")
+        previous = broker_id
+    if replication_factor is not None and len(replicas) != replication_factor:
+        raise _bad(
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not"
+            f" consistent with previous partitions, which have {replication_factor} replica(s)."
+        )
+
+
+def active_replicas(image: MetadataImage, partition: int, replicas: Sequence[int]) -> tuple[int, ...]:
+    """The first ISR of a new partition. Raises Refusal(INVALID_REPLICA_ASSIGNMENT) when it would be empty."""
+    isr = tuple(broker_id for broker_id in replicas if image.brokers[broker_id].is_active)
+    if not isr:
+        raise _bad(
+            f"All brokers specified in the manual partition assignment for partition {partition} are fenced or in"
+            " controlled shutdown."
+        )
+    return isr
+
+
+def _bad(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

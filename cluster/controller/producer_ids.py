@@ -1,0 +1,33 @@
+"""Blocks of producer ids (KIP-730)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cluster.controller.brokers import check_broker_epoch
+from cluster.controller.port import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
+from cluster.controller.state import ControllerState, Verdict
+from cluster.records import ProducerIdsRecord
+from protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from cluster.controller.commands import AllocateProducerIds
+
+PRODUCER_ID_MAX: Final = (1 << 63) - 1
+
+
+def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> Verdict[ProducerIdBlock]:
+    """The next block. No id is ever given twice: the record names the first one that is still free."""
+    check_broker_epoch(state, command.broker_id, command.broker_epoch)
+    first = state.image.next_producer_id
+    if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
+        raise Refusal(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            "Exhausted all producerIds as the next block's end producerId has exceeded the int64 type limit",
+        )
+    record = ProducerIdsRecord(
+        broker_id=command.broker_id,
+        broker_epoch=command.broker_epoch,
+        next_producer_id=first + PRODUCER_ID_BLOCK_SIZE,
+    )
+    return Verdict(ProducerIdBlock(first), (record,))

@@ -1,0 +1,206 @@
+"""The controller of this node: follows the leadership of the metadata log and answers `ControllerPort` while it is here."""
+
+from __future__ import annotations
+
+from asyncio import Event, Future, TimerHandle, get_running_loop
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.controller import commands
+from cluster.controller.core import Controller
+from cluster.controller.state import ControllerState
+from protocol.errors import ErrorCode, Refusal
+from runtime.engine import Engine, LoadCancelled
+from runtime.shard import EngineState, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from cluster.controller.port import (
+        BrokerHeartbeat,
+        BrokerRegistration,
+        CreatedTopic,
+        FeatureResult,
+        FeatureUpdate,
+        HeartbeatReply,
+        NewPartitions,
+        NewTopic,
+        ProducerIdBlock,
+        TopicConfigs,
+        TopicName,
+        TopicResult,
+    )
+    from cluster.controller.state import ControllerConfig, Randomness
+    from cluster.image import MetadataImage
+    from cluster.raft.driver import RaftDriver
+    from cluster.raft.messages import Leadership
+    from runtime.clock import Clock
+    from runtime.shard import Effect, FailureHandler
+    from runtime.tasks import Tasks
+
+TIMEOUT_MS_DEFAULT: Final = 30_000
+"""`request.timeout.ms`, for calls that bring no limit of their own."""
+SESSION_CHECKS_PER_TIMEOUT: Final = 4
+
+
+class ControllerService:
+    """One per node that votes on the metadata log. All calls belong on the event loop.
+
+    Its answers come after the records they stand on are committed *and* published on this node.
+    """
+
+    def __init__(
+        self,
+        driver: RaftDriver,
+        *,
+        config: ControllerConfig,
+        configs: TopicConfigs,
+        rng: Randomness,
+        clock: Clock,
+        tasks: Tasks,
+        on_failure: FailureHandler,
+        bootstrap_levels: Mapping[str, int],
+    ) -> None:
+        """Make it before `driver.start()`. `bootstrap_levels`: feature levels of a new cluster that differ from the default."""
+        self._driver = driver
+        self._config = config
+        self._configs = configs
+        self._rng = rng
+        self._clock = clock
+        self._tasks = tasks
+        self._on_failure = on_failure
+        self._bootstrap_levels = dict(bootstrap_levels)
+        self._engine: Engine[Any, Any] | None = None
+        self._controller: Controller | None = None
+        self._active = Event()
+        self._timer: TimerHandle | None = None
+        driver.on_leadership(self._on_leadership)
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_active(self) -> bool:
+        """Is the active controller here, ready to decide?"""
+        return self._active.is_set()
+
+    async def wait_active(self) -> None:
+        """Until this node leads, has loaded the log and has seen its first records committed."""
+        await self._active.wait()
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """What the active controller decides on, uncommitted records included; None when it is not here."""
+        return self._controller.state.image if self._controller is not None and self.is_active else None
+
+    def stop(self) -> None:
+        """Answer nothing any more. Idempotent."""
+        self._unload()
+
+    def _on_leadership(self, leadership: Leadership) -> None:
+        self._unload()
+        if leadership.is_leader:
+            self._tasks.spawn(self._load(leadership.epoch), f"controller-{self._config.node_id}")
+
+    def _unload(self) -> None:
+        self._active.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        engine, self._engine, self._controller = self._engine, None, None
+        if engine is not None:
+            engine.unload()
+
+    async def _load(self, epoch: int) -> None:
+        driver = self._driver
+        state = ControllerState(self._config, self._configs, self._rng, lambda: driver.log_end_offset)
+        self._controller = Controller(state)
+        engine: Engine[Any, Any] = Engine(
+            self._controller,
+            driver,
+            clock=self._clock,
+            on_effect=_no_effects,
+            on_failure=self._on_failure,
+            name=f"controller-{self._config.node_id}",
+            unavailable=Unavailable(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER),
+        )
+        self._engine = engine
+        try:
+            await engine.load(epoch)
+            await engine.submit(commands.Bootstrap(self._bootstrap_levels), timeout_ms=TIMEOUT_MS_DEFAULT)
+        except LoadCancelled:
+            return
+        except Refusal as refusal:
+            if refusal.error is not ErrorCode.NOT_CONTROLLER:
+                self._on_failure(engine.name, refusal)
+            return
+        except Exception as error:  # noqa: BLE001  an unreadable log, or one of a later version: the node has to stop
+            self._on_failure(engine.name, error)
+            return
+        if engine.state is EngineState.ACTIVE and self._engine is engine:
+            self._active.set()
+            self._watch_sessions()
+
+    def _watch_sessions(self) -> None:
+        delay_ms = self._config.session_timeout_ms // SESSION_CHECKS_PER_TIMEOUT
+        self._timer = get_running_loop().call_later(delay_ms / 1_000, self._expire_sessions)
+
+    def _expire_sessions(self) -> None:
+        if self._engine is not None:
+            self._engine.tell(commands.ExpireSessions(self._clock.monotonic_ms()))
+            self._watch_sessions()
+
+    def _submit(self, command: commands.Command, timeout_ms: int | None = None) -> Future[Any]:
+        engine = self._engine
+        if engine is None or not self.is_active:
+            future: Future[Any] = get_running_loop().create_future()
+            future.set_exception(Refusal(ErrorCode.NOT_CONTROLLER))
+            return future
+        return engine.submit(command, timeout_ms=TIMEOUT_MS_DEFAULT if timeout_ms is None else timeout_ms)
+
+    # ---- ControllerPort ---------------------------------------------------------------------------------------------
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[CreatedTopic, ...]]:
+        return self._submit(commands.CreateTopics(tuple(topics), validate_only), timeout_ms)
+
+    def create_partitions(
+        self, topics: Sequence[NewPartitions], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[TopicResult, ...]]:
+        return self._submit(commands.CreatePartitions(tuple(topics), validate_only), timeout_ms)
+
+    def delete_topics(
+        self, topics: Sequence[TopicName], *, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[TopicResult, ...]]:
+        return self._submit(commands.DeleteTopics(tuple(topics)), timeout_ms)
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Awaitable[ProducerIdBlock]:
+        return self._submit(commands.AllocateProducerIds(broker_id, broker_epoch))
+
+    def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[FeatureResult, ...]]:
+        return self._submit(commands.UpdateFeatures(tuple(updates), validate_only), timeout_ms)
+
+    def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]:
+        return self._submit(commands.RegisterBroker(registration, self._clock.monotonic_ms()))
+
+    def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]:
+        return self._submit(commands.Heartbeat(heartbeat, self._clock.monotonic_ms()))
+
+    # ---- orders of this node ----------------------------------------------------------------------------------------
+
+    def register_controller(self, command: commands.RegisterController) -> Awaitable[None]:
+        """Say where this controller listens (KIP-919)."""
+        return self._submit(command)
+
+    def fence_broker(self, broker_id: int) -> Awaitable[None]:
+        """Take the broker's leaderships away: leader -1 where nobody else is in sync."""
+        return self._submit(commands.FenceBroker(broker_id))
+
+    def unfence_broker(self, broker_id: int) -> Awaitable[None]:
+        """Let the broker lead again, each partition in a new leader epoch."""
+        return self._submit(commands.UnfenceBroker(broker_id))
+
+
+def _no_effects(effect: Effect) -> None:
+    raise AssertionError(f"the controller has no effects: {effect}")

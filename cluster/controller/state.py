@@ -1,0 +1,106 @@
+"""What every decision of the controller reads. Hard state comes from the log alone; sessions are soft and start anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from uuid import UUID
+
+from cluster.delta import MetadataDelta
+from cluster.image import (
+    DIRECTORY_MIGRATING,
+    DIRECTORY_UNASSIGNED,
+    EMPTY_IMAGE,
+    RESERVED_IDS_MAX,
+    MetadataImage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.controller.port import TopicConfigs
+    from cluster.records import MetadataRecord
+
+R_co = TypeVar("R_co", covariant=True)
+
+DASH = 62
+"""Value of '-' in base64url: an id whose text begins with it looks like an option on a command line."""
+
+
+class Randomness(Protocol):
+    """The part of random.Random that is needed."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerConfig:
+    """`session_timeout_ms`: `broker.session.timeout.ms`. `node_id`: where this controller runs."""
+
+    node_id: int
+    cluster_id: str
+    session_timeout_ms: int = 9_000
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict(Generic[R_co]):
+    """A reply and the records that make it true, one atomic batch."""
+
+    reply: R_co
+    records: tuple[MetadataRecord, ...] = ()
+
+
+@dataclass(slots=True)
+class Session:
+    """`metadata_offset`: what the broker has applied, -1 unknown. Times are monotonic milliseconds."""
+
+    broker_epoch: int
+    last_contact_ms: int
+    metadata_offset: int = -1
+
+
+@dataclass(slots=True)
+class ControllerState:
+    """`next_offset()` is the offset that the next record of the log will get."""
+
+    config: ControllerConfig
+    configs: TopicConfigs
+    rng: Randomness
+    next_offset: Callable[[], int]
+    sessions: dict[int, Session] = field(default_factory=dict)
+    shutdown_offsets: dict[int, int] = field(default_factory=dict)
+    _delta: MetadataDelta = field(default_factory=lambda: MetadataDelta(EMPTY_IMAGE))
+
+    @property
+    def image(self) -> MetadataImage:
+        """Everything applied so far, committed or not."""
+        if not self._delta.is_empty:
+            self._delta = MetadataDelta(self._delta.build())
+        return self._delta.base
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._delta.in_transaction
+
+    def replay(self, offset: int, epoch: int, record: MetadataRecord) -> None:
+        self._delta.replay(offset, epoch, record)
+
+    def new_uuid(self) -> UUID:
+        """A random id (version 4) that is not reserved and does not begin with a dash in text."""
+        while True:
+            candidate = UUID(int=self.rng.getrandbits(128), version=4)
+            if candidate.int > RESERVED_IDS_MAX and candidate.int >> 122 != DASH:
+                return candidate
+
+    def default_directory(self, broker_id: int) -> UUID:
+        """Where a broker will put a new replica: known only when it has one log directory (KIP-858)."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or not broker.directories:
+            return DIRECTORY_MIGRATING
+        return broker.directories[0] if len(broker.directories) == 1 else DIRECTORY_UNASSIGNED
+
+    def is_active(self, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.is_active

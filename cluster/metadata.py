@@ -1,0 +1,70 @@
+"""The committed metadata of a broker, and who wants to hear of it."""
+
+from __future__ import annotations
+
+from asyncio import Future, get_running_loop
+from typing import TYPE_CHECKING, TypeAlias
+
+from cluster.delta import MetadataDelta
+from cluster.image import EMPTY_IMAGE, MetadataImage
+from cluster.records import decode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cluster.raft.batches import LogBatch
+
+MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
+
+
+class MetadataCache:
+    """Holds the image of everything committed. `image` is replaced, never changed: take it once per request.
+
+    Subscribers are called in order of subscription with (delta, new image); `delta.base` is the image before.
+    A metadata transaction (KIP-868) becomes visible as a whole, with its end.
+    """
+
+    def __init__(self) -> None:
+        """Empty until the first batch."""
+        self.image = EMPTY_IMAGE
+        self._delta = MetadataDelta(EMPTY_IMAGE)
+        self._subscribers: list[MetadataSubscriber] = []
+        self._waiting: list[tuple[int, Future[None]]] = []
+
+    def subscribe(self, subscriber: MetadataSubscriber) -> None:
+        """From the next change on. A subscriber must not raise: the log goes on for all the others."""
+        self._subscribers.append(subscriber)
+
+    def unsubscribe(self, subscriber: MetadataSubscriber) -> None:
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+
+    async def wait_for(self, offset: int) -> MetadataImage:
+        """The first image that contains `offset`."""
+        if self.image.offset < offset:
+            future: Future[None] = get_running_loop().create_future()
+            self._waiting.append((offset, future))
+            await future
+        return self.image
+
+    def on_committed(self, batches: Sequence[LogBatch]) -> None:
+        """Take committed batches, in the order of the log.
+
+        Raises NotUnderstood, InconsistentMetadata or Malformed: the node cannot go on with metadata that it cannot read.
+        """
+        delta = self._delta
+        for batch in batches:
+            for index, (_, value) in enumerate(batch.records):
+                delta.replay(batch.base_offset + index, batch.epoch, decode_record(value))
+            delta.skip_to(batch.last_offset, batch.epoch)
+        if delta.in_transaction or delta.is_empty:
+            return
+        self.image = delta.build()
+        self._delta = MetadataDelta(self.image)
+        for subscriber in tuple(self._subscribers):
+            subscriber(delta, self.image)
+        due = [future for offset, future in self._waiting if offset <= self.image.offset]
+        self._waiting = [(offset, future) for offset, future in self._waiting if offset > self.image.offset]
+        for future in due:
+            if not future.done():
+                future.set_result(None)

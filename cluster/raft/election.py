@@ -1,0 +1,95 @@
+"""Who gets a vote, and how votes are counted. Pure functions of the receiver's state (KIP-595, KIP-996)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from cluster.raft.messages import NOBODY, VoteRequest
+from cluster.raft.progress import majority
+
+if TYPE_CHECKING:
+    from cluster.raft.log_view import LogView
+
+
+class Role(Enum):
+    UNATTACHED = "Unattached"
+    PROSPECTIVE = "Prospective"
+    CANDIDATE = "Candidate"
+    LEADER = "Leader"
+    RESIGNED = "Resigned"
+    FOLLOWER = "Follower"
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Time-outs in milliseconds, under Kafka's names (controller.quorum.*), with Kafka's defaults."""
+
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    election_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 2_000
+    retry_backoff_ms: int = 20
+    fetch_wait_ms_max: int = 500
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        """A leader that a majority has not fetched from for so long gives up."""
+        return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def begin_quorum_interval_ms(self) -> int:
+        """A voter that has not fetched for so long is told again who leads."""
+        return self.fetch_timeout_ms // 2
+
+
+@dataclass(slots=True)
+class Election:
+    """The votes of one round. The asker has voted for itself."""
+
+    voters: tuple[int, ...]
+    granted: dict[int, None] = field(default_factory=dict)
+    rejected: dict[int, None] = field(default_factory=dict)
+    sent_ms: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def won(self) -> bool:
+        return len(self.granted) >= majority(len(self.voters))
+
+    @property
+    def lost(self) -> bool:
+        return len(self.voters) - len(self.rejected) < majority(len(self.voters))
+
+    def unanswered(self) -> list[int]:
+        return [voter for voter in self.voters if voter not in self.granted and voter not in self.rejected]
+
+    def record(self, voter: int, *, granted: bool) -> None:
+        """The first answer of a voter counts; a repeated one changes nothing."""
+        if voter in self.voters and voter not in self.granted and voter not in self.rejected:
+            (self.granted if granted else self.rejected)[voter] = None
+
+
+def log_is_up_to_date(request: VoteRequest, log: LogView) -> bool:
+    """Raft paper 5.4.1: compare the last epochs, then the log ends."""
+    return (request.last_epoch, request.last_offset) >= (log.last_epoch, log.end_offset)
+
+
+def may_grant(
+    role: Role, request: VoteRequest, log: LogView, *, voted_id: int, leader_id: int, has_fetched: bool
+) -> bool:
+    """Does a node in `role`, in the same epoch as `request`, grant it?
+
+    A follower that hears its leader refuses even a pre-vote, so that a node that was cut off cannot depose a leader that
+    the others are content with. Once a follower has seen nothing of its leader it judges by the log alone.
+    """
+    up_to_date = log_is_up_to_date(request, log)
+    if role is Role.LEADER:
+        return False
+    if request.pre_vote:
+        return up_to_date and not (role is Role.FOLLOWER and has_fetched)
+    if role not in {Role.UNATTACHED, Role.PROSPECTIVE}:
+        return False
+    if voted_id != NOBODY:
+        return voted_id == request.source
+    return leader_id == NOBODY and up_to_date

@@ -1,0 +1,72 @@
+"""The quorum-state file: Kafka's JSON, data_version 0 (voters from configuration, kraft.version 0). Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.raft.messages import NOBODY, HardState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DATA_VERSION: Final = 0
+DATA_VERSION_MAX: Final = 1
+FILE_NAME: Final = "quorum-state"
+FILE_BYTES_MAX: Final = 64 * 1024
+
+
+class BadQuorumState(Exception):
+    """The file is damaged, or belongs to another set of voters. The node stops: a vote might be given twice otherwise."""
+
+
+def encode_quorum_state(state: HardState, voters: Sequence[int]) -> bytes:
+    """One line without a newline, fields in Kafka's order."""
+    document = {
+        "clusterId": "",
+        "leaderId": state.leader_id,
+        "leaderEpoch": state.epoch,
+        "votedId": state.voted_id,
+        "appliedOffset": 0,
+        "currentVoters": [{"voterId": voter} for voter in voters],
+        "data_version": DATA_VERSION,
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
+    """Raises BadQuorumState. `voters` are the configured ones; version 0 names its own, and they must be the same."""
+    document = _parse(data)
+    version = _int(document, "data_version")
+    if not 0 <= version <= DATA_VERSION_MAX:
+        raise BadQuorumState(f"{FILE_NAME}: data_version {version} is not supported (0 to {DATA_VERSION_MAX})")
+    if version == 0 and document.get("currentVoters"):
+        stored = document["currentVoters"]
+        if not isinstance(stored, list) or not all(isinstance(voter, dict) for voter in stored):
+            raise BadQuorumState(f"{FILE_NAME}: currentVoters is not a list of voters")
+        found = sorted(_int(voter, "voterId") for voter in stored)
+        if found != sorted(voters):
+            raise BadQuorumState(f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured")
+    state = HardState(_int(document, "leaderEpoch"), _int(document, "leaderId"), _int(document, "votedId"))
+    if state.epoch < 0 or state.leader_id < NOBODY or state.voted_id < NOBODY:
+        raise BadQuorumState(f"{FILE_NAME}: a negative epoch or node id")
+    return state
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    if len(data) > FILE_BYTES_MAX:
+        raise BadQuorumState(f"{FILE_NAME}: {len(data)} bytes are too many")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadQuorumState(f"{FILE_NAME}: {error}") from None
+    if not isinstance(document, dict):
+        raise BadQuorumState(f"{FILE_NAME}: not an object")
+    return document
+
+
+def _int(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadQuorumState(f"{FILE_NAME}: {name} is missing or not a number")
+    return value

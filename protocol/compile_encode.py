@@ -86,7 +86,7 @@ class _Encoder:
         if not self.layout:
             self.run_start = self.out.where()
         self.layout += layout
-        self.values += values
+        self.values = [*self.values, *values]  # a copy: branches keep the run as it was before them
 
     def _flush(self) -> None:
         if self.layout:

@@ -1,0 +1,245 @@
+"""Every message in every version that kio has, in both directions: we read what kio writes, and kio what we write."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import io
+import pkgutil
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import kio.schema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
+
+from protocol.codec import decode, encode
+from protocol.primitives import ZERO_UUID
+from protocol.schema import FieldRow, Struct, field_rows
+from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values, versions
+
+EXAMPLES_PER_MESSAGE = 15
+TIMEDELTA_MS_MAX = 2**40  # timedelta counts in floats: beyond this, milliseconds get lost in the referee
+DATETIME_SECONDS_MAX = 2**37
+
+# kio knows the schemas of kafka-clients only. These are records that brokers keep among themselves.
+LACKING_IN_KIO = [
+    "AbortTransactionRecord",
+    "AccessControlEntryRecord",
+    "BeginTransactionRecord",
+    "BrokerRegistrationChangeRecord",
+    "ClearElrRecord",
+    "ClientQuotaRecord",
+    "ConfigRecord",
+    "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue",
+    "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue",
+    "ConsumerGroupMetadataKey",
+    "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey",
+    "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupRegularExpressionKey",
+    "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey",
+    "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey",
+    "ConsumerGroupTargetAssignmentMetadataValue",
+    "DelegationTokenRecord",
+    "EndTransactionRecord",
+    "FeatureLevelRecord",
+    "FenceBrokerRecord",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "LegacyOffsetCommitKey",
+    "LegacyOffsetCommitValue",
+    "NoOpRecord",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "ProducerSnapshot",
+    "QuorumStateData",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "RemoteLogSegmentMetadataRecord",
+    "RemoteLogSegmentMetadataSnapshotRecord",
+    "RemoteLogSegmentMetadataUpdateRecord",
+    "RemotePartitionDeleteMetadataRecord",
+    "RemoveAccessControlEntryRecord",
+    "RemoveDelegationTokenRecord",
+    "RemoveTopicRecord",
+    "RemoveUserScramCredentialRecord",
+    "ShareGroupCurrentMemberAssignmentKey",
+    "ShareGroupCurrentMemberAssignmentValue",
+    "ShareGroupMemberMetadataKey",
+    "ShareGroupMemberMetadataValue",
+    "ShareGroupMetadataKey",
+    "ShareGroupMetadataValue",
+    "ShareGroupStatePartitionMetadataKey",
+    "ShareGroupStatePartitionMetadataValue",
+    "ShareGroupTargetAssignmentMemberKey",
+    "ShareGroupTargetAssignmentMemberValue",
+    "ShareGroupTargetAssignmentMetadataKey",
+    "ShareGroupTargetAssignmentMetadataValue",
+    "ShareSnapshotKey",
+    "ShareSnapshotValue",
+    "ShareUpdateKey",
+    "ShareUpdateValue",
+    "StreamsGroupCurrentMemberAssignmentKey",
+    "StreamsGroupCurrentMemberAssignmentValue",
+    "StreamsGroupMemberMetadataKey",
+    "StreamsGroupMemberMetadataValue",
+    "StreamsGroupMetadataKey",
+    "StreamsGroupMetadataValue",
+    "StreamsGroupTargetAssignmentMemberKey",
+    "StreamsGroupTargetAssignmentMemberValue",
+    "StreamsGroupTargetAssignmentMetadataKey",
+    "StreamsGroupTargetAssignmentMetadataValue",
+    "StreamsGroupTopologyKey",
+    "StreamsGroupTopologyValue",
+    "TopicRecord",
+    "TransactionLogKey",
+    "TransactionLogValue",
+    "UnfenceBrokerRecord",
+    "UnregisterBrokerRecord",
+    "UserScramCredentialRecord",
+    "ZkMigrationStateRecord",
+]
+
+
+@cache
+def kio_classes() -> dict[tuple[str, int], Any]:
+    """(message, version) -> kio's class, over all of its schema modules."""
+    found: dict[tuple[str, int], Any] = {}
+    for module in pkgutil.walk_packages(kio.schema.__path__, "kio.schema."):
+        values: list[Any] = list(vars(importlib.import_module(module.name)).values())
+        for value in values:
+            own = isinstance(value, type) and value.__module__ == module.name and hasattr(value, "__version__")
+            if own and value.__type__.name != "nested":
+                found[value.__name__, int(value.__version__)] = value
+    return found
+
+
+def test_kio_has_every_message_but_those_listed() -> None:
+    assert sorted({name for name, _ in ALL_CASES} - {name for name, _ in kio_classes()}) == sorted(LACKING_IN_KIO)
+    assert set(ALL_CASES) - set(kio_classes()) == {case for case in ALL_CASES if case[0] in LACKING_IN_KIO}
+    assert set(kio_classes()) <= set(ALL_CASES)
+
+
+def element_class(field: dataclasses.Field[Any]) -> Any:
+    """kio's class or primitive behind X, X | None, tuple[X, ...] and tuple[X, ...] | None."""
+    kind: Any = field.type
+    while getattr(kind, "__args__", None):
+        kind = next(part for part in kind.__args__ if part not in {type(None), Ellipsis})
+    return kind
+
+
+class Pairing:
+    """Fields of our classes beside kio's. Both follow the schema's order, so they are paired by position."""
+
+    def __init__(self, ours: type[Struct], theirs: Any, version: int) -> None:
+        self.version = version
+        self.theirs: dict[type[Struct], Any] = {}
+        self.fields: dict[tuple[type[Struct], str], dataclasses.Field[Any]] = {}
+        self._pair(ours, theirs)
+
+    def _pair(self, ours: type[Struct], theirs: Any) -> None:
+        self.theirs[ours] = theirs
+        rows = [row for row in field_rows(ours) if row.in_version(self.version)]
+        for row, field in zip(rows, dataclasses.fields(theirs), strict=True):
+            self.fields[ours, row.name] = field
+            if row.struct is not None and row.struct not in self.theirs:
+                self._pair(row.struct, element_class(field))
+
+    def limits(self, ours: type[Struct], row: FieldRow) -> st.SearchStrategy[Any] | None:
+        """Where kio turns a number into a richer type, only what that type can hold."""
+        kind = self.fields[ours, row.name].metadata.get("kafka_type")
+        if kind == "error_code":
+            return st.sampled_from([int(code.value) for code in KioErrorCode])
+        if kind == "timedelta_i64":
+            return st.integers(-TIMEDELTA_MS_MAX, TIMEDELTA_MS_MAX)
+        if kind == "datetime_i64":
+            moments = st.integers(0, DATETIME_SECONDS_MAX).map(lambda seconds: seconds * 1000)
+            optional = type(None) in getattr(self.fields[ours, row.name].type, "__args__", ())
+            return st.just(-1) | moments if optional else moments
+        return None
+
+    def convert(self, message: Struct) -> Any:
+        ours = type(message)
+        values = {}
+        for row in field_rows(ours):
+            if row.in_version(self.version):
+                field = self.fields[ours, row.name]
+                kind = field.metadata.get("kafka_type", "")
+                value: Any = getattr(message, row.name)
+                if row.is_array and value is not None:
+                    value = tuple(self._value(kind, item) for item in value)
+                elif value is not None:
+                    value = self._value(kind, value)
+                values[field.name] = value
+        return self.theirs[ours](**values)
+
+    def _value(self, kind: str, value: Any) -> Any:
+        if isinstance(value, Struct):
+            return self.convert(value)
+        if kind == "error_code":
+            return KioErrorCode(value)
+        if kind.startswith("timedelta"):
+            return timedelta(milliseconds=value)
+        if kind == "datetime_i64":
+            return None if value == -1 else datetime.fromtimestamp(value // 1000, UTC)
+        if kind == "uuid":
+            return None if value == ZERO_UUID else value
+        return value
+
+
+@cache
+def prepared(name: str, version: int) -> tuple[Pairing, st.SearchStrategy[Any]]:
+    ours = ALL_MESSAGES[name]
+    pairing = Pairing(ours, kio_classes()[name, version], version)
+    return pairing, struct_values(ours, version, pairing.limits)
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in ALL_CASES} - set(LACKING_IN_KIO)))
+def test_both_read_what_the_other_writes(name: str) -> None:
+    ours = ALL_MESSAGES[name]
+
+    @settings(
+        max_examples=EXAMPLES_PER_MESSAGE,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        for version in versions(ours):
+            pairing, values = prepared(name, version)
+            message = data.draw(values, label=f"v{version}")
+            theirs = pairing.convert(message)
+            written_by_us = encode(message, version)
+            assert entity_reader(type(theirs))(written_by_us, 0) == (theirs, len(written_by_us))
+            buffer = io.BytesIO()
+            entity_writer(type(theirs))(buffer, theirs)
+            assert decode(ours, version, buffer.getvalue()) == message
+
+    check()
+
+
+@pytest.mark.parametrize("name", LACKING_IN_KIO)
+def test_messages_without_a_referee_survive_a_round_trip(name: str) -> None:
+    ours = ALL_MESSAGES[name]
+
+    @settings(max_examples=EXAMPLES_PER_MESSAGE, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        for version in versions(ours):
+            message = data.draw(struct_values(ours, version), label=f"v{version}")
+            assert decode(ours, version, encode(message, version)) == message
+
+    check()

@@ -16,7 +16,8 @@ from coordinator.producer_ids import ProducerIdPool
 from coordinator.txn import commands as c
 from coordinator.txn.core import TransactionShard
 from coordinator.txn.hashing import partition_for
-from coordinator.txn.markers import Completion, Finished, MarkerPlan, MarkerRequest, Verdict
+from coordinator.txn.marker_driver import MarkerDriver
+from coordinator.txn.markers import Completion, Finished, Verdict
 from coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from coordinator.txn.state import NO_EPOCH, NO_PRODUCER_ID, Partitions, Transaction
 from protocol.errors import ErrorCode, Malformed, Refusal
@@ -25,8 +26,10 @@ from runtime.engine import Engine, LoadCancelled
 from runtime.log_port import ShardLog
 from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
 
-MARKER_RETRY_BACKOFF_S: Final = 0.05
-"""Before markers are sent again that failed, and a Complete record that the log refused."""
+__all__ = ["Described", "TransactionCoordinator", "partition_for"]
+
+COMPLETE_RETRY_BACKOFF_S: Final = 0.05
+"""Before a Complete record is tried again that the log refused, or has not committed in time."""
 RELOAD_BACKOFF_S: Final = 1.0
 """Before a shard that was lost to an I/O error or a bug is loaded again."""
 
@@ -76,15 +79,11 @@ class TransactionCoordinator:
         self._clock = clock
         self._config = config
         self._producer_ids = producer_ids
-        self._leaders = leaders
-        self._sender = sender
         self._features = features
         self._spawn = spawn
         self._on_failure = on_failure
         self._led: dict[int, _Led] = {}
-        self._plan = MarkerPlan()
-        self._pump_scheduled = False
-        self._retry: TimerHandle | None = None
+        self._markers = MarkerDriver(leaders, sender, on_finished=self._on_finished, on_failure=on_failure)
         self._stopped = False
 
     # ---- leadership -------------------------------------------------------------------------------------------------
@@ -120,8 +119,7 @@ class TransactionCoordinator:
         for led in self._led.values():
             self._forget(led)
         self._led.clear()
-        if self._retry is not None:
-            self._retry.cancel()
+        self._markers.stop()
 
     @property
     def shards(self) -> dict[int, Engine[c.Command, Any]]:
@@ -232,7 +230,7 @@ class TransactionCoordinator:
         return led
 
     def _described(self, led: _Led, txn: Transaction) -> Described:
-        outstanding = self._plan.outstanding(txn.transactional_id) if txn.state.is_prepared else None
+        outstanding = self._markers.outstanding(txn.transactional_id) if txn.state.is_prepared else None
         partitions = txn.partitions if outstanding is None else outstanding
         return Described(txn, dict(partitions), led.shard, led.leader_epoch)
 
@@ -251,7 +249,7 @@ class TransactionCoordinator:
 
     async def _load(self, led: _Led) -> None:
         # Markers of an earlier leadership carry an older coordinator epoch: they must be gone before new ones start.
-        self._plan.drop(led.shard)
+        self._markers.drop(led.shard)
         try:
             await led.engine.load(led.leader_epoch)
         except LoadCancelled:
@@ -268,7 +266,7 @@ class TransactionCoordinator:
 
     def _forget(self, led: _Led) -> None:
         led.engine.unload()
-        self._plan.drop(led.shard)
+        self._markers.drop(led.shard)
         if led.reload is not None:
             led.reload.cancel()
             led.reload = None
@@ -276,7 +274,7 @@ class TransactionCoordinator:
     def _on_dropped(self, shard: int, leader_epoch: int) -> None:
         led = self._led.get(shard)
         if led is not None and led.leader_epoch == leader_epoch:
-            self._plan.drop(shard)
+            self._markers.drop(shard)
             self._schedule_reload(led)
 
     def _schedule_reload(self, led: _Led) -> None:
@@ -294,52 +292,12 @@ class TransactionCoordinator:
         if led is None or led.leader_epoch != leader_epoch:
             return
         if isinstance(effect, c.SendMarkers):
-            self._plan.start(shard, effect)
-            self._schedule_pump()
+            self._markers.start(shard, effect)
         else:
             assert isinstance(effect, c.Tell), effect
             led.engine.tell(effect.command)
 
-    def _schedule_pump(self) -> None:
-        # Not on the spot: the client hears of its commit first, and all commits of this turn share their requests.
-        if not self._pump_scheduled:
-            self._pump_scheduled = True
-            get_running_loop().call_soon(self._pump)
-
-    def _pump(self) -> None:
-        self._pump_scheduled = False
-        self._plan.resolve(self._leaders.leader_of)
-        while requests := self._plan.next_requests():
-            for request in requests:
-                future = self._sender.write_markers(request.broker_id, request.markers)
-                if future.done():
-                    self._take_answer(request, future)
-                else:
-                    future.add_done_callback(partial(self._answered, request))
-        for finished in self._plan.take_finished():
-            self._end(finished)
-        if self._plan.has_later and self._retry is None and not self._stopped:
-            self._retry = get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._retry_due)
-
-    def _answered(self, request: MarkerRequest, future: "Future[Any]") -> None:
-        self._take_answer(request, future)
-        self._pump()
-
-    def _take_answer(self, request: MarkerRequest, future: "Future[Any]") -> None:
-        if future.cancelled() or isinstance(future.exception(), OSError | Refusal):
-            self._plan.disconnected(request)
-        elif (bug := future.exception()) is not None:
-            self._on_failure("transaction markers", bug)
-            self._plan.disconnected(request)
-        else:
-            self._plan.answered(request, future.result())
-
-    def _retry_due(self) -> None:
-        self._retry = None
-        self._plan.retry_due()
-        self._pump()
-
-    def _end(self, finished: Finished) -> None:
+    def _on_finished(self, finished: Finished) -> None:
         completion = finished.completion
         led = self._led.get(completion.shard)
         if led is None or led.leader_epoch != completion.marker.coordinator_epoch:
@@ -380,7 +338,7 @@ class TransactionCoordinator:
         # state must not stay Prepare* because a log could not take one record (KAFKA-5416).
         if isinstance(failure, Refusal) and failure.error is ErrorCode.NOT_COORDINATOR:
             return
-        get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._complete, completion)
+        get_running_loop().call_later(COMPLETE_RETRY_BACKOFF_S, self._complete, completion)
 
 
 def _checked(transactional_id: str | None) -> str:

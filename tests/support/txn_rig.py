@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from runtime.shard import Again, Decision, EngineLimits
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
 T0 = TopicPartition("t", 0)

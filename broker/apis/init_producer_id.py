@@ -1,0 +1,79 @@
+"""InitProducerId: v0-5
+
+Behavior:
+* Without a transactional id: a fresh producer id with epoch 0, whatever else the request says.
+* With one: the epoch rises and an ongoing transaction of the id is aborted first. Kafka answers CONCURRENT_TRANSACTIONS
+  then and the client comes again; here the request waits for the abort for a bounded time, and answers that only after it.
+* COORDINATOR_LOAD_IN_PROGRESS while the broker waits for a block of producer ids (KAFKA-14417).
+
+Version notes:
+* v2 flexible · v3 producer id and epoch of a producer that recovers (KIP-360) · v4 PRODUCER_FENCED, which v0-3 get as
+  INVALID_PRODUCER_EPOCH (KIP-588) · v5 TRANSACTION_ABORTABLE may be answered (KIP-890)
+
+Known gaps: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not announced. A producer without IDEMPOTENT_WRITE
+is let in by WRITE on a topic that exists; an ACL for a topic yet to be made does not count.
+"""
+
+from asyncio import Future
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from coordinator.txn.commands import ProducerIdentity
+from coordinator.txn.state import NO_EPOCH, NO_PRODUCER_ID
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+def handle(
+    context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
+    _check_allowed(context, request.transactional_id)
+    identity = context.services.transactions.init_producer_id(
+        request.transactional_id,
+        request.transaction_timeout_ms,
+        request.producer_id,
+        request.producer_epoch,
+        client_id=context.client_id,
+    )
+    return _response(identity.result()) if identity.done() else _later(identity)
+
+
+def refuse(
+    context: RequestContext, request: InitProducerIdRequest, error: ErrorCode, message: str | None
+) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
+
+
+def _check_allowed(context: RequestContext, transactional_id: str | None) -> None:
+    if transactional_id is not None:
+        if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
+    if context.allowed_on_cluster(AclOperation.IDEMPOTENT_WRITE):
+        return
+    topics = list(context.services.metadata.image.topics)
+    if not context.split_allowed(AclOperation.WRITE, ResourceType.TOPIC, topics)[0]:
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+async def _later(identity: Future[ProducerIdentity]) -> InitProducerIdResponse:
+    return _response(await identity)
+
+
+def _response(identity: ProducerIdentity) -> InitProducerIdResponse:
+    return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+API: Final = Api(
+    key=22,
+    min_version=0,
+    max_version=5,
+    request=InitProducerIdRequest,
+    response=InitProducerIdResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic",
+    gaps=("v6 (two-phase commit, KIP-939)",),
+)

@@ -1,0 +1,101 @@
+"""ListTransactions: v0-2 (KIP-664)
+
+Behavior:
+* The transactions of every partition that this broker coordinates; COORDINATOR_LOAD_IN_PROGRESS while any of them loads.
+* All filters that are given must hold. Names of states that do not exist are answered back, and match nothing.
+* Ids that the caller may not describe are left out.
+
+Version notes:
+* v1 duration filter (KIP-994) · v2 pattern for the id (KIP-1152): RE2 syntax, the whole id must match. RE2 itself matches
+  it, in time linear in the id, so no pattern can hold up the broker (docs/decisions/).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import re2
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from coordinator.txn.state import STATE_BY_NAME, Transaction
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+PATTERN_MEMORY_BYTES_MAX: Final = 1 << 20
+"""What RE2 may use for one compiled pattern; a larger one is refused."""
+
+Matches = Callable[[str], bool]
+
+
+def handle(
+    context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
+    return _listed(context, request, _matcher(request.transactional_id_pattern))
+
+
+def refuse(
+    context: RequestContext, request: ListTransactionsRequest, error: ErrorCode, message: str | None
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(error_code=error)
+
+
+async def _listed(
+    context: RequestContext, request: ListTransactionsRequest, matches: Matches
+) -> ListTransactionsResponse:
+    found = [
+        described.transaction
+        for described in await context.services.transactions.list_transactions()
+        if _wanted(described.transaction, request, context.now_ms) and matches(described.transaction.transactional_id)
+    ]
+    names = [txn.transactional_id for txn in found]
+    shown = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in STATE_BY_NAME],
+        transaction_states=[
+            TransactionState(
+                transactional_id=txn.transactional_id,
+                producer_id=txn.producer_id,
+                transaction_state=txn.state.shown,
+            )
+            for txn in found
+            if txn.transactional_id in shown
+        ],
+    )
+
+
+def _wanted(txn: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
+    if request.producer_id_filters and txn.producer_id not in request.producer_id_filters:
+        return False
+    if request.state_filters and txn.state.shown not in request.state_filters:
+        return False
+    return request.duration_filter < 0 or now_ms - txn.start_ms > request.duration_filter
+
+
+def _matcher(pattern: str | None) -> Matches:
+    """Raises Refusal(INVALID_REGULAR_EXPRESSION)."""
+    if not pattern:
+        return lambda _transactional_id: True
+    options = re2.Options()
+    options.max_mem = PATTERN_MEMORY_BYTES_MAX
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
+
+
+API: Final = Api(
+    key=66,
+    min_version=0,
+    max_version=2,
+    request=ListTransactionsRequest,
+    response=ListTransactionsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE on each transactional id that is listed",
+)

@@ -1,0 +1,95 @@
+"""Carries the plan of the markers out: sends, waits, sends again."""
+
+from asyncio import Future, TimerHandle, get_running_loop
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from coordinator.txn.commands import SendMarkers
+from coordinator.txn.markers import Finished, MarkerPlan, MarkerRequest
+from coordinator.txn.ports import Leaders, MarkerSender
+from coordinator.txn.state import Partitions
+from protocol.errors import Refusal
+from runtime.shard import FailureHandler
+
+MARKER_RETRY_BACKOFF_S: Final = 0.05
+"""Before markers are sent again that failed, and before leaders are looked up again."""
+
+
+class MarkerDriver:
+    """One for all shards of a broker, so that their markers for one leader share a request."""
+
+    def __init__(
+        self,
+        leaders: Leaders,
+        sender: MarkerSender,
+        *,
+        on_finished: Callable[[Finished], None],
+        on_failure: FailureHandler,
+    ) -> None:
+        """`on_finished` is called on the loop, once for each transaction that was started and not dropped."""
+        self._leaders = leaders
+        self._sender = sender
+        self._on_finished = on_finished
+        self._on_failure = on_failure
+        self._plan = MarkerPlan()
+        self._scheduled = False
+        self._retry: TimerHandle | None = None
+        self._stopped = False
+
+    def start(self, shard: int, send: SendMarkers) -> None:
+        """Have the markers of a prepared transaction written. Idempotent."""
+        self._plan.start(shard, send)
+        # Not on the spot: the client hears of its commit first, and all commits of this turn share their requests.
+        if not self._scheduled:
+            self._scheduled = True
+            get_running_loop().call_soon(self._pump)
+
+    def drop(self, shard: int) -> None:
+        """Forget what `shard` has started."""
+        self._plan.drop(shard)
+
+    def outstanding(self, transactional_id: str) -> Partitions | None:
+        """The partitions that still lack the marker; None when nothing is on its way for the id."""
+        return self._plan.outstanding(transactional_id)
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if self._stopped:
+            return
+        self._plan.resolve(self._leaders.leader_of)
+        while requests := self._plan.next_requests():
+            for request in requests:
+                future = self._sender.write_markers(request.broker_id, request.markers)
+                if future.done():
+                    self._take_answer(request, future)
+                else:
+                    future.add_done_callback(partial(self._answered, request))
+        for finished in self._plan.take_finished():
+            self._on_finished(finished)
+        if self._plan.has_later and self._retry is None:
+            self._retry = get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._retry_due)
+
+    def _answered(self, request: MarkerRequest, future: "Future[Any]") -> None:
+        self._take_answer(request, future)
+        self._pump()
+
+    def _take_answer(self, request: MarkerRequest, future: "Future[Any]") -> None:
+        failure = None if future.cancelled() else future.exception()
+        if failure is None and not future.cancelled():
+            self._plan.answered(request, future.result())
+            return
+        if failure is not None and not isinstance(failure, OSError | Refusal):
+            self._on_failure("transaction markers", failure)
+        self._plan.disconnected(request)
+
+    def _retry_due(self) -> None:
+        self._retry = None
+        self._plan.retry_due()
+        self._pump()

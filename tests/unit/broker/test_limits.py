@@ -1,0 +1,68 @@
+from broker.limits import ByteBudget, ConnectionLimits
+from tests.support.broker_context import config
+
+
+class Reader:
+    def __init__(self, budget: ByteBudget, log: list[str], name: str) -> None:
+        self.budget, self.log, self.name = budget, log, name
+
+    def may_read(self) -> bool:
+        return self.budget.may_read(self, lambda: self.log.append(self.name))
+
+
+def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
+    budget, log = ByteBudget(100), list[str]()
+    a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
+    budget.request_taken(a)
+    budget.take(100)
+    assert not b.may_read()
+    assert not a.may_read()
+    assert not b.may_read()
+    budget.give(1)
+    assert log == ["b", "a"]
+
+
+def test_with_nothing_in_work_one_reader_may_exceed_the_budget() -> None:
+    budget, log = ByteBudget(100), list[str]()
+    a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
+    budget.take(100)
+    assert a.may_read()
+    assert not b.may_read()
+    assert a.may_read(), "until its request is whole"
+    budget.request_taken(a)
+    assert not a.may_read()
+    budget.request_done()
+    assert log == ["b"], "then it is the turn of the next"
+    assert b.may_read()
+
+
+def test_a_reader_that_leaves_hands_its_turn_on() -> None:
+    budget, log = ByteBudget(100), list[str]()
+    a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
+    budget.take(100)
+    assert a.may_read()
+    assert not b.may_read()
+    budget.leave(a)
+    assert log == ["b"]
+
+
+def test_connections_are_counted_by_address_and_in_total() -> None:
+    limits = ConnectionLimits(config("max.connections=3", "max.connections.per.ip=2"))
+    assert [limits.admit(ip) for ip in ("a", "a", "a", "b", "b")] == [
+        None,
+        None,
+        "max.connections.per.ip",
+        None,
+        "max.connections",
+    ]
+    limits.leave("a")
+    assert limits.admit("b") is None
+    assert limits.total == 3
+
+
+def test_new_connections_are_spaced_once_a_seconds_worth_has_come() -> None:
+    limits = ConnectionLimits(config("max.connection.creation.rate=10"))
+    delays = [limits.delay_s(100.0) for _ in range(12)]
+    assert delays[:10] == [0.0] * 10
+    assert [round(delay, 3) for delay in delays[10:]] == [0.1, 0.2]
+    assert limits.delay_s(102.0) == 0.0

@@ -1,0 +1,265 @@
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from broker.api import AnyApi
+from broker.apis import create_partitions, create_topics, delete_topics, describe_configs, find_coordinator
+from broker.ports import CLUSTER_RESOURCE, AclOperation
+from broker.topic_config import TOPIC_PROPERTIES, TopicSettings
+from cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
+from coordinator.txn.hashing import partition_for
+from protocol.codec import encode
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.primitives import ZERO_UUID
+from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
+
+E = ErrorCode
+TXN = "__transaction_state"
+
+
+async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_of_it() -> None:
+    made = CreatedTopic(
+        "a", topic_id=UUID(int=5), num_partitions=2, replication_factor=1, configs=(ConfigValue("x", "1", 5),)
+    )
+    controller = ControllerOf([made, CreatedTopic("b", E.TOPIC_ALREADY_EXISTS, "there")])
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name="a", num_partitions=2, replication_factor=-1, configs=[CreatableTopicConfig("x", "1")]),
+            CreatableTopic(name="b", num_partitions=1, replication_factor=1),
+            CreatableTopic(name="__cluster_metadata"),
+        ],
+        timeout_ms=77,
+        validate_only=True,
+    )
+    response = await answer(create_topics.handle(context(7, image(), controller=controller), request))
+    topics, options = controller.calls[0]
+    assert topics == (NewTopic("a", 2, -1, (), (("x", "1"),)), NewTopic("b", 1, 1))
+    assert options == {"validate_only": True, "timeout_ms": 77}
+    assert [(each.name, each.error_code) for each in response.topics] == [
+        ("a", E.NONE),
+        ("b", E.TOPIC_ALREADY_EXISTS),
+        ("__cluster_metadata", E.INVALID_REQUEST),
+    ]
+    assert response.topics[0].topic_id == UUID(int=5)
+    assert [(each.name, each.value) for each in response.topics[0].configs] == [("x", "1")]
+
+
+async def test_topics_that_may_not_be_created_are_not_asked_for() -> None:
+    controller = ControllerOf()
+    deny = Deny(
+        (AclOperation.CREATE, CLUSTER_RESOURCE), (AclOperation.CREATE, "a"), (AclOperation.DESCRIBE_CONFIGS, "b")
+    )
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
+    asking = context(7, image(), controller=controller, authorizer=deny)
+    response = await answer(create_topics.handle(asking, request))
+    assert [each.name for each in controller.calls[0][0]] == ["b"]
+    assert response.topics[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
+    hidden = response.topics[1]
+    assert (hidden.topic_config_error_code, hidden.configs, hidden.num_partitions) == (
+        E.TOPIC_AUTHORIZATION_FAILED,
+        None,
+        -1,
+    )
+
+
+async def test_create_partitions_names_the_new_total() -> None:
+    controller = ControllerOf([TopicResult("a"), TopicResult("b", error=E.INVALID_PARTITIONS, message="fewer")])
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(name="a", count=4, assignments=None),
+            CreatePartitionsTopic(name="c", count=9, assignments=None),
+            CreatePartitionsTopic(name="b", count=1, assignments=[]),
+        ]
+    )
+    deny = Deny((AclOperation.ALTER, "c"))
+    response = await answer(
+        create_partitions.handle(context(3, image(), controller=controller, authorizer=deny), request)
+    )
+    assert controller.calls[0][0] == (NewPartitions("a", 4), NewPartitions("b", 1, ()))
+    assert [(each.name, each.error_code) for each in response.results] == [
+        ("a", E.NONE),
+        ("c", E.TOPIC_AUTHORIZATION_FAILED),
+        ("b", E.INVALID_PARTITIONS),
+    ]
+
+
+async def test_delete_topics_by_name_and_by_id() -> None:
+    known = topic("a", 1, [1])
+    controller = ControllerOf([TopicResult("a", UUID(int=1)), TopicResult("b", error=E.UNKNOWN_TOPIC_OR_PARTITION)])
+    request = DeleteTopicsRequest(
+        topics=[
+            DeleteTopicState(name=None, topic_id=UUID(int=1)),
+            DeleteTopicState(name="b"),
+            DeleteTopicState(name="x", topic_id=UUID(int=3)),
+            DeleteTopicState(name=None),
+            DeleteTopicState(name="twice"),
+            DeleteTopicState(name="twice"),
+        ]
+    )
+    response = await answer(delete_topics.handle(context(6, image([known]), controller=controller), request))
+    assert controller.calls[0][0] == (TopicName(None, UUID(int=1)), TopicName("b"))
+    assert [(each.name, each.error_code) for each in response.responses] == [
+        ("a", E.NONE),
+        ("b", E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("x", E.INVALID_REQUEST),
+        (None, E.INVALID_REQUEST),
+        ("twice", E.INVALID_REQUEST),
+    ]
+
+
+async def test_a_hidden_name_is_not_disclosed_for_its_id() -> None:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=UUID(int=1))])
+    hidden = Deny((AclOperation.DESCRIBE, "a"))
+    response = await answer(delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=hidden), request))
+    assert [(each.name, each.error_code) for each in response.responses] == [(None, E.TOPIC_AUTHORIZATION_FAILED)]
+    kept = Deny((AclOperation.DELETE, "a"))
+    response = await answer(delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=kept), request))
+    assert [(each.name, each.error_code) for each in response.responses] == [("a", E.TOPIC_AUTHORIZATION_FAILED)]
+
+
+@pytest.mark.parametrize(("version", "error"), [(2, E.INVALID_REQUEST), (3, E.TOPIC_DELETION_DISABLED)])
+async def test_deletion_can_be_switched_off(version: int, error: ErrorCode) -> None:
+    with pytest.raises(Refusal) as caught:
+        await answer(
+            delete_topics.handle(
+                context(version, image(), "delete.topic.enable=false"), DeleteTopicsRequest(topic_names=["a"])
+            )
+        )
+    assert caught.value.error is error
+
+
+def described(
+    resource_type: int, name: str, *assignments: str, given: dict[str, str] | None = None, keys: list[str] | None = None
+) -> Any:
+    seen = image([topic("t", 1, [1])], configs={"t": given or {}})
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    return describe_configs.handle(context(4, seen, *assignments), request).results[0]
+
+
+def test_a_topics_setting_says_where_it_comes_from_and_what_it_hides() -> None:
+    result = described(2, "t", "log.retention.minutes=2", given={"retention.ms": "5"}, keys=["retention.ms"])
+    (entry,) = result.configs
+    assert (entry.name, entry.value, entry.config_source, entry.config_type) == ("retention.ms", "5", 1, 5)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.minutes", "2", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert entry.documentation
+
+
+@pytest.mark.parametrize(
+    ("assignments", "value", "source"),
+    [
+        ((), "604800000", 5),
+        (("log.retention.minutes=2",), "120000", 4),
+        (("log.retention.minutes=2", "log.retention.ms=9"), "9", 4),
+        (("log.retention.hours=-1",), "-1", 4),
+    ],
+)
+def test_retention_is_taken_from_the_finest_unit_that_is_set(
+    assignments: tuple[str, ...], value: str, source: int
+) -> None:
+    (entry,) = described(2, "t", *assignments, keys=["retention.ms"]).configs
+    assert (entry.value, entry.config_source) == (value, source)
+
+
+def test_every_property_of_topics_and_brokers_is_listed() -> None:
+    assert [entry.name for entry in described(2, "t").configs] == list(TOPIC_PROPERTIES)
+    entries = {entry.name: entry for entry in described(4, "1", "num.partitions=3").configs}
+    assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("3", 4)
+    assert (entries["node.id"].read_only, entries["num.partitions"].read_only) == (True, False)
+    assert described(4, "").configs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (2, "nope", E.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "a b", E.INVALID_TOPIC_EXCEPTION),
+        (4, "2", E.INVALID_REQUEST),
+        (8, "1", E.INVALID_REQUEST),
+    ],
+)
+def test_resources_that_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
+    assert described(kind, name).error_code == error
+
+
+@pytest.mark.parametrize(
+    "given", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.bytes": "-5"}, {"cleanup.policy": "burn"}]
+)
+def test_settings_of_topics_are_checked(given: dict[str, str]) -> None:
+    with pytest.raises(Refusal) as caught:
+        TopicSettings(config()).validate("t", given)
+    assert caught.value.error is E.INVALID_CONFIG
+
+
+def test_storage_gets_the_topics_settings_over_the_brokers() -> None:
+    made = TopicSettings(config("log.segment.bytes=5000", "log.roll.hours=2", "odradek.validate.records=all"))
+    log_config = made.log_config({"segment.bytes": "6000", "cleanup.policy": "compact"})
+    assert (log_config.segment_bytes, log_config.segment_ms) == (6000, 7_200_000)
+    assert (log_config.cleanup_policy, log_config.validate_records_all) == (("compact",), True)
+    assert made.log_config({}).segment_bytes == 5000
+
+
+async def test_the_coordinator_of_an_id_leads_its_partition() -> None:
+    count = 4
+    leaders = [1, 2, 1, 2]
+    seen = image([topic(TXN, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b", "c"])
+    response = await answer(find_coordinator.handle(context(4, seen), request))
+    assert [each.node_id for each in response.coordinators] == [
+        leaders[partition_for(k, count)] for k in ("a", "b", "c")
+    ]
+    single = await answer(find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=1)))
+    assert (single.node_id, single.port) == (response.coordinators[0].node_id, response.coordinators[0].port)
+
+
+async def test_the_transaction_log_is_made_on_demand() -> None:
+    asking = context(1, image())
+    response = await answer(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=1)))
+    assert (response.error_code, response.node_id) == (E.NONE, 1)
+    refused = context(1, image(), refusals={TXN: E.INVALID_REPLICATION_FACTOR})
+    response = await answer(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=1)))
+    nobody = (response.error_code, response.node_id, response.host, response.port)
+    assert nobody == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "error"),
+    [
+        (0, 0, E.COORDINATOR_NOT_AVAILABLE),
+        (3, 0, E.COORDINATOR_NOT_AVAILABLE),
+        (3, 2, E.INVALID_REQUEST),
+        (3, 9, E.INVALID_REQUEST),
+    ],
+)
+async def test_what_has_no_coordinator(version: int, kind: int, error: ErrorCode) -> None:
+    request = FindCoordinatorRequest(key="g", key_type=kind)
+    response = await answer(find_coordinator.handle(context(version, image()), request))
+    assert response.error_code == error
+
+
+def test_items_without_an_id_have_the_zero_one() -> None:
+    assert TopicName().topic_id == ZERO_UUID
+
+
+@pytest.mark.parametrize(
+    "api",
+    [create_topics.API, create_partitions.API, delete_topics.API, describe_configs.API, find_coordinator.API],
+)
+def test_refusals_encode_in_every_version(api: AnyApi) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        response = api.refuse(context(version, image()), api.request(), E.UNKNOWN_SERVER_ERROR, "why")
+        assert response is not None
+        assert encode(response, version)

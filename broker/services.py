@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from broker.api import AnyApi
     from broker.config import Config
     from broker.fetch_sessions import FetchSessions
+    from broker.marker_writer import MarkerWriter
     from broker.partitions import Partitions
     from broker.ports import Authorizer, Quotas
     from broker.topic_config import TopicSettings
@@ -28,6 +29,7 @@ class Services:
     transactions: "TransactionCoordinator"
     verification: "TransactionVerifier"
     fetch_sessions: "FetchSessions"
+    markers: "MarkerWriter"
     topic_maker: "TopicMaker"
     topic_settings: "TopicSettings"
     authorizer: "Authorizer"

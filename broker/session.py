@@ -29,6 +29,8 @@ class Session:
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     closed: bool = False
+    on_close: Callable[[str], None] | None = None
+    """The connection's own way to end itself; set by the listener."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
@@ -49,6 +51,11 @@ class Session:
             callback = next(iter(self._waiting))
             del self._waiting[callback]
             callback()
+
+    def close(self, reason: str) -> None:
+        """End the connection: the only answer that a Produce with acks=0 can get is that."""
+        if self.on_close is not None:
+            self.on_close(reason)
 
     def end(self) -> None:
         """The connection is gone: nobody reads answers any more."""

@@ -1,0 +1,227 @@
+"""Between Produce and the transaction coordinator: is this partition part of the producer's transaction? (KIP-890)
+
+A transactional batch that meets no open transaction of its producer on the partition may be a late one, of a transaction
+that has ended. Written, it would open a transaction that nobody ends. So before the append
+
+1. the log hands out a guard for (producer id, epoch), or says that the transaction is open here: nothing to ask;
+2. the coordinator is asked: up to Produce v11 whether the partition *was* added (AddPartitionsToTxn by the client), from
+   v12 on to *add* it (the implicit add of transaction version 2);
+3. the append presents the guard. A marker that came in between has withdrawn it, and the log refuses.
+
+Errors are refused per partition. What they are called towards the client depends on the version, see `refusal_for`.
+"""
+
+from asyncio import Future, get_running_loop, sleep
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.config import Config
+from protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from broker.partition import Partition
+
+IMPLICIT_ADD_MIN_VERSION: Final = 12
+"""From this Produce version on the broker adds partitions to transactions itself."""
+ABORTABLE_MIN_VERSION: Final = 11
+"""From this Produce version on clients know TRANSACTION_ABORTABLE."""
+NO_GUARD: Final = 0
+"""The guard of an append that needs none."""
+
+TopicPartition = tuple[str, int]
+PartitionErrors = Mapping[TopicPartition, ErrorCode]
+Outcome = int | Refusal
+"""The guard to append with, or why the batch is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalBatch:
+    """One partition's batch, as far as verification is concerned."""
+
+    partition: "Partition"
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+class Coordinator(Protocol):
+    """What is asked of the transaction coordinator. Both raise Refusal at once, or by the future."""
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> "Future[PartitionErrors]": ...
+
+    def add_partitions_for_produce(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> "Future[PartitionErrors]": ...
+
+
+def one_producer(batches: Sequence[TransactionalBatch]) -> tuple[int, int]:
+    """(producer id, epoch) of all transactional batches of a request; more than one is refused as a whole."""
+    first = batches[0]
+    for batch in batches:
+        if batch.producer_id != first.producer_id or batch.producer_epoch != first.producer_epoch:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    return first.producer_id, first.producer_epoch
+
+
+def refusal_for(error: ErrorCode, version: int) -> Refusal:
+    """What the client is told when the coordinator has answered `error`, with Kafka's messages where it gives one.
+
+    Retriable errors of the coordinator become NOT_ENOUGH_REPLICAS, which producers retry without fetching metadata
+    (KAFKA-16386); Produce never says PRODUCER_FENCED (KAFKA-10687).
+    """
+    told = error
+    if error is ErrorCode.PRODUCER_FENCED:
+        told = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED or (
+        error is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_MIN_VERSION
+    ):
+        told = ErrorCode.INVALID_TXN_STATE
+    if told is ErrorCode.INVALID_TXN_STATE:
+        return Refusal(told, "Partition was not added to the transaction")
+    if told in _COORDINATOR_TROUBLE or (
+        told is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_ADD_MIN_VERSION
+    ):
+        return Refusal(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"Unable to verify the partition has been added to the transaction. Underlying error: {told.name}",
+        )
+    return Refusal(told)
+
+
+_COORDINATOR_TROUBLE: Final = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class TransactionVerifier:
+    """Asks the coordinator on behalf of produces. Holds no state: guards live in the logs."""
+
+    def __init__(self, coordinator: Coordinator, config: Config) -> None:
+        """`config` gives the switch and the limits of asking again."""
+        self._coordinator = coordinator
+        self._enabled = config.transaction_partition_verification_enable
+        self._backoff_ms = config.add_partitions_to_txn_retry_backoff_ms
+        self._retry_ms_max = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
+
+    def start(
+        self, transactional_id: str | None, version: int, batches: Sequence[TransactionalBatch]
+    ) -> "list[Outcome] | Awaitable[list[Outcome]]":
+        """One outcome per batch, in order; awaitable only when the coordinator has to be waited for.
+
+        Raises Refusal for what is wrong with the request as a whole.
+        """
+        producer_id, epoch = one_producer(batches)
+        implicit_add = version >= IMPLICIT_ADD_MIN_VERSION
+        if transactional_id is None or not (implicit_add or self._enabled):
+            return [NO_GUARD] * len(batches)
+        outcomes = [guard_of(batch, supports_epoch_bump=implicit_add) for batch in batches]
+        asked = {
+            (batch.partition.topic, batch.partition.index): number
+            for number, batch in enumerate(batches)
+            if outcomes[number] != NO_GUARD and not isinstance(outcomes[number], Refusal)
+        }
+        if not asked:
+            return outcomes
+        question = Question(transactional_id, producer_id, epoch, tuple(asked), version)
+        errors = self._ask(question)
+        if isinstance(errors, Future):
+            if not errors.done():
+                return self._when_answered(question, errors, asked, outcomes)
+            errors = errors_of(question, errors)
+        if question.retried and busy(errors):
+            return self._when_answered(question, errors, asked, outcomes)
+        return conclude(errors, version, asked, outcomes)
+
+    def _ask(self, question: "Question") -> "Future[PartitionErrors] | PartitionErrors":
+        ask = self._coordinator.add_partitions_for_produce if question.retried else self._coordinator.verify_partitions
+        try:
+            return ask(question.transactional_id, question.producer_id, question.producer_epoch, question.partitions)
+        except Refusal as refusal:
+            return dict.fromkeys(question.partitions, refusal.error)
+
+    async def _when_answered(
+        self,
+        question: "Question",
+        answer: "Future[PartitionErrors] | PartitionErrors",
+        asked: dict[TopicPartition, int],
+        outcomes: list[Outcome],
+    ) -> list[Outcome]:
+        loop = get_running_loop()
+        give_up = loop.time() + self._retry_ms_max / 1_000
+        while True:
+            if isinstance(answer, Future):
+                await settled(answer)
+                answer = errors_of(question, answer)
+            # The markers of the producer's last transaction are being written. Asking again here is quicker than the
+            # client's own back-off; at the end of the time it is told (KAFKA-18575).
+            again = loop.time() + self._backoff_ms / 1_000
+            if not question.retried or not busy(answer) or again > give_up:
+                return conclude(answer, question.version, asked, outcomes)
+            await sleep(self._backoff_ms / 1_000)
+            answer = self._ask(question)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the coordinator is asked on behalf of one produce."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    version: int
+
+    @property
+    def retried(self) -> bool:
+        """Only the implicit add is asked again in here; an older producer is told to come again."""
+        return self.version >= IMPLICIT_ADD_MIN_VERSION
+
+
+async def settled(future: "Future[PartitionErrors]") -> None:
+    """Wait for a result or an exception, and raise neither."""
+    try:
+        await future
+    except Refusal:
+        return
+
+
+def busy(errors: PartitionErrors) -> bool:
+    return ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+
+
+def errors_of(question: Question, answered: "Future[PartitionErrors]") -> PartitionErrors:
+    """One error per partition, also where the coordinator has refused the whole."""
+    refusal = answered.exception()
+    if refusal is None:
+        return answered.result()
+    if not isinstance(refusal, Refusal):
+        raise refusal
+    return dict.fromkeys(question.partitions, refusal.error)
+
+
+def conclude(
+    errors: PartitionErrors, version: int, asked: Mapping[TopicPartition, int], outcomes: list[Outcome]
+) -> list[Outcome]:
+    """`outcomes` with what the coordinator said about the partitions it was asked for."""
+    for key, number in asked.items():
+        error = errors.get(key, ErrorCode.NONE)
+        if error is not ErrorCode.NONE:
+            outcomes[number] = refusal_for(error, version)
+    return outcomes
+
+
+def guard_of(batch: TransactionalBatch, *, supports_epoch_bump: bool) -> Outcome:
+    """The log's guard for this batch; NO_GUARD when its transaction is open on the partition already."""
+    try:
+        batch.partition.check_leader()
+        return batch.partition.log.start_verification(
+            batch.producer_id, batch.producer_epoch, batch.base_sequence, supports_epoch_bump
+        )
+    except Refusal as refusal:
+        return refusal

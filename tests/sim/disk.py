@@ -71,6 +71,7 @@ class SimDisk:
         self.operations = 0
         self.die_at_operation: int | None = None
         self.on_death: Callable[[], None] | None = None
+        self.on_fault: Callable[[], object] | None = None
         self._locks: dict[str, None] = {}
         self._pending: dict[asyncio.Future[None], None] = {}
 
@@ -103,6 +104,8 @@ class SimDisk:
             if fault.operation == operation and fault.match in path:
                 self.faults.remove(fault)
                 fault.struck = True
+                if self.on_fault is not None:
+                    self.on_fault()
                 self.loop.trace.add(self.loop.steps, self.loop.time(), "disk-fault", operation, path, fault.errno)
                 raise OSError(fault.errno, "simulated fault", path)
 

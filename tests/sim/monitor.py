@@ -5,6 +5,7 @@ Each write to a log is parsed here as it happens; after a crash the models are r
 """
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.checkers.batches import Batch, Unreadable, read_batches
@@ -54,16 +55,21 @@ class CoordinatorModel:
 class Monitor:
     """Live models of all partitions of one node, and the violations seen on the way."""
 
-    def __init__(self, medium: Medium, root: str, topic: str, gates: "GateKeeper", *, flush: bool) -> None:
+    def __init__(
+        self, medium: Medium, root: str, topic: str, gates: "GateKeeper", clock: Callable[[], int], *, flush: bool
+    ) -> None:
         self.violations: list[str] = []
         self.counters: dict[str, int] = {}
         self.partitions: dict[Partition, PartitionModel] = {}
         self.coordinators: dict[int, CoordinatorModel] = {}
-        self.segments: dict[Partition, dict[int, None]] = {}
+        self.written_at: dict[bytes, int] = {}
+        self.aborts_at: list[tuple[str, int]] = []
+        self._served: dict[tuple[Partition, int, int], None] = {}
         self._medium = medium
         self._root = root
         self._topic = topic
         self._gates = gates
+        self._clock = clock
         self._flush = flush
 
     def stable_bound(self, partition: Partition) -> int:
@@ -79,7 +85,6 @@ class Monitor:
         if match is None or match["root"] != self._root or match["topic"] not in {self._topic, TRANSACTION_STATE}:
             return
         partition = (match["topic"], int(match["index"]))
-        self.segments.setdefault(partition, {})[int(match["base"])] = None
         for batch in read_batches(data):
             if partition[0] == TRANSACTION_STATE:
                 self._coordinator_batch(partition[1], batch)
@@ -95,6 +100,11 @@ class Monitor:
         if batch.base_offset != model.end:
             self.violations.append(f"{TRANSACTION_STATE}-{index}: offset {batch.base_offset} follows {model.end - 1}")
         model.add(batch)
+        self.aborts_at.extend(
+            (entry.transactional_id, self._clock())
+            for entry in read_entries([batch])
+            if entry.state == PREPARE_ABORT and not entry.removed
+        )
 
     def _prepare_of(self, producer_id: int) -> tuple[int, Entry] | None:
         for index, model in self.coordinators.items():
@@ -112,6 +122,10 @@ class Monitor:
             self.violations.append(f"{where} without any coordinator entry")
             return
         index, entry = found
+        served = (partition, index, entry.offset)
+        if served in self._served:
+            self.count("marker retry")
+        self._served[served] = None
         expected = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
         if entry.state not in expected:
             self.violations.append(f"{where}: the coordinator's state is {entry.state}")
@@ -156,6 +170,10 @@ class Monitor:
             if producer is not None and producer.open_since is not None and producer.open_since < base:
                 self.count("segment roll inside a transaction")
         model.add(batch)
+        if not batch.is_control and batch.records:
+            value = batch.records[0][1]
+            assert value is not None
+            self.written_at[value] = self._clock()
 
     # -- crashes
 

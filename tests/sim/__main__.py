@@ -1,0 +1,59 @@
+"""`python -m tests.sim --seed 7 [--trace]` replays one seed; `--seeds 0..1000` runs a range. Exit code 1 when anything failed."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.sim.campaign import PROCESSES, REACHABILITY_SEEDS_MIN, explain, run_campaign
+from tests.sim.run import run_seed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--seed", type=int, help="replay this seed")
+    what.add_argument("--seeds", help="run a range of seeds, first..last (last excluded)")
+    parser.add_argument("--trace", action="store_true", help="print every event as it happens")
+    parser.add_argument("--history", type=Path, help="write the history as JSON lines to this file")
+    parser.add_argument("--jobs", type=int, default=PROCESSES, help="processes for a range")
+    arguments = parser.parse_args()
+    if arguments.seed is not None:
+        return replay(arguments.seed, printing=arguments.trace, history=arguments.history)
+    first, _, last = arguments.seeds.partition("..")
+    seeds = range(int(first), int(last))
+    campaign = run_campaign(seeds, processes=arguments.jobs)
+    print(campaign.report())
+    failed = bool(campaign.failed)
+    if failed:
+        print("failed seeds:", " ".join(str(result.seed) for result in campaign.failed))
+    for result in campaign.thin:
+        failed = True
+        print(
+            f"seed {result.seed} is too thin: {result.operations} operations, {result.transactions} transactions, {result.faults} faults"
+        )
+    if len(seeds) >= REACHABILITY_SEEDS_MIN and campaign.unreached():
+        failed = True
+        print("never reached:", ", ".join(campaign.unreached()))
+    return 1 if failed else 0
+
+
+def replay(seed: int, *, printing: bool, history: Path | None) -> int:
+    result = run_seed(seed, printing=printing, keep=True)
+    if history is not None and result.history is not None:
+        history.write_text("".join(f"{line}\n" for line in result.history.as_lines()))
+    print(f"seed {seed}: {result.options}")
+    print(
+        f"{result.operations} operations, {result.transactions} transactions, {result.faults} faults, {result.steps} steps, "
+        f"{result.virtual_seconds:.1f} virtual seconds in {result.wall_seconds:.2f} s, trace {result.digest}"
+    )
+    for name, count in sorted(result.counters.items()):
+        print(f"  {count:>7}  {name}")
+    if result.passed:
+        print("PASSED")
+        return 0
+    print(explain(result))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

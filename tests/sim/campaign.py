@@ -1,0 +1,109 @@
+"""Many seeds, over two processes: progress, speed, what was reached, and how to replay what failed."""
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tests.sim.run import Result, run_seed
+
+PROCESSES: Final = 2
+SEEDS_PER_PROCESS: Final = 50
+REPORT_SECONDS: Final = 5.0
+
+REACHABLE: Final = (
+    "time-out abort",
+    "marker retry",
+    "duplicate sequence",
+    "epoch overflow",
+    "segment roll inside a transaction",
+    "kill between prepare and complete",
+    "late EndTxn",
+)
+"""A campaign that never reaches one of these proves nothing about it, and fails."""
+REACHABILITY_SEEDS_MIN: Final = 100
+
+OPERATIONS_MIN: Final = 500
+TRANSACTIONS_MIN: Final = 100
+FAULTS_MIN: Final = 5
+
+
+class Campaign:
+    """Totals over the seeds that were run."""
+
+    def __init__(self) -> None:
+        self.failed: list[Result] = []
+        self.thin: list[Result] = []
+        self.counters: dict[str, int] = {}
+        self.seeds = 0
+        self.operations = 0
+        self.transactions = 0
+        self.faults = 0
+        self.virtual_seconds = 0.0
+        self.began = time.monotonic()
+
+    def add(self, result: Result) -> None:
+        self.seeds += 1
+        self.operations += result.operations
+        self.transactions += result.transactions
+        self.faults += result.faults
+        self.virtual_seconds += result.virtual_seconds
+        for name, count in result.counters.items():
+            self.counters[name] = self.counters.get(name, 0) + count
+        if not result.passed:
+            self.failed.append(result)
+        if result.operations < OPERATIONS_MIN or result.transactions < TRANSACTIONS_MIN or result.faults < FAULTS_MIN:
+            self.thin.append(result)
+
+    @property
+    def wall_seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def unreached(self) -> list[str]:
+        return [name for name in REACHABLE if not self.counters.get(name)]
+
+    def progress(self) -> str:
+        rate = self.seeds / max(self.wall_seconds, 1e-9)
+        return (
+            f"{self.seeds} seeds, {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
+            f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
+        )
+
+    def report(self) -> str:
+        lines = [self.progress(), "reached:"]
+        lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in REACHABLE]
+        lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in REACHABLE]
+        return "\n".join(lines)
+
+
+def run_range(seeds: Iterable[int], *, processes: int = PROCESSES) -> Iterator[Result]:
+    """Results as they come; one process runs them in order."""
+    if processes <= 1:
+        yield from map(run_seed, seeds)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield from pool.imap_unordered(run_seed, seeds)
+
+
+def explain(result: Result) -> str:
+    """A failing seed, and how to see it again."""
+    lines = [f"seed {result.seed} FAILED ({result.options})"]
+    lines += [f"  {line}" for finding in result.findings[:12] for line in finding.rstrip().splitlines()[-25:]]
+    lines.append(f"  replay: python -m tests.sim --seed {result.seed} --trace")
+    return "\n".join(lines)
+
+
+def run_campaign(seeds: Iterable[int], *, processes: int = PROCESSES, quiet: bool = False) -> Campaign:
+    """Run all, reporting every few seconds on standard error and each failure at once."""
+    campaign = Campaign()
+    reported = campaign.began
+    for result in run_range(seeds, processes=processes):
+        campaign.add(result)
+        if not result.passed:
+            print(explain(result), flush=True)
+        if not quiet and time.monotonic() - reported > REPORT_SECONDS:
+            reported = time.monotonic()
+            print(campaign.progress(), file=sys.stderr, flush=True)
+    return campaign

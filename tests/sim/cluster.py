@@ -1,0 +1,232 @@
+"""The node under test: `broker.node.Node`, unmodified, on the simulated loop, disk, clock and network. It dies and comes back on what it left."""
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.node import Node
+
+from broker.config_source import load
+from broker.env import Env
+from cluster.controller.commands import FenceBroker, UnfenceBroker
+from tests.sim.clock import SimClock
+from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
+from tests.sim.gate import GateKeeper
+from tests.sim.loop import SimLoop
+from tests.sim.medium import Medium
+from tests.sim.options import Options
+from tests.sim.world import HOST, PORT
+
+if TYPE_CHECKING:
+    from broker.config import Config
+    from tests.sim.monitor import Monitor
+
+ROOT: Final = "/data"
+NODE_ID: Final = 1
+LEAK_CHECKS_MAX: Final = 500
+LEAK_CHECK_SECONDS: Final = 0.001
+
+
+def make_config(options: Options) -> "Config":
+    """What the node is started with: small segments, few coordinator partitions, short sweeps."""
+    settings: dict[str, Any] = {
+        "log.dirs": ROOT,
+        "node.id": NODE_ID,
+        "listeners": f"PLAINTEXT://0.0.0.0:{PORT}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{PORT}",
+        "auto.create.topics.enable": "false",
+        "log.segment.bytes": options.segment_bytes,
+        "log.index.interval.bytes": options.index_interval_bytes,
+        "transaction.state.log.num.partitions": options.transaction_partitions,
+        "transaction.state.log.segment.bytes": max(options.segment_bytes, 4000),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": options.scan_interval_ms,
+        "replica.high.watermark.checkpoint.interval.ms": 700,
+        "log.flush.offset.checkpoint.interval.ms": 900,
+        "log.flush.start.offset.checkpoint.interval.ms": 900,
+        "odradek.initial.transaction.version": options.initial_transaction_version,
+        "odradek.log.level": "error",
+    }
+    if options.flush:
+        settings["log.flush.interval.messages"] = 1
+    return load(environment={}, assignments=[f"{name}={value}" for name, value in settings.items()])
+
+
+class Cluster:
+    """One node, life after life. `crash` may be called at any step; a supervisor brings the node back."""
+
+    def __init__(self, loop: SimLoop, rng: Random, options: Options) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.options = options
+        self.medium = Medium()
+        self.gates = GateKeeper(loop)
+        self.clock = SimClock(loop)
+        self.clients_clock = SimClock(loop)
+        self.address = (HOST, PORT)
+        self.monitor: Monitor | None = None
+        self.node: Node | None = None
+        self.disk: SimDisk | None = None
+        self.name = ""
+        self.lives = 0
+        self.up = asyncio.Event()
+        self.violations: list[str] = []
+        self.died_at: dict[str, int] = {}
+        self.downtime_ms = 0
+        self._die_again_at = 0
+        self._restarting: asyncio.Task[None] | None = None
+        self._config = make_config(options)
+
+    # -- life
+
+    async def start(self) -> bool:
+        """Start the node on what the disk holds. False when it died on the way."""
+        self.lives += 1
+        name = self.name = f"node#{self.lives}"
+        disk = self.disk = self._make_disk(name)
+        env = Env(disk=disk, clock=self.clock, rng=Random(self.rng.getrandbits(64)), commit_gate=self.gates)
+        if self._die_again_at:
+            self._arm(disk, self._die_again_at, power=False, downtime=0.05)
+            self._die_again_at = 0
+        node = self.node = Node(self._config, env)
+        task = self.loop.spawn(name, node.start(), f"start {name}")
+        try:
+            await task
+        except (asyncio.CancelledError, Exception) as error:
+            if name in self.died_at:
+                return False
+            self.violations.append(f"L1 {name} does not start: {error!r}")
+            raise
+        if name in self.died_at:
+            return False
+        self.loop.trace.add(self.loop.steps, self.loop.time(), "up", name)
+        self.up.set()
+        return True
+
+    def _make_disk(self, name: str) -> SimDisk:
+        latency = DiskLatency(
+            sync_seconds_max=self.options.sync_seconds_max,
+            cold_probability=self.options.cold_probability,
+        )
+        disk = SimDisk(self.medium, self.loop, Random(self.rng.getrandbits(64)), name=name, latency=latency)
+        if self.monitor is not None:
+            disk.observers.append(self.monitor.on_write)
+        return disk
+
+    async def stop(self) -> None:
+        """Stop cleanly and forget the node."""
+        assert self.node is not None
+        self.up.clear()
+        name = self.name
+        await self.loop.spawn(name, self.node.stop(), f"stop {name}")
+        self.died_at[name] = self.loop.steps
+        self.loop.network.detach_node(name)
+        await self._bury(name)
+
+    def crash(self, *, power: bool, downtime: float, die_again_at: int = 0) -> None:
+        """The process is gone, or the machine. What is un-synced is lost with `power`; it comes back after `downtime` seconds."""
+        name = self.name
+        if name in self.died_at or self.disk is None:
+            return  # it is dead already
+        self.up.clear()
+        if self.monitor is not None:
+            self.monitor.before_crash()
+        self.died_at[name] = self.loop.steps
+        self._die_again_at = die_again_at
+        self.loop.trace.add(self.loop.steps, self.loop.time(), "crash", name, power)
+        self.disk.detach()
+        self.loop.network.detach_node(name)
+        for task in self.loop.tasks_of(name):
+            task.cancel()
+        if power:
+            cut = self.medium.lose_power(self.rng)
+            self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", cut)
+            if self.options.lossy:
+                self.gates.forget()
+        self._restarting = self.loop.create_task(
+            self._restart(name, downtime), name="supervisor", context=self.loop.context_of("supervisor")
+        )
+
+    async def _restart(self, name: str, downtime: float) -> None:
+        began = self.loop.time()
+        await self._bury(name)
+        await asyncio.sleep(downtime)
+        if self.monitor is not None:
+            self.monitor.reload()
+        await self.start()
+        self.downtime_ms += int((self.loop.time() - began) * 1000) + 1
+
+    async def _bury(self, name: str) -> None:
+        """A task that does not end when it is cancelled has leaked out of its node."""
+        for _ in range(LEAK_CHECKS_MAX):
+            if not self.loop.tasks_of(name):
+                break
+            await asyncio.sleep(LEAK_CHECK_SECONDS)
+        else:
+            leaked = [task.get_name() for task in self.loop.tasks_of(name)]
+            self.violations.append(f"tasks of {name} outlive it: {leaked}")
+        self.loop.bury(name)
+
+    # -- faults
+
+    def die_at_disk(self, operations: int, *, power: bool, downtime: float) -> None:
+        """Die in the middle of a disk operation, that many from now."""
+        if self.disk is not None and self.name not in self.died_at:
+            self._arm(self.disk, operations, power=power, downtime=downtime)
+
+    def _arm(self, disk: SimDisk, operations: int, *, power: bool, downtime: float) -> None:
+        disk.die_at_operation = disk.operations + operations
+        disk.on_death = lambda: self.crash(power=power, downtime=downtime)
+
+    def disk_fault(self, fault: DiskFault, *, restart_after: float) -> None:
+        """The next such operation fails; the operator replaces what is broken and restarts the node a while later."""
+        disk = self.disk
+        if disk is None or disk.detached:
+            return
+        disk.faults.append(fault)
+        name = self.name
+
+        def struck() -> None:
+            if self.name == name:
+                self.crash(power=False, downtime=0.05)
+
+        disk.on_fault = lambda: self.loop.call_later(restart_after, struck, context=self.loop.context_of("operator"))
+
+    def disarm(self) -> None:
+        if self.disk is not None:
+            self.disk.faults.clear()
+            self.disk.die_at_operation = None
+        self._die_again_at = 0
+
+    async def lose_leadership(self, seconds: float) -> None:
+        """The controller fences the broker, so that it loses every partition, and takes it back later."""
+        await self._order(FenceBroker(NODE_ID))
+        await asyncio.sleep(seconds)
+        await self._order(UnfenceBroker(NODE_ID))
+
+    async def _order(self, command: FenceBroker | UnfenceBroker) -> None:
+        node, name = self.node, self.name
+        if node is None or not self.up.is_set():
+            return
+
+        async def submit() -> None:
+            await node.controller.submit(command, timeout_ms=1000)
+
+        try:
+            await self.loop.spawn(name, submit(), "leadership")
+        except (asyncio.CancelledError, Exception) as error:
+            if name not in self.died_at:
+                self.loop.trace.add(self.loop.steps, self.loop.time(), "leadership-refused", type(error).__name__)
+
+    # -- judgement
+
+    def unexpected_failures(self) -> list[str]:
+        """Exceptions that nobody took, except in a node after its death: there the disk and the network fail on purpose."""
+        found = []
+        for failure, text in zip(self.loop.failures, self.loop.describe_failures(), strict=True):
+            died_at = self.died_at.get(failure["node"])
+            if died_at is not None and failure["step"] >= died_at:
+                continue
+            if isinstance(failure.get("exception"), Detached):
+                continue
+            found.append(text)
+        return found

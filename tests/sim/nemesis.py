@@ -1,0 +1,124 @@
+"""Brings down upon the run the faults that its options list, each at its step."""
+
+from typing import TYPE_CHECKING, Final
+
+from tests.sim.disk import DiskFault
+from tests.sim.network import FrameFault
+from tests.sim.options import FRAME_KINDS, Fault
+from tests.sim.world import TOPIC, TRANSACTION_STATE, LateFrame
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+END_TXN: Final = 26
+NEVER: Final = 1 << 60
+
+
+class Nemesis:
+    """Watches the history's length; strikes between two handles of the loop."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.struck: list[Fault] = []
+        self.disturbance_ms = 0
+        self._due = list(world.options.faults)
+        self._armed: list[tuple[int, Fault]] = []
+        self._stopped = False
+        world.loop.step_hook = self._on_step
+        world.loop.step_hook_at = 0
+        world.loop.network.on_late_delivery = self._on_late_delivery
+
+    def stop(self) -> None:
+        """Heal: no fault strikes from here on."""
+        self._stopped = True
+        world = self.world
+        world.loop.step_hook_at = NEVER
+        world.loop.network.faults.clear()
+        world.loop.network.blocked_until = 0.0
+        world.cluster.gates.release_all()
+        world.cluster.disarm()
+
+    def _on_step(self) -> None:
+        world = self.world
+        operations, steps = len(world.history.operations), world.loop.steps
+        while self._due and self._due[0].operations <= operations:
+            fault = self._due.pop(0)
+            self._armed.append((steps + fault.steps, fault))
+            self._armed.sort(key=lambda each: each[0])
+        while self._armed and self._armed[0][0] <= steps:
+            self.strike(self._armed.pop(0)[1])
+        # Between faults the hook looks again every few steps only: a fault that is armed names its exact step.
+        world.loop.step_hook_at = min(steps + 20, self._armed[0][0] if self._armed else NEVER)
+
+    def strike(self, fault: Fault) -> None:
+        world = self.world
+        loop, cluster = world.loop, world.cluster
+        self.struck.append(fault)
+        world.count(f"fault {fault.kind}")
+        loop.trace.add(loop.steps, loop.time(), "fault", fault)
+        if fault.kind in {"kill", "power"}:
+            cluster.crash(power=fault.kind == "power", downtime=fault.seconds, die_again_at=fault.number)
+        elif fault.kind in {"die_at_disk", "power_at_disk"}:
+            cluster.die_at_disk(fault.number, power=fault.kind == "power_at_disk", downtime=fault.seconds)
+        elif fault.kind in FRAME_KINDS:
+            api_keys = (fault.api_key,) if fault.api_key >= 0 else ()
+            loop.network.faults.append(FrameFault(fault.kind, api_keys, delay=fault.seconds))
+        elif fault.kind == "cut_all":
+            loop.network.cut_all(refuse_seconds=fault.seconds)
+        elif fault.kind == "cut_one":
+            loop.network.cut_one()
+        elif fault.kind == "lag":
+            self.disturbance_ms += int(fault.seconds * 1000)
+            cluster.gates.hold(self._partition(fault), fault.seconds)
+        elif fault.kind == "leadership":
+            loop.create_task(
+                cluster.lose_leadership(fault.seconds), name="leadership", context=loop.context_of("nemesis")
+            )
+        elif fault.kind == "clock":
+            cluster.clock.jump(fault.number)
+        elif fault.kind in {"disk_write", "disk_sync"}:
+            operation = fault.kind.removeprefix("disk_")
+            topic = TOPIC if fault.target == "data" else TRANSACTION_STATE
+            cluster.disk_fault(DiskFault(operation, f"/{topic}-", fault.number), restart_after=fault.seconds)
+        else:
+            raise AssertionError(fault.kind)
+
+    def _partition(self, fault: Fault) -> tuple[str, int]:
+        options = self.world.options
+        if fault.target == "coordinator":
+            return TRANSACTION_STATE, fault.number % options.transaction_partitions
+        return TOPIC, fault.number % options.partitions
+
+    def _on_late_delivery(self, frame: bytes) -> None:
+        world = self.world
+        found = parse_end_txn(frame)
+        if found is not None:
+            transactional_id, producer_id, epoch, commit, version = found
+            world.late_frames.append(
+                LateFrame(transactional_id, producer_id, epoch, commit, version, world.history.clock)
+            )
+
+
+def parse_end_txn(frame: bytes) -> tuple[str, int, int, bool, int] | None:
+    """(transactional id, producer id, epoch, commit, version) of an EndTxn frame, None of any other.
+
+    Read by hand: what makes the checkers look away must not depend on the broker's decoder.
+    """
+    api_key, version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
+    if api_key != END_TXN:
+        return None
+    position = 12
+    client_id_size = int.from_bytes(frame[position : position + 2], "big", signed=True)
+    position += 2 + max(0, client_id_size)
+    if version >= 3:
+        position += 1  # no tagged fields in the header
+        size = frame[position] - 1
+        position += 1
+    else:
+        size = int.from_bytes(frame[position : position + 2], "big")
+        position += 2
+    transactional_id = frame[position : position + size].decode()
+    position += size
+    producer_id = int.from_bytes(frame[position : position + 8], "big", signed=True)
+    epoch = int.from_bytes(frame[position + 8 : position + 10], "big", signed=True)
+    return transactional_id, producer_id, epoch, bool(frame[position + 10]), version

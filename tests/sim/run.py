@@ -1,0 +1,368 @@
+"""One seed, from the first connection to the verdict."""
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.sim.checkers.evidence import Evidence, SnapshotRow
+from tests.sim.checkers.recovery import read_snapshot
+from tests.sim.checkers.verdict import judge
+from tests.sim.checkers.visibility import PartitionModel
+from tests.sim.cluster import ROOT, Cluster
+from tests.sim.history import END, INIT, LIST, OK, PRODUCE, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
+from tests.sim.inspector import Inspector
+from tests.sim.loop import SimLoop
+from tests.sim.monitor import Monitor
+from tests.sim.nemesis import Nemesis
+from tests.sim.network import Latency, Network
+from tests.sim.options import OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, Options, draw
+from tests.sim.overflow import rewrite_epochs
+from tests.sim.trace import Trace
+from tests.sim.workloads.producers import (
+    CLASSIC,
+    MODERN,
+    Habits,
+    IdempotentProducer,
+    Producer,
+    TransactionalProducer,
+)
+from tests.sim.workloads.readers import Poller, Reader
+from tests.sim.world import TOPIC, World
+
+RESOLVE_SECONDS_MAX: Final = 60.0
+WORKLOAD_SECONDS_MAX: Final = 900.0
+IDEMPOTENT_BATCHES: Final = 12
+
+Producers = dict[Partition, list[SnapshotRow]]
+
+
+@dataclass
+class Result:
+    """What came of one seed. `findings` empty = passed."""
+
+    seed: int
+    findings: list[str]
+    digest: str
+    counters: dict[str, int]
+    operations: int
+    transactions: int
+    faults: int
+    virtual_seconds: float
+    steps: int
+    wall_seconds: float = 0.0
+    options: str = ""
+    history: History | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+
+def run_seed(
+    seed: int,
+    *,
+    options: Options | None = None,
+    printing: bool = False,
+    keep: bool = False,
+    prepare: Callable[[], None] | None = None,
+) -> Result:
+    """Run one seed to its verdict; never raises for what the node does wrong."""
+    began = time.monotonic()
+    options = options or draw(seed)
+    rng = Random(seed)
+    trace = Trace(printing=printing)
+    latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
+    loop = SimLoop(rng, trace=trace, network=Network(rng, latency=latency))
+    if prepare is not None:
+        prepare()
+    run = Run(loop, rng, options)
+    findings: list[str]
+    try:
+        asyncio.set_event_loop(loop)
+        findings = loop.run_until_complete(run.main())
+    except Exception as error:
+        findings = [f"the run ended with {type(error).__name__}: {error}", traceback.format_exc()]
+    finally:
+        asyncio.set_event_loop(None)
+        run.abandon()
+        loop.close()
+    world = run.world
+    return Result(
+        seed=seed,
+        findings=findings,
+        digest=trace.digest(),
+        counters=dict(world.counters),
+        operations=len(world.history.operations),
+        transactions=world.transactions_begun,
+        faults=len(run.nemesis.struck),
+        virtual_seconds=loop.time(),
+        steps=loop.steps,
+        wall_seconds=time.monotonic() - began,
+        options=options.describe(),
+        history=world.history if keep else None,
+        trace=trace if keep else None,
+    )
+
+
+class Run:
+    """The phases of a run: set up, workload under faults, heal, final reads, restart, verdict."""
+
+    def __init__(self, loop: SimLoop, rng: Random, options: Options) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.options = options
+        self.cluster = Cluster(loop, rng, options)
+        history = History()
+        self.monitor = Monitor(
+            self.cluster.medium, ROOT, TOPIC, self.cluster.gates, lambda: history.clock, flush=options.flush
+        )
+        self.cluster.monitor = self.monitor
+        self.world = World(options, loop, rng, history, self.cluster, self.monitor)
+        self.nemesis = Nemesis(self.world)
+        self.loop.step_hook_at = 1 << 60
+        self.inspector = Inspector(self.world, "inspector")
+        self.producers: list[tuple[IdempotentProducer | TransactionalProducer, int]] = []
+        self.findings: list[str] = []
+
+    # -- phases
+
+    async def main(self) -> list[str]:
+        self._hire()
+        await self._set_up()
+        self.loop.step_hook_at = 0
+        await self._work()
+        await self._heal()
+        await self._read_everything()
+        described = await self._restart_and_describe()
+        await self.cluster.stop()
+        return self.findings + self._judge(*described)
+
+    def _hire(self) -> None:
+        options = self.options
+        habits = Habits(overtime=options.overtime)
+        zombie = Habits(overtime=options.overtime, pause=0.2, pause_seconds=options.transaction_timeout_ms / 1000)
+        transactional: list[TransactionalProducer] = [
+            TransactionalProducer(self.world, f"modern-{number}", MODERN, f"modern-{number}", habits)
+            for number in range(options.modern)
+        ]
+        transactional += [
+            TransactionalProducer(
+                self.world, f"classic-{number}", self.rng.choice(CLASSIC), f"classic-{number}", habits
+            )
+            for number in range(options.classic)
+        ]
+        for pair in range(options.zombie_pairs):
+            dialects = self.rng.choice(((MODERN, MODERN), (CLASSIC[0], CLASSIC[0]), (MODERN, CLASSIC[0])))
+            transactional += [
+                TransactionalProducer(self.world, f"zombie-{pair}-{number}", dialect, f"zombie-{pair}", zombie)
+                for number, dialect in enumerate(dialects)
+            ]
+        share = -(-options.transactions // len(transactional))
+        self.producers += [(producer, share) for producer in transactional]
+        self.producers += [
+            (IdempotentProducer(self.world, f"idempotent-{number}", MODERN), IDEMPOTENT_BATCHES)
+            for number in range(options.idempotent)
+        ]
+
+    @property
+    def transactional_ids(self) -> list[str]:
+        found = [producer.transactional_id for producer, _ in self.producers if producer.transactional_id is not None]
+        return [*dict.fromkeys(found), "after-modern", "after-classic"]
+
+    async def _set_up(self) -> None:
+        await self.cluster.start()
+        await self.inspector.create_topic(self.options.partitions)
+        await self.inspector.find_coordinators(self.transactional_ids)
+        if not self.options.overflow:
+            return
+        chosen = [each for each in self.transactional_ids[:-2] if self.rng.random() < 0.7] or self.transactional_ids[:1]
+        for transactional_id in chosen:
+            elder = Producer(self.world, f"elder-{transactional_id}", MODERN, transactional_id)
+            elder.timeout_ms = self.options.transaction_timeout_ms
+            await elder.initialise()
+            elder.close()
+        await self.cluster.stop()
+        # What the elders were told is not what the log will say: their operations are no part of the history.
+        self.world.history.operations.clear()
+        epochs = {each: self.rng.randint(OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST) for each in chosen}
+        assert rewrite_epochs(self.cluster.medium, ROOT, epochs) >= len(chosen)
+        self.monitor.reload()
+        await self.cluster.start()
+
+    async def _work(self) -> None:
+        world, loop = self.world, self.loop
+        helpers: list[Reader | Poller] = [
+            Reader(world, "committed", READ_COMMITTED),
+            Reader(world, "dirty", READ_UNCOMMITTED),
+            Poller(world, "poller"),
+        ]
+        background = [loop.spawn(f"c:{helper.name}", helper.run(), helper.name) for helper in helpers]
+        workers = [
+            loop.spawn(f"c:{producer.name}", producer.run(count), producer.name) for producer, count in self.producers
+        ]
+        deadline = loop.time() + WORKLOAD_SECONDS_MAX
+        for worker in workers:
+            await asyncio.wait_for(worker, deadline - loop.time())
+        world.stopping = True
+        for task in background:
+            await asyncio.wait_for(task, 60.0)
+
+    async def _heal(self) -> None:
+        """L1: once faults have stopped every transaction is resolved, and new ones commit."""
+        self.nemesis.stop()
+        await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
+        deadline = self.loop.time() + RESOLVE_SECONDS_MAX
+        while self.loop.time() < deadline and self._unresolved():
+            await asyncio.sleep(0.05)
+        for left in self._unresolved():
+            self.findings.append(f"L1 {left} is not resolved {RESOLVE_SECONDS_MAX:.0f} s after the last fault")
+        for dialect, name in ((MODERN, "after-modern"), (CLASSIC[0], "after-classic")):
+            producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
+            await producer.run(1)
+            last = [operation for operation in self.world.history.of(END) if operation.process == name]
+            if not last or last[-1].outcome != OK:
+                self.findings.append(f"L1 a new transaction of {name} does not commit after healing")
+
+    def _unresolved(self) -> list[str]:
+        return [
+            f"{entry.transactional_id} (state {entry.state})"
+            for model in self.monitor.coordinators.values()
+            for entry in model.latest.values()
+            if entry.state in {1, 2, 3}
+        ]
+
+    async def _read_everything(self) -> None:
+        poller = Poller(self.world, "final-poller")
+        for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
+            reader = Reader(self.world, f"final-{isolation}", isolation)
+            for partition in self.world.partitions:
+                end = self.monitor.partitions[partition].end if partition in self.monitor.partitions else 0
+                answer = await poller.poll(partition, isolation, final=True)
+                if answer.outcome == OK and answer.result_offset != end:
+                    self.findings.append(
+                        f"I9 at rest: isolation {isolation} of {partition} ends at {answer.result_offset}, the log at {end}"
+                    )
+                if not await reader.read_to(partition, end):
+                    self.findings.append(
+                        f"L1 the final read of {partition} (isolation {isolation}) stays at {reader.positions[partition]} of {end}"
+                    )
+            reader.close()
+        poller.close()
+
+    async def _restart_and_describe(self) -> tuple[Producers, dict[str, tuple[str, int, int]]]:
+        self.inspector.close()
+        if self.rng.random() < 0.5:
+            await self.cluster.stop()
+            await self.cluster.start()
+        else:
+            self.cluster.crash(
+                power=self.options.durability != "process kills only" and self.rng.random() < 0.5, downtime=0.1
+            )
+            await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
+        producers = await self.inspector.describe_producers(self.world.partitions)
+        transactions = await self.inspector.describe_transactions(self.transactional_ids)
+        self.inspector.close()
+        if not self.options.lossy:
+            await self._read_everything()
+        return producers, transactions
+
+    # -- verdict
+
+    def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
+        world, monitor = self.world, self.monitor
+        partitions = {}
+        for partition in world.partitions:
+            model = partitions[partition] = PartitionModel.of(monitor.surviving_batches(partition))
+            live = monitor.partitions.get(partition)
+            if live is not None and live.end != model.end:
+                self.findings.append(
+                    f"I3 {partition}: the node wrote up to {live.end}, the files hold up to {model.end}"
+                )
+        evidence = Evidence(
+            history=world.history,
+            partitions=partitions,
+            coordinators={index: model.entries for index, model in monitor.coordinators.items()},
+            late_frames=world.late_frames,
+            lossy=self.options.lossy,
+            scan_interval_ms=self.options.scan_interval_ms,
+            disturbance_ms=self.nemesis.disturbance_ms + self.cluster.downtime_ms + self._fenced_ms(),
+            clock_jumped=any(fault.kind == "clock" for fault in self.nemesis.struck),
+            described_producers=producers,
+            described_transactions=transactions,
+        )
+        self._add_snapshots(evidence)
+        findings = judge(evidence)
+        self._count(evidence)
+        return [*monitor.violations[:20], *self.cluster.violations, *findings, *self.cluster.unexpected_failures()[:5]]
+
+    def _fenced_ms(self) -> int:
+        return sum(
+            int(fault.seconds * 1000) + 1000
+            for fault in self.nemesis.struck
+            if fault.kind in {"leadership", "cut_all", "disk_write", "disk_sync"}
+        )
+
+    def _add_snapshots(self, evidence: Evidence) -> None:
+        medium = self.cluster.medium
+        for partition in self.world.partitions:
+            path = f"{ROOT}/{partition[0]}-{partition[1]}"
+            batches = self.monitor.surviving_batches(partition)
+            for name in sorted(medium.directory(path).live):
+                if not name.endswith(".snapshot"):
+                    continue
+                offset = int(name.removesuffix(".snapshot"))
+                rows = read_snapshot(medium.contents(f"{path}/{name}"))
+                if rows is None:
+                    self.findings.append(f"I16 {path}/{name} is not a valid snapshot after a clean stop")
+                    continue
+                evidence.snapshots.setdefault(partition, []).append((offset, rows))
+                evidence.snapshot_models[partition, offset] = PartitionModel.of(
+                    batch for batch in batches if batch.base_offset < offset
+                )
+
+    def _count(self, evidence: Evidence) -> None:
+        world, monitor = self.world, self.monitor
+        for name, count in {**monitor.counters, **evidence.counters}.items():
+            world.count(name, count)
+        spans: dict[str, list[tuple[int, int]]] = {}
+        for operation in world.history.of(INIT, END):
+            if operation.transactional_id is not None:
+                spans.setdefault(operation.transactional_id, []).append((operation.invoked, operation.completed))
+        for transactional_id, clock in monitor.aborts_at:
+            if not any(invoked < clock < completed for invoked, completed in spans.get(transactional_id, ())):
+                world.count("time-out abort")
+        for operation in world.history.of(PRODUCE):
+            if (
+                operation.outcome == OK
+                and monitor.written_at.get(operation.values[0], operation.invoked) < operation.invoked
+            ):
+                world.count("duplicate sequence")
+        for frame in world.late_frames:
+            identity = (frame.transactional_id, frame.producer_id, frame.producer_epoch)
+            for operation in world.history.of(END, INIT):
+                mine = (operation.transactional_id, operation.producer_id, operation.producer_epoch)
+                if (
+                    operation.completed < frame.clock
+                    and operation.outcome == OK
+                    and (mine == identity or (operation.kind == INIT and mine[0] == identity[0]))
+                ):
+                    world.count("late EndTxn")
+                    break
+        world.count("reads", sum(1 for operation in world.history.of("fetch", LIST) if operation.outcome == OK))
+
+    def abandon(self) -> None:
+        """The run is over, however it ended: nothing may be left that complains when it is collected."""
+        for node in list(self.loop._tasks):
+            for task in self.loop.tasks_of(node):
+                task.cancel()
+        try:
+            self.loop.step_hook_at = 1 << 60
+            self.loop.call_later(0.5, self.loop.stop)
+            self.loop.run_forever()
+        except Exception:
+            self.findings.append("the loop does not come to rest")

@@ -66,6 +66,7 @@ class Config:
     log_flush_interval_ms: int | None = row("log.flush.interval.ms", LONG, None, "The longest that records stay unflushed; where unset, for as long as the operating system likes.", low=0, topic="flush.ms")
     log_segment_delete_delay_ms: int = row("log.segment.delete.delay.ms", LONG, 60000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms")
     log_preallocate: bool = row("log.preallocate", BOOL, False, "Whether a new segment takes its whole size on disk at once.", topic="preallocate")
+    unclean_leader_election_enable: bool = row("unclean.leader.election.enable", BOOL, False, "Whether a replica that is not in sync may lead when no other can.", topic="unclean.leader.election.enable")
     odradek_validate_records: str = row("odradek.validate.records", STR, "headers", "headers: checksum, counts and sequences of every batch. all: every record inside, too.", choices=("headers", "all"), scope=CLUSTER)
 
     # Logs: jobs

@@ -5,6 +5,7 @@ Production builds one in `__main__`; the simulator builds its own over a simulat
 
 import random
 from dataclasses import dataclass
+from uuid import UUID
 
 from broker.commit_gate import CommitGateFactory
 from runtime.clock import Clock
@@ -19,3 +20,7 @@ class Env:
     """All randomness and all ids of a node come from here."""
     commit_gate: CommitGateFactory
     """How far a partition's high watermark may go (see `broker.commit_gate`)."""
+
+    def new_uuid(self) -> UUID:
+        """A random id (RFC 4122, version 4) that is none of those reserved by Kafka, which have small values."""
+        return UUID(int=self.rng.getrandbits(128), version=4)

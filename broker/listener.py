@@ -46,10 +46,11 @@ class Shared:
     """What all connections of a node have in common."""
 
     config: Config
-    dispatcher: Dispatcher
     budget: ByteBudget
     limits: ConnectionLimits
     tasks: Tasks
+    dispatcher: Dispatcher = field(init=False)
+    """Set before anything is served."""
     connections: dict[int, "Connection"] = field(default_factory=dict)
     early: dict["Connection", None] = field(default_factory=dict)
     """Connections made before the node serves anything; they wait, unread."""
@@ -113,6 +114,7 @@ class Connection(BufferedProtocol):
         shared.refusing = None
         self._address = host
         self._session = Session(shared.next_connection_id, self._listener_of(), host, port)
+        self._session.on_close = self._close_for
         shared.next_connection_id += 1
         shared.connections[self._session.connection_id] = self
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
@@ -203,7 +205,8 @@ class Connection(BufferedProtocol):
 
     def _may_take(self) -> bool:
         return (
-            not self._held_back
+            self._is_open()
+            and not self._held_back
             and not self._client_is_slow
             and self._in_work < self._in_flight_max
             and self._shared.budget.may_read(self, self._budget_has_room)
@@ -351,13 +354,18 @@ class Connection(BufferedProtocol):
         self._deadline = self._loop.call_later(min(waits), self._watch)
 
     def _close_malformed(self, error: Malformed) -> None:
-        assert self._session is not None
-        _logger.warning(
-            "a connection is closed: malformed request",
-            client=f"{self._session.client_host}:{self._session.client_port}",
-            listener=self._session.listener.name,
-            reason=str(error),
-        )
+        self._close_logged("a connection is closed: malformed request", str(error))
+
+    def _close_for(self, reason: str) -> None:
+        """A handler has no other answer than the end."""
+        self._close_logged("a connection is closed by a handler", reason)
+
+    def _close_logged(self, event: str, reason: str) -> None:
+        session = self._session
+        if session is None or session.closed:
+            return
+        client = f"{session.client_host}:{session.client_port}"
+        _logger.warning(event, client=client, listener=session.listener.name, reason=reason)
         self.close()
 
     def _is_open(self) -> bool:

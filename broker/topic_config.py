@@ -62,6 +62,10 @@ class TopicSettings:
     def default_replication_factor(self) -> int:
         return self._config.default_replication_factor
 
+    @property
+    def unclean_leader_election_enable(self) -> bool:
+        return self._config.unclean_leader_election_enable
+
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG)."""
         self.parse(configs)

@@ -71,6 +71,7 @@ class TopicMaker:
                 ("cleanup.policy", "compact"),
                 ("min.insync.replicas", str(min_isr)),
                 ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
             ),
         )
 

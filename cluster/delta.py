@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import records as r
 from cluster.image import (
     DIRECTORY_UNASSIGNED,
+    EMPTY_IMAGE,
     RESOURCE_TOPIC,
     BrokerImage,
     ControllerImage,
@@ -45,6 +46,25 @@ class MetadataDelta:
         self.epoch = base.epoch
         self.changes = Changes.above(base)
         self._before_transaction: Changes | None = None
+
+    @classmethod
+    def from_nothing(cls, image: MetadataImage) -> MetadataDelta:
+        """The whole of `image` as news, for a subscriber that has seen nothing yet."""
+        delta = cls(EMPTY_IMAGE)
+        delta.offset, delta.epoch = image.offset, image.epoch
+        changes = delta.changes
+        changes.brokers.changes.update(image.brokers)
+        changes.controllers.changes.update(image.controllers)
+        changes.features.changes.update(image.features)
+        changes.next_producer_id = image.next_producer_id
+        for topic_id, topic in image.topics_by_id.items():
+            shell = replace(topic, partitions={})
+            changes.topics.put(topic_id, shell)
+            changes.names.put(topic.name, shell)
+            changes.partitions[topic_id] = Overlay({}, dict(topic.partitions))
+        for resource, values in image.configs.items():
+            changes.configs[resource] = Overlay({}, dict(values))
+        return delta
 
     @property
     def in_transaction(self) -> bool:

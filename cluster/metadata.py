@@ -35,6 +35,11 @@ class MetadataCache:
         """From the next change on. A subscriber must not raise: the log goes on for all the others."""
         self._subscribers.append(subscriber)
 
+    def subscribe_from_start(self, subscriber: MetadataSubscriber) -> None:
+        """As `subscribe`; `subscriber` first hears of everything that there is already, in one delta above nothing."""
+        subscriber(MetadataDelta.from_nothing(self.image), self.image)
+        self.subscribe(subscriber)
+
     def unsubscribe(self, subscriber: MetadataSubscriber) -> None:
         if subscriber in self._subscribers:
             self._subscribers.remove(subscriber)

@@ -69,7 +69,8 @@ class Server:
         )
         dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
         budget = ByteBudget(self.config.byte_budget)
-        self.shared = Shared(self.config, dispatcher, budget, ConnectionLimits(self.config), self.tasks)
+        self.shared = Shared(self.config, budget, ConnectionLimits(self.config), self.tasks)
+        self.shared.dispatcher = dispatcher
         self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
 
     async def start(self) -> None:

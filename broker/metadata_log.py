@@ -1,0 +1,32 @@
+"""Opens the log of `__cluster_metadata-0` for the Raft driver."""
+
+from dataclasses import replace
+
+from broker.config import Config
+from broker.env import Env
+from broker.raft_storage import PartitionRaftStorage
+from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID
+from cluster.raft.ports import RaftStorage
+from storage.config import LONG_MAX, LogConfig
+from storage.log_manager import LogManager
+
+
+def metadata_log_config(config: Config) -> LogConfig:
+    """Nothing of the metadata log is deleted by age or size: it is the only copy of what it says."""
+    return replace(
+        LogConfig(),
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=LONG_MAX,
+        retention_ms=-1,
+        retention_bytes=-1,
+    )
+
+
+def open_metadata_log(logs: LogManager, config: Config, env: Env) -> RaftStorage:
+    """The node's replica, made if it is not there. Raises OSError."""
+    log = logs.get(METADATA_TOPIC, 0)
+    if log is None:
+        log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
+    else:
+        log.update_config(metadata_log_config(config))
+    return PartitionRaftStorage(log, env.disk, log.directory, [config.node_id])

@@ -1,0 +1,307 @@
+"""One node: a broker and a controller in one process, built, started and stopped in one visible order.
+
+Each step of `start` puts its own end on a stack; `stop` takes them off, latest first. So what a failed start leaves behind,
+and what a clean stop does, is what the steps say, and nothing else.
+
+The node in simulation is this one, over a simulated loop, disk and clock.
+"""
+
+from asyncio import CancelledError, Task, current_task, timeout
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+import structlog
+
+from broker.acceptor import Acceptor, CannotListenError
+from broker.addresses import parse_listeners
+from broker.api_table import API_TABLE
+from broker.config import Config
+from broker.dispatch import Dispatcher, log_unexpected
+from broker.env import Env
+from broker.fetch_sessions import FetchSessions
+from broker.jobs import Jobs
+from broker.limits import ByteBudget, ConnectionLimits
+from broker.listener import Shared
+from broker.marker_sender import LocalMarkerSender
+from broker.marker_writer import MarkerWriter
+from broker.metadata_log import open_metadata_log
+from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks
+from broker.partitions import Partitions
+from broker.ports import AllowAll, Unlimited
+from broker.services import Services
+from broker.session import Listener
+from broker.topic_config import TopicSettings
+from broker.topic_names import TRANSACTION_STATE
+from broker.topics import TopicMaker
+from broker.txn_shards import TransactionShards
+from broker.txn_verification import TransactionVerifier
+from cluster.controller.features import SUPPORTED_FEATURES
+from cluster.controller.port import BrokerRegistration
+from cluster.controller.service import ControllerService
+from cluster.controller.state import ControllerConfig
+from cluster.image import TRANSACTION_VERSION, Endpoint
+from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
+from cluster.metadata import MetadataCache
+from cluster.raft.driver import RaftDriver
+from cluster.raft.election import RaftConfig
+from cluster.raft.ports import NoNetwork
+from coordinator.producer_ids import ProducerIdPool
+from coordinator.txn.ports import TxnConfig
+from coordinator.txn.service import TransactionCoordinator
+from runtime.tasks import Tasks
+from storage.log_manager import LogManager
+
+CONTROLLED_SHUTDOWN_S: Final = 5.0
+"""How long a stop waits for the controller to move leaderships away."""
+_logger = structlog.get_logger("broker.node")
+
+Unexpected = Callable[[str, BaseException], None]
+
+
+class CannotStartError(Exception):
+    """The node does not run; the message is the one line a person gets to read."""
+
+
+class Node:
+    """`start` once, `stop` once. All fields below are there after `start`; tests look at them."""
+
+    def __init__(
+        self,
+        config: Config,
+        env: Env,
+        *,
+        on_fatal: Callable[[str], None] | None = None,
+        on_unexpected: Unexpected | None = None,
+    ) -> None:
+        """`on_fatal(reason)`: the node cannot go on and has to be stopped. `on_unexpected(where, exception)`: a bug showed."""
+        self.config = config
+        self.env = env
+        self._on_fatal = on_fatal
+        self._on_unexpected = on_unexpected or log_unexpected
+        self._fatal: str | None = None
+        self._starting: Task[Any] | None = None
+        self._undo = AsyncExitStack()
+        self.tasks = Tasks(self._on_unexpected)
+        self.topic_settings = TopicSettings(config)
+        self.metadata = MetadataCache()
+        self.acceptor = Acceptor(config.socket_listen_backlog_size)
+        self.logs: LogManager
+        self.raft: RaftDriver
+        self.controller: ControllerService
+        self.lifecycle: BrokerLifecycle
+        self.partitions: Partitions
+        self.coordinator: TransactionCoordinator
+        self.services: Services
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where the node listens, with the ports that were bound."""
+        return self.acceptor.listeners
+
+    async def start(self) -> None:
+        """Returns when clients are served and a transaction could commit. Raises CannotStartError, after which `stop`."""
+        self._starting = current_task()
+        try:
+            await self._open_directory()
+            shared = await self._bind()
+            await self._load_logs()
+            await self._start_metadata()
+            await self._register()
+            self._host_partitions()
+            self._serve(shared)
+        except CancelledError:
+            if self._fatal is None or self._starting is None:
+                raise
+            self._starting.uncancel()  # it was `fail` that cancelled it, to end whatever it waited for
+            raise CannotStartError(self._fatal) from None
+        except CannotListenError as error:
+            raise CannotStartError(str(error.args[-1])) from error
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise CannotStartError(f"{where}{error.strerror or error}") from error
+        finally:
+            self._starting = None
+
+    async def stop(self) -> None:
+        """Stop cleanly; also after a start that failed, and after a fatal failure (then nothing is marked as clean)."""
+        await self._undo.aclose()
+
+    def fail(self, where: str, failure: BaseException) -> None:
+        """The node cannot go on without what has failed."""
+        if self._fatal is not None:
+            return
+        self._fatal = f"{where}: {failure}"
+        _logger.error("the node has to stop", where=where, reason=str(failure))
+        if self._starting is not None:
+            self._starting.cancel()
+        elif self._on_fatal is not None:
+            self._on_fatal(self._fatal)
+
+    # -- the steps, in order
+
+    async def _open_directory(self) -> None:
+        """Lock the data directory and read who it belongs to."""
+        config, env = self.config, self.env
+        self.logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
+        self.logs.open_directory(node_id=config.node_id, rng=env.rng)
+        self._undo.callback(self._close_logs)
+        self._undo.push_async_callback(self.tasks.cancel_all)
+
+    async def _bind(self) -> Shared:
+        """Take the ports: connections wait, unread, until the node serves."""
+        config = self.config
+        shared = Shared(config, ByteBudget(config.byte_budget), ConnectionLimits(config), self.tasks)
+        self._undo.push_async_callback(self.acceptor.close)
+        await self.acceptor.bind(parse_listeners(config), shared)
+        return shared
+
+    async def _load_logs(self) -> None:
+        """Recover every log of the directory, whoever it will belong to."""
+        self.logs.load_all(self.env.clock.wall_ms())
+
+    async def _start_metadata(self) -> None:
+        """The metadata log, agreed by a quorum of one, and the controller on it."""
+        config, env = self.config, self.env
+        self.raft = RaftDriver(
+            config.node_id,
+            [config.node_id],
+            open_metadata_log(self.logs, config, env),
+            NoNetwork(),
+            clock=env.clock,
+            rng=env.rng,
+            tasks=self.tasks,
+            on_failure=self.fail,
+            config=RaftConfig(
+                election_timeout_ms=config.controller_quorum_election_timeout_ms,
+                fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+                election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+            ),
+        )
+        self.raft.on_committed(self.metadata.on_committed)
+        self.controller = ControllerService(
+            self.raft,
+            config=ControllerConfig(config.node_id, self.logs.cluster_id, config.broker_session_timeout_ms),
+            configs=self.topic_settings,
+            rng=env.rng,
+            clock=env.clock,
+            tasks=self.tasks,
+            on_failure=self.fail,
+            bootstrap_levels={TRANSACTION_VERSION: config.odradek_initial_transaction_version},
+        )
+        self._undo.push_async_callback(self.raft.stop)
+        self._undo.callback(self.controller.stop)
+        await self.raft.start()
+        await self.controller.wait_active()
+
+    async def _register(self) -> None:
+        """Tell the controller that this broker is here, and wait until it may lead."""
+        config, env = self.config, self.env
+        registration = BrokerRegistration(
+            config.node_id,
+            self.logs.cluster_id,
+            env.new_uuid(),
+            tuple(Endpoint(each.name, each.advertised_host, each.advertised_port) for each in self.listeners),
+            SUPPORTED_FEATURES,
+            (self.logs.directory_id,),
+            previous_broker_epoch=self.logs.previous_broker_epoch,
+        )
+        self.lifecycle = BrokerLifecycle(
+            registration,
+            self.controller,
+            self.metadata,
+            self.tasks,
+            on_failure=self.fail,
+            config=LifecycleConfig(heartbeat_interval_ms=config.broker_heartbeat_interval_ms),
+        )
+        self.lifecycle.start()
+        await self.lifecycle.wait_unfenced()
+
+    def _host_partitions(self) -> None:
+        """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""
+        config, env, spawn = self.config, self.env, self.tasks.spawn
+        self.partitions = Partitions(
+            node_id=config.node_id,
+            logs=self.logs,
+            clock=env.clock,
+            commit_gate=env.commit_gate,
+            spawn=spawn,
+            config_of=self.topic_settings.log_config,
+        )
+        self._undo.callback(self.partitions.close)
+        blocks = ProducerIdBlocks(self.controller, config.node_id, lambda: self.lifecycle.broker_epoch)
+        producer_ids = ProducerIdPool(blocks.allocate, spawn)
+        markers = MarkerWriter(self.partitions, env.clock, config.request_timeout_ms)
+        self.coordinator = TransactionCoordinator(
+            clock=env.clock,
+            config=self._txn_config(),
+            producer_ids=producer_ids,
+            leaders=ImageLeaders(self.metadata),
+            sender=LocalMarkerSender(config.node_id, markers),
+            features=ImageFeatures(self.metadata),
+            spawn=spawn,
+            on_failure=self._on_unexpected,
+        )
+        self._undo.callback(self.coordinator.stop)
+        shards = TransactionShards(self.coordinator, spawn, load_bytes=config.transaction_state_log_load_buffer_size)
+        self.partitions.listen(TRANSACTION_STATE, shards)
+        self.metadata.subscribe_from_start(self.partitions.on_metadata)
+        producer_ids.prefetch()
+        Jobs(config, env.clock, self.partitions, self.logs, self.tasks).start()
+        self.services = Services(
+            config=config,
+            clock=env.clock,
+            metadata=self.metadata,
+            controller=self.controller,
+            partitions=self.partitions,
+            transactions=self.coordinator,
+            verification=TransactionVerifier(self.coordinator, config),
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng),
+            markers=markers,
+            topic_maker=TopicMaker(config, self.metadata, self.controller),
+            topic_settings=self.topic_settings,
+            authorizer=AllowAll(),
+            quotas=Unlimited(),
+            apis=API_TABLE,
+            cluster_id=self.logs.cluster_id,
+            node_id=config.node_id,
+        )
+
+    def _serve(self, shared: Shared) -> None:
+        """Take up the connections that wait, and all that come."""
+        shared.dispatcher = Dispatcher(API_TABLE, self.services, self._on_unexpected)
+        self._undo.push_async_callback(self.acceptor.close)
+        self._undo.push_async_callback(self._leave)
+        self.acceptor.open()
+        listeners = [f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in self.listeners]
+        _logger.info("listening", listeners=", ".join(listeners), data=self.config.log_dirs, cluster=self.logs.cluster_id)
+
+    # -- ends
+
+    async def _leave(self) -> None:
+        """A controlled shutdown: leaderships go first, so that clients look elsewhere at once."""
+        if self._fatal is not None:
+            return
+        try:
+            async with timeout(CONTROLLED_SHUTDOWN_S):
+                await self.lifecycle.stop()
+        except TimeoutError:
+            _logger.warning("the controller did not let this broker go in time")
+
+    def _close_logs(self) -> None:
+        epoch = self.lifecycle.broker_epoch if hasattr(self, "lifecycle") else -1
+        self.logs.close(clean=self._fatal is None, broker_epoch=epoch)
+
+    def _txn_config(self) -> TxnConfig:
+        config = self.config
+        topic = self.metadata.image.topic(TRANSACTION_STATE)
+        return TxnConfig(
+            # The partition of an id must not move: once the topic is there, its own size counts.
+            partitions=config.transaction_state_log_num_partitions if topic is None else len(topic.partitions),
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            id_expiration_ms=config.transactional_id_expiration_ms,
+            abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            tombstone_batch_bytes_max=config.message_max_bytes,
+            request_timeout_ms=config.request_timeout_ms,
+        )

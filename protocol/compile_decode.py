@@ -41,6 +41,12 @@ def _numbers(layout: str, count: int, data: bytes | memoryview, position: int) -
     return list(struct.unpack_from(f">{count}{layout}", data, position))
 
 
+def _has_records(cls: type[Struct]) -> bool:
+    return any(
+        row.kind == "records" or (row.struct is not None and _has_records(row.struct)) for row in field_rows(cls)
+    )
+
+
 class _Decoder:
     def __init__(self, cls: type[Message], version: int) -> None:
         self.cls = cls
@@ -64,6 +70,9 @@ class _Decoder:
         self.after: list[str] = []  # conversions to make once the run is read
 
     def compile(self) -> CompiledCodec:
+        # one view for all records fields: a view of its own for each would cost more memory than hostile input pays for
+        if _has_records(self.cls):
+            self.out.emit("view = memoryview(b)")
         result = self._struct(self.cls, flexible=self.flexible)
         self.out.emit(f"return {result}, p")
         return self.out.compile("b, p, e")
@@ -179,7 +188,7 @@ class _Decoder:
         out.emit(f"q = p + {length}" + (" - 1" if flexible else ""))
         limit = f" or {length} > {STRING_BYTES_MAX + 1}" if kind == "string" and flexible else ""
         out.emit(f"if q > e{limit}: raise short({length})")
-        expression = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "memoryview(b)[p:q]"}
+        expression = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "view[p:q]"}
         out.emit(f"{target} = {expression[kind]}")
         out.emit("p = q")
         out.depth -= 1

@@ -336,7 +336,8 @@ class TransactionCoordinator:
             return
         # A shard that was dropped sends all markers again when it is loaded. Anything else is tried again here: the
         # state must not stay Prepare* because a log could not take one record (KAFKA-5416).
-        if isinstance(failure, Refusal) and failure.error is ErrorCode.NOT_COORDINATOR:
+        led = self._led.get(completion.shard)
+        if led is None or led.engine.state is not EngineState.ACTIVE:
             return
         get_running_loop().call_later(COMPLETE_RETRY_BACKOFF_S, self._complete, completion)
 

@@ -130,7 +130,9 @@ class CoreRig:
 class EngineRig:
     """The core in an engine on a log whose high watermark may lag."""
 
-    def __init__(self, log: FakeShardLog | None = None, *, lag: bool = False, level: int = 2, wait_ms: int = 50) -> None:
+    def __init__(
+        self, log: FakeShardLog | None = None, *, lag: bool = False, level: int = 2, wait_ms: int = 50
+    ) -> None:
         self.log = log or FakeShardLog(lag=lag)
         self.level = Level(level)
         self.ids = Ids()
@@ -165,9 +167,7 @@ class EngineRig:
         """All markers of all prepared transactions are written."""
         for effect in self.effects:
             marker = effect.marker
-            self.engine.tell(
-                c.CompleteTransaction(effect.transactional_id, marker.producer_id, marker.producer_epoch)
-            )
+            self.engine.tell(c.CompleteTransaction(effect.transactional_id, marker.producer_id, marker.producer_epoch))
         self.effects.clear()
 
 

@@ -1,0 +1,83 @@
+"""kafka-facts 5.5."""
+
+import pytest
+
+from coordinator.txn import commands as c
+from coordinator.txn.ports import TopicPartition
+from coordinator.txn.state import TxnState
+from protocol.errors import ErrorCode
+from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, transaction
+
+NONE, ABORTABLE = ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE
+
+
+def add(*partitions: TopicPartition, pid: int = PID, epoch: int = 5, version: int = 0) -> c.AddPartitions:
+    return c.AddPartitions(ID, pid, epoch, partitions, version, "client-2")
+
+
+def verify(*partitions: TopicPartition, pid: int = PID, epoch: int = 5) -> c.VerifyPartitions:
+    return c.VerifyPartitions(ID, pid, epoch, partitions)
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT])
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_first_partitions_start_the_transaction(state: TxnState, version: int) -> None:
+    rig = CoreRig(transaction(state))
+    assert rig.do(add(T0, T1, version=version)) == {T0: NONE, T1: NONE}
+    txn = rig.txn
+    assert (txn.state, txn.start_ms, list(txn.partitions)) == (TxnState.ONGOING, NOW_MS, [T0, T1])
+    assert (txn.client_version, txn.client_id) == (version, "client-2")
+
+
+def test_more_partitions_do_not_set_the_clock_back() -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING))
+    assert rig.do(add(T1)) == {T1: NONE}
+    assert rig.txn.start_ms == NOW_MS - 1_000
+    assert rig.txn.update_ms == NOW_MS
+    assert list(rig.txn.partitions) == [T0, T1]
+
+
+def test_what_is_in_already_is_not_written_again() -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING))
+    assert rig.do(add(T0)) == {T0: NONE}
+    assert len(rig.log) == 1
+
+
+def test_wrong_producers() -> None:
+    assert CoreRig().do(add(T0)) == "INVALID_PRODUCER_ID_MAPPING"
+    rig = CoreRig(transaction())
+    assert rig.do(add(T0, pid=1, epoch=9)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert rig.do(add(T0, epoch=4)) == "PRODUCER_FENCED"
+    assert rig.do(add(T0, epoch=6)) == "PRODUCER_FENCED"
+
+
+@pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
+def test_pending_comes_before_the_identity(state: TxnState) -> None:
+    """A TV2 producer is ahead of its own Complete record after a rotation: it must not fence itself (KAFKA-18464)."""
+    rig = CoreRig(transaction(state))
+    assert rig.do(add(T0, pid=1)) == "AGAIN"
+    rig.core.give_up(ID, PID, 5)
+    assert rig.do(add(T0, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert rig.do(add(T0)) == "AGAIN"
+
+
+def test_uncommitted_is_pending_for_add_and_not_for_verify() -> None:
+    rig = CoreRig(transaction())
+    rig.lag = True
+    rig.do(add(T0))
+    assert rig.do(add(T1)) == "AGAIN"
+    assert rig.do(verify(T0, T1)) == {T0: NONE, T1: ABORTABLE}
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT])
+def test_nothing_is_in_a_transaction_that_does_not_run(state: TxnState) -> None:
+    assert CoreRig(transaction(state)).do(verify(T0)) == {T0: ABORTABLE}
+
+
+def test_verification_of_wrong_producers_and_prepared_transactions() -> None:
+    assert CoreRig().do(verify(T0)) == "INVALID_PRODUCER_ID_MAPPING"
+    for state in (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT):
+        rig = CoreRig(transaction(state))
+        assert rig.do(verify(T0, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
+        assert rig.do(verify(T0, epoch=4)) == "PRODUCER_FENCED"
+        assert rig.do(verify(T0)) == "AGAIN"

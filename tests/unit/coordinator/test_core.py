@@ -1,0 +1,182 @@
+"""Load, replay, and what the core asks for after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.txn import commands as c
+from coordinator.txn.core import TransactionShard
+from coordinator.txn.ports import TxnConfig
+from coordinator.txn.records import encode_key
+from coordinator.txn.state import TxnState
+from protocol.errors import ErrorCode, Malformed, Refusal
+from runtime.shard import Marker, ShardRecord
+from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, EngineRig, transaction
+
+S = TxnState
+
+
+def busy_rig(level: int) -> CoreRig:
+    """A log with both generations, a time-out, an overflow and an expiry in it."""
+    rig = CoreRig(level=level)
+    for number in range(3):
+        rig.do(c.InitProducerId(f"id-{number}", 60_000))
+    pid = rig.core.transactions["id-0"].producer_id
+    rig.do(c.AddPartitions("id-0", pid, 0, (T0, T1)))
+    rig.do(c.EndTransaction("id-0", pid, 0, commit=True))
+    rig.do(c.CompleteTransaction("id-0", pid, 0))
+    pid = rig.core.transactions["id-1"].producer_id
+    rig.do(c.AddPartitions("id-1", pid, 0, (T1,), 2))
+    rig.do(c.EndTransaction("id-1", pid, 0, commit=False, client_version=2))
+    rig.now_ms += 700_000_000
+    rig.do(c.ExpireIds(("id-2",)))
+    rig.do(c.InitProducerId("id-2", 60_000))
+    rig.do(c.AddPartitions("id-2", rig.core.transactions["id-2"].producer_id, 0, (T0,)))
+    rig.store(transaction(S.ONGOING, epoch=32_766))
+    rig.do(c.EndTransaction(ID, PID, 32_766, commit=True, client_version=2))
+    return rig
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_after_any_prefix_of_the_log_replay_gives_the_same_state(level: int) -> None:
+    rig = busy_rig(level)
+    live = TransactionShard(TxnConfig(), rig.level, rig.ids.take)
+    replayed = TransactionShard(TxnConfig(), rig.level, rig.ids.take)
+    for offset, record in enumerate(rig.log):
+        live.apply(offset, record, 7)
+        replayed.apply(offset, replace(record, memo=None), 7)
+        for core in (live, replayed):
+            core.on_committed(offset + 1)
+        expected = {name: txn.as_replayed(feature_level=level) for name, txn in live.transactions.items()}
+        assert replayed.transactions == expected
+        assert replayed._ongoing == live._ongoing
+        assert replayed._offsets == live._offsets
+
+
+def test_prepared_transactions_send_their_markers_again_under_the_new_epoch() -> None:
+    rig = busy_rig(2)
+    loaded = rig.replayed().on_loaded(9, NOW_MS)
+    shown = [(send.transactional_id, send.marker.commit, send.marker.coordinator_epoch) for send in loaded.effects]
+    assert shown == [("id-1", False, 9), (ID, True, 9)]
+    assert loaded.effects[1].marker.producer_epoch == 32_767
+
+
+def test_a_rotation_survives_the_coordinator() -> None:
+    """KAFKA-20310: the next producer id is in the log."""
+    core = busy_rig(2).replayed()
+    decision = core.decide(c.CompleteTransaction(ID, PID, 32_767), NOW_MS)
+    after = decision.records[0].memo  # type: ignore[union-attr]
+    assert (after.producer_epoch, after.producer_id) == (0, core.transactions[ID].next_producer_id)
+
+
+def test_unknown_versions_are_skipped_and_counted() -> None:
+    core = CoreRig().core
+    core.apply(0, ShardRecord(b"\x00\x05", b"x"), 0)
+    core.apply(1, ShardRecord(encode_key("x"), b"\x00\x09"), 0)
+    core.apply_marker(2, Marker(1, 2, 3, commit=True), 0)
+    assert core.skipped_records == 3
+    assert core.transactions == {}
+
+
+def test_a_tombstone_for_an_unknown_id_and_a_record_without_a_key() -> None:
+    core = CoreRig().core
+    core.apply(0, ShardRecord(encode_key("x"), None), 0)
+    assert core.transactions == {}
+    with pytest.raises(Malformed):
+        core.apply(1, ShardRecord(None, b""), 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_RECORD),
+    ],
+)
+async def test_what_the_log_refuses_is_told_in_the_coordinators_words(error: ErrorCode, told: ErrorCode) -> None:
+    rig = await EngineRig().loaded()
+    rig.log.refuse = error
+    failure = rig.submit(c.InitProducerId(ID, 60_000)).exception()
+    assert isinstance(failure, Refusal)
+    assert failure.error is told
+    assert rig.core.transactions == {}
+
+
+async def test_a_commit_that_comes_too_late_is_unknown_to_the_client_and_final_in_the_state() -> None:
+    """1. EndTxn is appended. 2. The watermark stands: COORDINATOR_NOT_AVAILABLE. 3. The client's retry meets an
+    uncommitted id and waits. 4. It commits: markers go out. 5. They are written: the retry is answered.
+    """
+    rig = await EngineRig(level=2, wait_ms=10_000).loaded()
+    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
+    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    rig.log.lag = True
+    end = c.EndTransaction(ID, pid, epoch, commit=True, client_version=2)
+    with pytest.raises(Refusal) as refusal:
+        await rig.submit(end, timeout_ms=1)
+    assert refusal.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.effects == []
+    retry = rig.submit(end)
+    rig.log.commit()
+    assert [effect.marker.commit for effect in rig.effects] == [True]
+    rig.complete()
+    assert not retry.done()
+    rig.log.commit()
+    assert retry.result() == (pid, epoch + 1)
+
+
+async def test_the_next_transaction_waits_for_the_markers_and_is_told_when_that_takes_too_long() -> None:
+    rig = await EngineRig(level=2, wait_ms=5).loaded()
+    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
+    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    rig.submit(c.EndTransaction(ID, pid, epoch, commit=True, client_version=2)).result()
+    with pytest.raises(Refusal) as refusal:
+        await rig.submit(c.AddPartitions(ID, pid, epoch + 1, (T1,), 2))
+    assert refusal.value.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    waiting = rig.submit(c.AddPartitions(ID, pid, epoch + 1, (T1,), 2))
+    rig.complete()
+    assert waiting.result() == {T1: ErrorCode.NONE}
+
+
+async def test_a_new_producer_waits_for_the_abort_of_the_old_ones_transaction() -> None:
+    rig = await EngineRig(level=2).loaded()
+    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
+    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    successor = rig.submit(c.InitProducerId(ID, 60_000))
+    assert not successor.done()
+    assert [effect.marker.commit for effect in rig.effects] == [False]
+    rig.complete()
+    assert successor.result() == (pid, epoch + 2)
+
+
+async def test_after_a_crash_markers_follow_only_a_committed_prepare() -> None:
+    rig = await EngineRig(level=2).loaded()
+    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
+    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    rig.submit(c.EndTransaction(ID, pid, epoch, commit=True, client_version=2)).result()
+    successor = await EngineRig(rig.log.successor(lag=True)).loaded()
+    assert successor.effects == []
+    successor.log.commit()
+    assert [effect.marker.coordinator_epoch for effect in successor.effects] == [1]
+
+
+async def test_time_outs_and_expiry_run_by_themselves() -> None:
+    rig = await EngineRig(level=2).loaded()
+    pid, epoch = rig.submit(c.InitProducerId(ID, 60_000)).result()
+    rig.submit(c.AddPartitions(ID, pid, epoch, (T0,), 2)).result()
+    rig.clock.now_ms += 60_001
+    rig.engine._timers._expire()
+    assert rig.core.transactions[ID].state is S.PREPARE_ABORT
+    rig.complete()
+    rig.clock.now_ms += 604_800_000
+    rig.engine._timers._expire()
+    assert rig.core.transactions == {}
+    assert rig.log.batches[-1][0].value is None

@@ -1,0 +1,246 @@
+"""kafka-facts 5.6 (classic), 5.7 (TV2), 5.8 (fencing), 5.13 (time-outs): the tables, transcribed apart from the code."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.txn import commands as c
+from coordinator.txn.state import EPOCH_MAX, LAST_CLIENT_EPOCH, NEVER_TIMES_OUT_MS, Transaction, TxnState
+from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, U0, CoreRig, transaction
+
+S = TxnState
+PC, PA = "PrepareCommit", "PrepareAbort"
+
+
+def end(*, commit: bool, pid: int = PID, epoch: int = 5, version: int = 0) -> c.EndTransaction:
+    return c.EndTransaction(ID, pid, epoch, commit, version)
+
+
+def outcome(rig: CoreRig, command: c.EndTransaction) -> str:
+    """The state written, the error, or NONE pid/epoch for an answer without a record."""
+    before = len(rig.log)
+    reply = rig.do(command)
+    if isinstance(reply, str):
+        return reply
+    return rig.txn.state.shown if len(rig.log) > before else f"NONE {reply.producer_id}/{reply.producer_epoch}"
+
+
+def given_up(txn: Transaction) -> CoreRig:
+    """Nothing is pending: a prepared transaction has been given up, so that its own rows are met."""
+    rig = CoreRig(txn)
+    rig.core.give_up(ID, txn.producer_id, txn.producer_epoch)
+    return rig
+
+
+CLASSIC = {  # state: (commit, abort)
+    S.ONGOING: (PC, PA),
+    S.PREPARE_COMMIT: ("AGAIN", "INVALID_TXN_STATE"),
+    S.PREPARE_ABORT: ("INVALID_TXN_STATE", "AGAIN"),
+    S.COMPLETE_COMMIT: ("NONE 1000/5", "INVALID_TXN_STATE"),
+    S.COMPLETE_ABORT: ("INVALID_TXN_STATE", "NONE 1000/5"),
+    S.EMPTY: ("INVALID_TXN_STATE", "INVALID_TXN_STATE"),
+}
+
+
+@pytest.mark.parametrize("state", CLASSIC)
+def test_classic(state: TxnState) -> None:
+    for commit, expected in zip((True, False), CLASSIC[state], strict=True):
+        assert outcome(given_up(transaction(state)), end(commit=commit)) == expected
+
+
+TV2 = {  # state: commit e=E, commit retry, abort e=E, abort retry
+    S.ONGOING: (PC, "PRODUCER_FENCED", PA, "PRODUCER_FENCED"),
+    S.EMPTY: ("INVALID_TXN_STATE", "PRODUCER_FENCED", PA, "PRODUCER_FENCED"),
+    S.COMPLETE_COMMIT: ("INVALID_TXN_STATE", "NONE 1000/5", PA, "INVALID_TXN_STATE"),
+    S.COMPLETE_ABORT: ("INVALID_TXN_STATE", "INVALID_TXN_STATE", PA, "NONE 1000/5"),
+    S.PREPARE_COMMIT: ("PRODUCER_FENCED", "AGAIN", "PRODUCER_FENCED", "INVALID_TXN_STATE"),
+    S.PREPARE_ABORT: ("PRODUCER_FENCED", "INVALID_TXN_STATE", "PRODUCER_FENCED", "AGAIN"),
+}
+
+
+@pytest.mark.parametrize("state", TV2)
+def test_tv2(state: TxnState) -> None:
+    asked = ((True, 5), (True, 4), (False, 5), (False, 4))
+    for (commit, epoch), expected in zip(asked, TV2[state], strict=True):
+        assert outcome(given_up(transaction(state)), end(commit=commit, epoch=epoch, version=2)) == expected
+
+
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_wrong_producers(state: TxnState, version: int) -> None:
+    rig = CoreRig(transaction(state))
+    assert rig.do(end(commit=True, pid=1, epoch=5, version=version)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert rig.do(end(commit=True, epoch=3, version=version)) == "PRODUCER_FENCED"
+    assert rig.do(end(commit=True, epoch=6, version=version)) == "PRODUCER_FENCED"  # KAFKA-9600
+    assert CoreRig().do(end(commit=True, version=version)) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+def test_pending_comes_after_the_producer_in_classic_and_before_it_in_tv2(state: TxnState) -> None:
+    rig = CoreRig(transaction(state))
+    assert rig.do(end(commit=True, pid=1)) == "INVALID_PRODUCER_ID_MAPPING"
+    assert rig.do(end(commit=True, epoch=4)) == "PRODUCER_FENCED"
+    assert rig.do(end(commit=True)) == "AGAIN"
+    assert rig.do(end(commit=False)) == "AGAIN"
+    for pid, epoch in ((1, 5), (PID, 3), (PID, 5), (PID, 4)):
+        assert rig.do(end(commit=False, pid=pid, epoch=epoch, version=2)) == "AGAIN"
+
+
+def test_uncommitted_is_pending() -> None:
+    rig = CoreRig(transaction())
+    rig.lag = True
+    rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
+    assert rig.do(end(commit=True)) == "AGAIN"
+    assert rig.do(end(commit=True, version=2)) == "AGAIN"
+    rig.commit()
+    assert rig.do(end(commit=True)) == (PID, 5)
+
+
+def test_classic_keeps_the_epoch_and_stores_version_0() -> None:
+    rig = CoreRig(transaction(S.ONGOING, last_producer_epoch=4, client_version=2))
+    assert rig.do(end(commit=True)) == (PID, 5)
+    txn = rig.txn
+    assert (txn.producer_epoch, txn.last_producer_epoch, txn.client_version) == (5, 4, 0)
+    assert (txn.start_ms, txn.update_ms, list(txn.partitions)) == (NOW_MS - 1_000, NOW_MS, [T0])
+    marker = rig.effects[0].marker
+    assert (marker.producer_epoch, marker.commit, marker.transaction_version) == (5, True, 0)
+
+
+def test_tv2_raises_the_epoch_with_every_end() -> None:
+    rig = CoreRig(transaction(S.ONGOING, last_producer_epoch=4))
+    assert rig.do(end(commit=False, version=2)) == (PID, 6)
+    txn = rig.txn
+    assert (txn.producer_epoch, txn.last_producer_epoch, txn.client_version) == (6, 5, 2)
+    marker = rig.effects[0].marker
+    assert (marker.producer_id, marker.producer_epoch, marker.transaction_version) == (PID, 6, 2)
+    rig.do(c.CompleteTransaction(ID, PID, 6))
+    assert rig.do(end(commit=False, epoch=5, version=2)) == (PID, 6)  # the retry
+    assert rig.do(end(commit=True, epoch=5, version=2)) == "INVALID_TXN_STATE"
+
+
+@pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_tv2_aborts_nothing_with_two_records_and_a_raised_epoch(state: TxnState) -> None:
+    rig = CoreRig(transaction(state))
+    assert rig.do(end(commit=False, version=2)) == (PID, 6)
+    assert (rig.txn.start_ms, rig.txn.partitions) == (NOW_MS, {})
+    assert rig.effects[0].marker.partitions == ()
+    rig.do(c.CompleteTransaction(ID, PID, 6))
+    assert (rig.txn.state, rig.txn.producer_epoch) == (S.COMPLETE_ABORT, 6)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_tv2_overflows_into_a_new_producer_id(commit: bool) -> None:
+    rig = CoreRig(transaction(S.ONGOING, epoch=LAST_CLIENT_EPOCH))
+    last = end(commit=commit, epoch=LAST_CLIENT_EPOCH, version=2)
+    assert rig.do(last) == (FRESH_PID, 0)
+    assert (rig.txn.producer_id, rig.txn.producer_epoch, rig.txn.next_producer_id) == (PID, EPOCH_MAX, FRESH_PID)
+    assert rig.effects[0].marker.producer_epoch == EPOCH_MAX
+    assert rig.do(last) == "AGAIN"
+    # The producer goes on at once with its new identity, which the id has not taken on yet: it waits (KAFKA-18660).
+    assert rig.do(end(commit=False, pid=FRESH_PID, epoch=0, version=2)) == "AGAIN"
+    assert rig.do(c.AddPartitions(ID, FRESH_PID, 0, (T0,), 2)) == "AGAIN"
+    rig.do(c.CompleteTransaction(ID, PID, EPOCH_MAX))
+    txn = rig.txn
+    assert (txn.producer_id, txn.producer_epoch, txn.next_producer_id) == (FRESH_PID, 0, -1)
+    assert (txn.prev_producer_id, txn.last_producer_epoch) == (PID, LAST_CLIENT_EPOCH)
+    assert rig.do(last) == (FRESH_PID, 0)  # the retry that comes late
+    assert rig.do(end(commit=not commit, epoch=LAST_CLIENT_EPOCH, version=2)) == "INVALID_TXN_STATE"
+    assert rig.do(c.AddPartitions(ID, FRESH_PID, 0, (T0,), 2)) == {T0: 0}
+    assert rig.do(last) == "INVALID_PRODUCER_ID_MAPPING"
+
+
+def test_the_retry_of_an_overflow_is_none_of_a_prepared_transaction() -> None:
+    """Classic and prepared at epoch 0, with another id before it: equal numbers, another story."""
+    rig = given_up(transaction(S.PREPARE_COMMIT, epoch=0, prev_producer_id=7))
+    assert rig.do(end(commit=True, pid=7, epoch=LAST_CLIENT_EPOCH, version=2)) == "PRODUCER_FENCED"
+
+
+def test_an_overflow_without_producer_ids_changes_nothing() -> None:
+    rig = CoreRig(transaction(S.ONGOING, epoch=LAST_CLIENT_EPOCH))
+    rig.ids.empty = True
+    asked = end(commit=True, epoch=LAST_CLIENT_EPOCH, version=2)
+    assert rig.do(asked) == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert rig.txn.state is S.ONGOING
+
+
+def test_epoch_32767_can_be_aborted_and_not_committed() -> None:
+    """Only a fence can have led there (KAFKA-20090)."""
+    rig = CoreRig(transaction(S.ONGOING, epoch=EPOCH_MAX))
+    assert rig.do(end(commit=True, epoch=EPOCH_MAX, version=2)) == "UNKNOWN_SERVER_ERROR"
+    assert rig.do(end(commit=False, epoch=EPOCH_MAX, version=2)) == (FRESH_PID, 0)
+    assert rig.txn.producer_epoch == EPOCH_MAX
+
+
+@pytest.mark.parametrize(("level", "version"), [(0, 0), (1, 0), (2, 2)])
+def test_a_time_out_aborts_by_the_feature_level_and_fences(level: int, version: int) -> None:
+    rig = CoreRig(transaction(S.ONGOING, timeout_ms=999), level=level)
+    rig.do(c.SweepTimedOut())
+    assert rig.effects == (c.Tell(c.AbortTimedOut(ID, PID, NOW_MS - 1_000)),)
+    rig.do(rig.effects[0].command)
+    txn = rig.txn
+    assert (txn.state, txn.producer_epoch, txn.client_version) == (S.PREPARE_ABORT, 6, version)
+    assert rig.do(c.AddPartitions(ID, PID, 5, (U0,))) == "AGAIN"
+    rig.do(c.CompleteTransaction(ID, PID, 6))
+    assert rig.do(c.AddPartitions(ID, PID, 5, (U0,))) == "PRODUCER_FENCED"  # KAFKA-6119
+    assert rig.do(end(commit=True)) == "PRODUCER_FENCED"
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "found"), [(999, True), (1_000, False), (1_001, False), (NEVER_TIMES_OUT_MS, False)]
+)
+def test_the_deadline_is_strict_and_two_phase_commit_has_none(timeout_ms: int, found: bool) -> None:
+    rig = CoreRig(transaction(S.ONGOING, timeout_ms=timeout_ms))
+    rig.do(c.SweepTimedOut())
+    assert bool(rig.effects) is found
+
+
+@pytest.mark.parametrize("state", [state for state in S if state not in {S.ONGOING, S.DEAD, S.PREPARE_EPOCH_FENCE}])
+def test_only_what_runs_times_out(state: TxnState) -> None:
+    rig = CoreRig(transaction(state, timeout_ms=1))
+    rig.do(c.SweepTimedOut())
+    assert rig.effects == ()
+    rig.do(c.AbortTimedOut(ID, PID, rig.txn.start_ms))
+    assert rig.txn.state is state
+
+
+def test_the_sweep_hits_the_transaction_that_it_saw_and_no_later_one() -> None:
+    rig = CoreRig(transaction(S.ONGOING, timeout_ms=999))
+    stale = (
+        c.AbortTimedOut(ID, 1, NOW_MS - 1_000),
+        c.AbortTimedOut(ID, PID, NOW_MS - 2_000),
+        c.AbortTimedOut("unknown", PID, NOW_MS - 1_000),
+    )
+    for command in stale:
+        assert rig.do(command) is None
+    rig.now_ms -= 10
+    rig.do(c.AbortTimedOut(ID, PID, NOW_MS - 1_000))
+    assert rig.txn.state is S.ONGOING
+
+
+def test_an_uncommitted_transaction_is_left_to_the_next_sweep() -> None:
+    rig = CoreRig(transaction(timeout_ms=10))
+    rig.lag = True
+    rig.do(c.AddPartitions(ID, PID, 5, (T0,)))
+    rig.now_ms += 1_000
+    rig.do(c.AbortTimedOut(ID, PID, NOW_MS))
+    assert rig.txn.state.shown == "Ongoing"
+    rig.commit()
+    rig.do(c.AbortTimedOut(ID, PID, NOW_MS))
+    assert rig.txn.state.shown == "PrepareAbort"
+
+
+@pytest.mark.parametrize(
+    ("state", "after"), [(S.PREPARE_COMMIT, S.COMPLETE_COMMIT), (S.PREPARE_ABORT, S.COMPLETE_ABORT)]
+)
+def test_completion(state: TxnState, after: TxnState) -> None:
+    rig = CoreRig(transaction(state, last_producer_epoch=4))
+    rig.do(c.CompleteTransaction(ID, PID, 4))
+    rig.do(c.CompleteTransaction(ID, 1, 5))
+    rig.do(c.CompleteTransaction("unknown", PID, 5))
+    assert rig.txn.state is state
+    rig.do(c.CompleteTransaction(ID, PID, 5))
+    txn = rig.txn
+    assert (txn.state, txn.partitions, txn.start_ms, txn.update_ms) == (after, {}, NOW_MS - 1_000, NOW_MS)
+    assert txn.last_producer_epoch == 4
+    rig.do(c.CompleteTransaction(ID, PID, 5))
+    assert len(rig.log) == 2

@@ -1,0 +1,149 @@
+"""kafka-facts 5.4, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.txn import commands as c
+from coordinator.txn.state import EPOCH_MAX, LAST_CLIENT_EPOCH, TxnState
+from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, CoreRig, shown, transaction
+
+OTHER = 77
+
+
+def init(expected: tuple[int, int] | None = None, timeout_ms: int = 30_000) -> c.InitProducerId:
+    return c.InitProducerId(ID, timeout_ms, None if expected is None else c.ProducerIdentity(*expected), "client-1")
+
+
+def test_an_unknown_id_gets_a_fresh_producer_id_and_epoch_0() -> None:
+    rig = CoreRig()
+    assert rig.do(init()) == (FRESH_PID, 0)
+    txn = rig.txn
+    assert (txn.state, txn.timeout_ms, txn.start_ms, txn.update_ms) == (TxnState.EMPTY, 30_000, -1, NOW_MS)
+    assert (txn.prev_producer_id, txn.last_producer_epoch, txn.client_id) == (FRESH_PID, -1, "client-1")
+
+
+def test_an_unknown_id_believes_any_producer() -> None:
+    assert CoreRig().do(init((OTHER, 9))) == (FRESH_PID, 0)
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT])
+@pytest.mark.parametrize(
+    ("stored", "last", "expected", "identity", "last_after"),
+    [
+        (LAST_CLIENT_EPOCH, -1, None, (FRESH_PID, 0), -1),
+        (EPOCH_MAX, -1, None, (FRESH_PID, 0), -1),
+        (LAST_CLIENT_EPOCH, -1, LAST_CLIENT_EPOCH, (FRESH_PID, 0), LAST_CLIENT_EPOCH),
+        (5, 4, None, (PID, 6), -1),
+        (5, 4, 5, (PID, 6), 5),
+        (5, 4, 4, (PID, 5), 4),
+        (LAST_CLIENT_EPOCH - 1, -1, None, (PID, LAST_CLIENT_EPOCH), -1),
+    ],
+)
+def test_the_next_identity(
+    state: TxnState, stored: int, last: int, expected: int | None, identity: tuple[int, int], last_after: int
+) -> None:
+    rig = CoreRig(transaction(state, epoch=stored, last_producer_epoch=last))
+    assert rig.do(init(None if expected is None else (PID, expected))) == identity
+    txn = rig.txn
+    assert (txn.producer_id, txn.producer_epoch, txn.last_producer_epoch) == (*identity, last_after)
+    assert (txn.prev_producer_id, txn.state) == (PID, TxnState.EMPTY)
+
+
+@pytest.mark.parametrize(
+    ("stored", "last", "expected", "error"),
+    [
+        (LAST_CLIENT_EPOCH, 5, (PID, 5), "UNKNOWN_SERVER_ERROR"),
+        (5, 4, (PID, 3), "PRODUCER_FENCED"),
+        (5, 4, (PID, 6), "PRODUCER_FENCED"),
+        (5, -1, (PID, 4), "PRODUCER_FENCED"),
+        (5, 4, (OTHER, 5), "PRODUCER_FENCED"),
+        (5, 4, (OTHER, LAST_CLIENT_EPOCH), "PRODUCER_FENCED"),
+    ],
+)
+def test_who_cannot_be_the_producer_is_fenced(stored: int, last: int, expected: tuple[int, int], error: str) -> None:
+    rig = CoreRig(transaction(epoch=stored, last_producer_epoch=last))
+    assert rig.do(init(expected)) == error
+    assert len(rig.log) == 1
+
+
+def test_a_producer_whose_rotation_was_not_heard_of_is_known_by_its_old_id() -> None:
+    rig = CoreRig(transaction(epoch=LAST_CLIENT_EPOCH))
+    assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)
+    assert rig.do(init((PID, LAST_CLIENT_EPOCH))) == (FRESH_PID, 0)  # the retry: unchanged
+    assert rig.do(init((PID, LAST_CLIENT_EPOCH - 1))) == "PRODUCER_FENCED"
+
+
+@pytest.mark.parametrize("state", [TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT])
+def test_a_prepared_transaction_is_waited_for_after_the_producer_is_known(state: TxnState) -> None:
+    rig = CoreRig(transaction(state))
+    assert rig.do(init((OTHER, 3))) == "AGAIN"  # pending comes first
+    rig.core.give_up(ID, PID, 5)
+    assert rig.do(init((OTHER, 3))) == "PRODUCER_FENCED"
+    assert rig.do(init()) == "AGAIN"
+
+
+def test_pending_comes_before_fencing() -> None:
+    rig = CoreRig(transaction())
+    rig.lag = True
+    assert rig.do(init()) == (PID, 6)
+    assert rig.do(init((OTHER, 1))) == "AGAIN"
+    rig.commit()
+    assert rig.do(init((OTHER, 1))) == "PRODUCER_FENCED"
+
+
+def test_a_wrong_producer_does_not_abort_what_runs() -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING))
+    assert rig.do(init((OTHER, 5))) == "PRODUCER_FENCED"
+    assert rig.txn.state is TxnState.ONGOING
+
+
+@pytest.mark.parametrize(
+    ("level", "epoch", "last"),
+    [(0, 6, -1), (1, 6, -1), (2, 6, 5)],
+)
+def test_what_runs_is_aborted_first_and_its_producer_fenced(level: int, epoch: int, last: int) -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING), level=level)
+    assert rig.do(init()) == "AGAIN"
+    txn = rig.txn
+    assert (txn.state, txn.producer_epoch, txn.last_producer_epoch) == (TxnState.PREPARE_ABORT, epoch, last)
+    assert txn.client_version == (2 if level == 2 else 0)
+    marker = rig.effects[0].marker
+    assert (marker.producer_id, marker.producer_epoch, marker.commit) == (PID, epoch, False)
+    assert (marker.partitions, marker.coordinator_epoch) == ((T0,), 7)
+    assert rig.do(c.CompleteTransaction(ID, PID, epoch)) is None
+    assert rig.do(init()) == (PID, epoch + 1)  # the epoch of the fence is told to nobody
+
+
+@pytest.mark.parametrize(("level", "epoch"), [(1, EPOCH_MAX), (2, EPOCH_MAX)])
+@pytest.mark.parametrize("stored", [LAST_CLIENT_EPOCH, EPOCH_MAX])
+def test_the_last_epoch_of_all_is_kept_for_a_fence(level: int, epoch: int, stored: int) -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING, epoch=stored), level=level)
+    assert rig.do(init()) == "AGAIN"
+    assert rig.txn.producer_epoch == epoch
+    assert rig.txn.next_producer_id == (FRESH_PID if level == 2 else -1)
+    rig.do(c.CompleteTransaction(ID, PID, epoch))
+    identity = rig.do(init())
+    assert identity == ((FRESH_PID, 1) if level == 2 else (FRESH_PID, 0))
+
+
+def test_a_refused_fence_raises_no_epoch() -> None:
+    rig = CoreRig(transaction(TxnState.ONGOING), level=0)
+    for _ in range(3):  # decided, but the log refuses: nothing is applied (KAFKA-9666)
+        rig.core.decide(init(), NOW_MS)
+    rig.do(init())
+    assert rig.txn.producer_epoch == 6
+
+
+def test_without_producer_ids_the_client_is_asked_to_come_again() -> None:
+    rig = CoreRig()
+    rig.ids.empty = True
+    assert rig.do(init()) == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert shown(rig.do(init())) == "COORDINATOR_LOAD_IN_PROGRESS"
+    assert ID not in rig.core.transactions
+
+
+def test_the_time_out_is_replaced() -> None:
+    rig = CoreRig(transaction())
+    rig.do(init(timeout_ms=1))
+    assert rig.txn.timeout_ms == 1

@@ -1,0 +1,219 @@
+"""The marker plan: grouping, retries, and whose answers count."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.txn.commands import SendMarkers
+from coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, MarkerPlan, MarkerRequest, Verdict
+from coordinator.txn.ports import NO_LEADER, Marker, TopicPartition
+from protocol.errors import ErrorCode
+from tests.support.txn_rig import T0, T1, U0
+
+NONE = ErrorCode.NONE
+LEADERS: dict[TopicPartition, int | None] = {T0: 1, T1: 2, U0: 1}
+
+
+def send(
+    name: str = "a", partitions: tuple[TopicPartition, ...] = (T0, T1, U0), coordinator_epoch: int = 3
+) -> SendMarkers:
+    return SendMarkers(name, Marker(10, 4, coordinator_epoch, True, partitions, 2))
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.plan = MarkerPlan()
+        self.leaders = dict(LEADERS)
+
+    def requests(self) -> list[MarkerRequest]:
+        self.plan.resolve(lambda topic, partition: self.leaders.get(TopicPartition(topic, partition)))
+        return self.plan.next_requests()
+
+    def answer(self, request: MarkerRequest, errors: dict[TopicPartition, ErrorCode] | None = None) -> None:
+        results = [
+            {partition: (errors or {}).get(partition, NONE) for partition in marker.partitions}
+            for marker in request.markers
+        ]
+        self.plan.answered(request, results)
+
+    def finished(self) -> list[tuple[str, Verdict]]:
+        return [(entry.completion.transactional_id, entry.verdict) for entry in self.plan.take_finished()]
+
+
+def test_one_request_for_each_leader_and_the_end_when_all_have_answered() -> None:
+    rig = Rig()
+    rig.plan.start(0, send())
+    first, second = rig.requests()
+    assert [(request.broker_id, request.markers[0].partitions) for request in (first, second)] == [
+        (1, (T0, U0)),
+        (2, (T1,)),
+    ]
+    rig.answer(first)
+    assert rig.finished() == []
+    assert list(rig.plan.outstanding("a") or {}) == [T1]
+    rig.answer(second)
+    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == []
+    assert rig.plan.outstanding("a") is None
+
+
+def test_one_request_is_in_flight_and_the_next_takes_all_that_has_come() -> None:
+    rig = Rig()
+    rig.plan.start(0, send("a", (T0,)))
+    (request,) = rig.requests()
+    rig.plan.start(0, send("b", (T0,)))
+    rig.plan.start(1, send("c", (U0,)))
+    assert rig.requests() == []
+    rig.answer(request)
+    (following,) = rig.requests()
+    assert [completion.transactional_id for completion in following.completions] == ["b", "c"]
+
+
+def test_a_request_is_bounded() -> None:
+    rig = Rig()
+    for number in range(MARKERS_PER_REQUEST_MAX + 1):
+        rig.plan.start(0, send(str(number), (T0,)))
+    (request,) = rig.requests()
+    assert len(request.markers) == MARKERS_PER_REQUEST_MAX
+    rig.answer(request)
+    assert len(rig.requests()[0].markers) == 1
+
+
+def test_a_transaction_without_partitions_is_complete_at_once() -> None:
+    rig = Rig()
+    rig.plan.start(0, send(partitions=()))
+    assert rig.requests() == []
+    assert rig.finished() == [("a", Verdict.DONE)]
+
+
+def test_partitions_that_are_gone_are_skipped() -> None:
+    rig = Rig()
+    rig.leaders[T0] = rig.leaders[U0] = None
+    rig.plan.start(0, send())
+    (request,) = rig.requests()
+    assert request.markers[0].partitions == (T1,)
+    rig.answer(request)
+    assert rig.finished() == [("a", Verdict.DONE)]
+    rig.leaders[T1] = None
+    rig.plan.start(0, send("b"))
+    assert rig.requests() == []
+    assert rig.finished() == [("b", Verdict.DONE)]
+
+
+def test_a_partition_without_a_leader_waits_for_one() -> None:
+    rig = Rig()
+    rig.leaders[T0] = NO_LEADER
+    rig.plan.start(0, send(partitions=(T0,)))
+    assert rig.requests() == []
+    assert rig.plan.has_later
+    rig.leaders[T0] = 5
+    assert rig.requests() == []
+    rig.plan.retry_due()
+    assert rig.requests()[0].broker_id == 5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_what_may_pass_is_tried_again_with_the_leader_of_then(error: ErrorCode) -> None:
+    rig = Rig()
+    rig.plan.start(0, send(partitions=(T0, U0)))
+    (request,) = rig.requests()
+    rig.answer(request, {T0: error})
+    assert list(rig.plan.outstanding("a") or {}) == [T0]  # U0 is not held back
+    assert rig.requests() == []
+    rig.leaders[T0] = 2
+    rig.plan.retry_due()
+    (again,) = rig.requests()
+    assert (again.broker_id, again.markers[0].partitions) == (2, (T0,))
+    rig.answer(again)
+    assert rig.finished() == [("a", Verdict.DONE)]
+
+
+@pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_partition_that_cannot_take_markers_counts_as_done(error: ErrorCode) -> None:
+    rig = Rig()
+    rig.plan.start(0, send(partitions=(T0,)))
+    rig.answer(rig.requests()[0], {T0: error})
+    assert rig.finished() == [("a", Verdict.DONE)]
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.GIVEN_UP),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, Verdict.GIVEN_UP),
+        (ErrorCode.CORRUPT_MESSAGE, Verdict.FATAL),
+        (ErrorCode.MESSAGE_TOO_LARGE, Verdict.FATAL),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, Verdict.FATAL),
+        (ErrorCode.INVALID_REQUIRED_ACKS, Verdict.FATAL),
+        (ErrorCode.INVALID_REQUEST, Verdict.FATAL),
+    ],
+)
+def test_what_cannot_pass_ends_the_whole_completion(error: ErrorCode, verdict: Verdict) -> None:
+    rig = Rig()
+    rig.plan.start(0, send())
+    first, second = rig.requests()
+    rig.answer(first, {U0: error})
+    assert rig.finished() == [("a", verdict)]
+    rig.answer(second)
+    assert rig.finished() == []
+    assert len(rig.plan) == 0
+
+
+def test_after_a_lost_connection_all_of_its_markers_are_sent_again() -> None:
+    rig = Rig()
+    rig.plan.start(0, send(partitions=(T0, U0)))
+    (request,) = rig.requests()
+    rig.plan.disconnected(request)
+    assert rig.requests() == []
+    rig.plan.retry_due()
+    assert rig.requests() == [request]
+
+
+def test_a_partition_that_an_answer_leaves_out_is_sent_again() -> None:
+    rig = Rig()
+    rig.plan.start(0, send(partitions=(T0,)))
+    rig.plan.answered(rig.requests()[0], [{}])
+    assert rig.plan.has_later
+
+
+def test_an_answer_to_an_earlier_round_ends_nothing() -> None:
+    """1. Markers are sent under epoch 3. 2. The shard is loaded again: epoch 4. 3. The old answer arrives: the new
+    round must not be ended by it (KAFKA-16352). 4. The new round is sent and answered.
+    """
+    rig = Rig()
+    rig.plan.start(0, send(partitions=(T0,)))
+    (old,) = rig.requests()
+    rig.plan.drop(0)
+    assert len(rig.plan) == 0
+    rig.plan.start(0, send(partitions=(T0,), coordinator_epoch=4))
+    assert rig.requests() == []  # broker 1 still has the old one in flight
+    rig.answer(old)
+    assert rig.finished() == []
+    (new,) = rig.requests()
+    assert new.markers[0].coordinator_epoch == 4
+    rig.answer(new)
+    assert rig.finished() == [("a", Verdict.DONE)]
+
+
+def test_a_dropped_shard_takes_its_queued_markers_along_and_no_others() -> None:
+    rig = Rig()
+    rig.plan.start(0, send("a", (T0,)))
+    (request,) = rig.requests()
+    rig.plan.start(0, send("b", (T0,)))
+    rig.plan.start(1, send("c", (T0,)))
+    rig.requests()
+    rig.plan.drop(0)
+    rig.plan.disconnected(request)
+    rig.plan.retry_due()
+    (left,) = rig.requests()
+    assert [completion.transactional_id for completion in left.completions] == ["c"]

@@ -1,0 +1,97 @@
+"""The bytes marked G in the facts: printed by Kafka's own serializers."""
+
+import pytest
+
+from coordinator.txn.ports import TopicPartition
+from coordinator.txn.records import decode_key, decode_value, encode_key, encode_value, tombstone
+from coordinator.txn.state import Transaction, TxnState
+from protocol.errors import Malformed
+from runtime.shard import ShardRecord
+
+TS = 1_700_000_000_000
+T03 = {TopicPartition("t", 0): None, TopicPartition("t", 3): None}
+
+
+def txn(state: TxnState, **more: object) -> Transaction:
+    values: dict[str, object] = {
+        "producer_id": 1000,
+        "producer_epoch": 5,
+        "timeout_ms": 60_000,
+        "update_ms": TS,
+        "start_ms": -1 if state is TxnState.EMPTY else TS,
+        "partitions": {} if state is TxnState.EMPTY else T03,
+    }
+    return Transaction("my-txn", state=state, **(values | more))  # type: ignore[arg-type]
+
+
+V1_ONGOING = "000100000000000003e800050000ea6001020274030000000000000003000000018bcfe568000000018bcfe56800"
+VECTORS = [
+    (txn(TxnState.EMPTY), 0, "000000000000000003e800050000ea6000ffffffff0000018bcfe56800ffffffffffffffff"),
+    (txn(TxnState.EMPTY), 1, "000100000000000003e800050000ea6000000000018bcfe56800ffffffffffffffff00"),
+    (
+        txn(TxnState.ONGOING),
+        0,
+        "000000000000000003e800050000ea6001000000010001740000000200000000000000030000018bcfe568000000018bcfe56800",
+    ),
+    (txn(TxnState.ONGOING), 2, V1_ONGOING + "00"),
+    (
+        txn(TxnState.ONGOING, prev_producer_id=1000, client_version=2),
+        2,
+        V1_ONGOING + "02000800000000000003e802020002",
+    ),
+    (
+        txn(TxnState.ONGOING, prev_producer_id=1000, client_version=2, next_producer_id=2000),
+        1,
+        V1_ONGOING + "03000800000000000003e8010800000000000007d002020002",
+    ),
+]
+
+
+@pytest.mark.parametrize(("transaction", "level", "expected"), VECTORS)
+def test_values_are_kafkas_bytes(transaction: Transaction, level: int, expected: str) -> None:
+    encoded = encode_value(transaction, level)
+    assert encoded.hex() == expected
+    assert decode_value("my-txn", encoded) == transaction
+
+
+def test_the_key_is_kafkas_bytes() -> None:
+    assert encode_key("my-txn").hex() == "000000066d792d74786e"
+    assert decode_key(encode_key("é-😀")) == "é-😀"
+    assert tombstone("my-txn") == ShardRecord(bytes.fromhex("000000066d792d74786e"), None)
+
+
+def test_version_0_leaves_out_what_it_has_no_room_for() -> None:
+    full = txn(TxnState.ONGOING, prev_producer_id=1, next_producer_id=2, client_version=2, last_producer_epoch=4)
+    read = decode_value("my-txn", encode_value(full, 0))
+    assert read == txn(TxnState.ONGOING) == full.as_replayed(feature_level=0)
+    kept = decode_value("my-txn", encode_value(full, 1))
+    assert kept == full.as_replayed(feature_level=1)
+
+
+def test_a_prepared_transaction_without_partitions_has_an_empty_array() -> None:
+    encoded = encode_value(txn(TxnState.PREPARE_ABORT, partitions={}), 1)
+    assert encoded[17:18] == b"\x01"  # compact array of none; b"\x00" would be null
+
+
+def test_versions_from_the_future_are_skipped() -> None:
+    assert decode_key(b"\x00\x01\x00\x00") is None
+    assert decode_value("x", b"\x00\x02\x00\x00") is None
+
+
+@pytest.mark.parametrize("value", [b"", b"\x00", b"\x00\x00", bytes.fromhex(V1_ONGOING)[:-5]])
+def test_broken_values_are_malformed(value: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode_value("x", value)
+
+
+def test_an_unknown_status_is_malformed() -> None:
+    encoded = bytearray(encode_value(txn(TxnState.EMPTY), 0))
+    encoded[16] = 99
+    with pytest.raises(Malformed, match="99"):
+        decode_value("x", bytes(encoded))
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\x00", b"\x00\x00\x00\x05ab"])
+def test_a_record_without_a_whole_key_is_malformed(key: bytes | None) -> None:
+    with pytest.raises(Malformed):
+        decode_key(key)

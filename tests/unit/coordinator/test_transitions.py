@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.txn import commands as c
+from coordinator.txn.changes import check_step
+from coordinator.txn.end_txn import decide_complete
+from coordinator.txn.state import MAY_FOLLOW, TxnState
+from coordinator.txn.transitions import (
+    TRANSITIONS,
+    VISITS,
+    Event,
+    Outcome,
+    Refuse,
+    To,
+    TransitionBug,
+    check,
+    look_up,
+)
+from tests.support.txn_rig import ID, NOW_MS, PID, T0, CoreRig, transaction
+
+S = TxnState
+
+
+def test_there_are_eight_states_with_kafkas_codes_and_names() -> None:
+    assert [(state.value, state.shown) for state in S] == [
+        (0, "Empty"),
+        (1, "Ongoing"),
+        (2, "PrepareCommit"),
+        (3, "PrepareAbort"),
+        (4, "CompleteCommit"),
+        (5, "CompleteAbort"),
+        (6, "Dead"),
+        (7, "PrepareEpochFence"),
+    ]
+
+
+def test_a_missing_cell_is_found() -> None:
+    table = dict(TRANSITIONS)
+    del table[S.DEAD, Event.VERIFY]
+    with pytest.raises(AssertionError, match="VERIFY"):
+        check(table)
+
+
+def test_a_step_into_a_state_that_may_not_follow_is_found() -> None:
+    with pytest.raises(AssertionError, match="COMPLETE_ABORT cannot follow PREPARE_COMMIT"):
+        check(TRANSITIONS | {(S.PREPARE_COMMIT, Event.MARKERS_DONE): To(S.COMPLETE_ABORT)})
+
+
+def test_every_state_that_is_stored_is_entered_by_some_row() -> None:
+    entered = {action.state for action in TRANSITIONS.values() if isinstance(action, To)}
+    assert entered == set(S) - {S.PREPARE_EPOCH_FENCE}
+    assert set(MAY_FOLLOW) == set(S)
+
+
+def test_bug_is_exactly_the_state_that_is_never_stored() -> None:
+    bugs = {cell for cell, action in TRANSITIONS.items() if action is Outcome.BUG}
+    assert bugs == {(S.PREPARE_EPOCH_FENCE, event) for event in Event}
+    with pytest.raises(TransitionBug, match="PrepareEpochFence"):
+        look_up(S.PREPARE_EPOCH_FENCE, Event.INIT)
+
+
+COMMANDS: dict[Event, c.Command] = {
+    Event.INIT: c.InitProducerId(ID, 60_000),
+    Event.ADD: c.AddPartitions(ID, PID, 5, (T0,)),
+    Event.VERIFY: c.VerifyPartitions(ID, PID, 5, (T0,)),
+    Event.COMMIT: c.EndTransaction(ID, PID, 5, commit=True),
+    Event.ABORT: c.EndTransaction(ID, PID, 5, commit=False),
+    Event.COMMIT_TV2: c.EndTransaction(ID, PID, 5, commit=True, client_version=2),
+    Event.COMMIT_TV2_RETRY: c.EndTransaction(ID, PID, 4, commit=True, client_version=2),
+    Event.ABORT_TV2: c.EndTransaction(ID, PID, 5, commit=False, client_version=2),
+    Event.ABORT_TV2_RETRY: c.EndTransaction(ID, PID, 4, commit=False, client_version=2),
+    Event.TIME_OUT: c.AbortTimedOut(ID, PID, NOW_MS - 1_000),
+    Event.MARKERS_DONE: c.CompleteTransaction(ID, PID, 5),
+    Event.EXPIRE: c.ExpireIds((ID,)),
+}
+
+
+@pytest.mark.parametrize("state", list(S))
+@pytest.mark.parametrize("event", list(Event))
+def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event) -> None:
+    """Command and state are put together as nothing is pending: the outcome must be the table's, and nobody else's."""
+    stored = transaction(state, timeout_ms=500, update_ms=0)
+    rig = CoreRig(stored)
+    rig.core.give_up(ID, PID, 5)
+    before = VISITS[state, event]
+    action = TRANSITIONS[state, event]
+    command = COMMANDS[event]
+    if isinstance(action, Refuse):
+        assert rig.do(command) == action.error.name
+    elif action is Outcome.BUG:
+        with pytest.raises(TransitionBug):
+            rig.do(command)
+    elif action is Outcome.AGAIN:
+        assert rig.do(command) == "AGAIN"
+        assert len(rig.log) == 1
+    elif action is Outcome.ANSWER:
+        assert rig.do(command) != "AGAIN"
+        assert len(rig.log) == 1
+    else:
+        rig.do(command)
+        assert isinstance(action, To)
+        assert rig.core.transactions.get(ID, transaction(S.DEAD)).state is action.state
+    assert VISITS[state, event] > before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"producer_id": 2},
+        {"producer_epoch": 7},
+        {"timeout_ms": 1},
+        {"start_ms": 5},
+        {"start_ms": -1},
+        {"partitions": {}},
+        {"last_producer_epoch": 3, "client_version": 2},
+    ],
+)
+def test_a_prepare_that_does_not_fit_its_transaction_is_not_written(change: dict[str, object]) -> None:
+    before = transaction(S.ONGOING)
+    after = replace(before, state=S.PREPARE_COMMIT, producer_epoch=6, last_producer_epoch=5)
+    check_step(before, after)
+    with pytest.raises(AssertionError):
+        check_step(before, replace(after, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("state", "change"),
+    [
+        (S.EMPTY, {"producer_epoch": 9}),
+        (S.EMPTY, {"partitions": {T0: None}}),
+        (S.EMPTY, {"start_ms": 1}),
+        (S.ONGOING, {"producer_id": 2}),
+        (S.ONGOING, {"producer_epoch": 6}),
+        (S.ONGOING, {"partitions": {}}),
+        (S.COMPLETE_COMMIT, {"partitions": {T0: None}}),
+        (S.COMPLETE_COMMIT, {"producer_id": 2}),
+        (S.COMPLETE_COMMIT, {"start_ms": 1}),
+        (S.DEAD, {}),
+    ],
+)
+def test_other_steps_that_do_not_fit(state: TxnState, change: dict[str, object]) -> None:
+    before = transaction(S.ONGOING)
+    after = replace(before, state=state, **change)  # type: ignore[arg-type]
+    with pytest.raises(AssertionError):
+        check_step(before, after)
+
+
+def test_completion_is_judged_by_the_state_and_not_by_the_command() -> None:
+    rig = CoreRig(transaction(S.PREPARE_ABORT))
+    decision = decide_complete(c.CompleteTransaction(ID, PID, 5), rig.core._situation(COMMANDS[Event.INIT], NOW_MS))
+    assert decision.records[0].memo.state is S.COMPLETE_ABORT

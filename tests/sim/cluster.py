@@ -1,14 +1,14 @@
 """The node under test: `broker.node.Node`, unmodified, on the simulated loop, disk, clock and network. It dies and comes back on what it left."""
 
 import asyncio
+import traceback
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.node import Node
-
 from broker.config_source import load
 from broker.env import Env
-from cluster.controller.commands import FenceBroker, UnfenceBroker
+from broker.node import Node
 from tests.sim.clock import SimClock
 from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
 from tests.sim.gate import GateKeeper
@@ -73,6 +73,7 @@ class Cluster:
         self.died_at: dict[str, int] = {}
         self.downtime_ms = 0
         self._die_again_at = 0
+        self._disk_failed = False
         self._restarting: asyncio.Task[None] | None = None
         self._config = make_config(options)
 
@@ -81,21 +82,24 @@ class Cluster:
     async def start(self) -> bool:
         """Start the node on what the disk holds. False when it died on the way."""
         self.lives += 1
+        self._disk_failed = False
         name = self.name = f"node#{self.lives}"
         disk = self.disk = self._make_disk(name)
         env = Env(disk=disk, clock=self.clock, rng=Random(self.rng.getrandbits(64)), commit_gate=self.gates)
         if self._die_again_at:
             self._arm(disk, self._die_again_at, power=False, downtime=0.05)
             self._die_again_at = 0
-        node = self.node = Node(self._config, env)
+        node = self.node = Node(
+            self._config, env, on_fatal=partial(self._on_fatal, name), on_unexpected=partial(self._on_unexpected, name)
+        )
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:
             await task
         except (asyncio.CancelledError, Exception) as error:
             if name in self.died_at:
                 return False
-            self.violations.append(f"L1 {name} does not start: {error!r}")
-            raise
+            self.violations.append(f"L1 {name} does not start: {''.join(traceback.format_exception(error))}")
+            return False
         if name in self.died_at:
             return False
         self.loop.trace.add(self.loop.steps, self.loop.time(), "up", name)
@@ -111,6 +115,23 @@ class Cluster:
         if self.monitor is not None:
             disk.observers.append(self.monitor.on_write)
         return disk
+
+    def _on_fatal(self, name: str, reason: str) -> None:
+        """The node says that it cannot go on. It may, when its disk has failed; whoever runs it starts it again."""
+        if name in self.died_at:
+            return
+        if not self._disk_failed:
+            self.violations.append(f"{name} gives up: {reason}")
+        self.loop.call_soon(self._crash_if, name, context=self.loop.context_of("operator"))
+
+    def _on_unexpected(self, name: str, where: str, error: BaseException) -> None:
+        """A bug, as the node itself sees it."""
+        if name not in self.died_at and not (self._disk_failed and isinstance(error, OSError)):
+            self.violations.append(f"{name}: unexpected in {where}: {''.join(traceback.format_exception(error))}")
+
+    def _crash_if(self, name: str) -> None:
+        if self.name == name:
+            self.crash(power=False, downtime=0.05)
 
     async def stop(self) -> None:
         """Stop cleanly and forget the node."""
@@ -186,10 +207,10 @@ class Cluster:
         name = self.name
 
         def struck() -> None:
-            if self.name == name:
-                self.crash(power=False, downtime=0.05)
+            self._disk_failed = True
+            self.loop.call_later(restart_after, self._crash_if, name, context=self.loop.context_of("operator"))
 
-        disk.on_fault = lambda: self.loop.call_later(restart_after, struck, context=self.loop.context_of("operator"))
+        disk.on_fault = struck
 
     def disarm(self) -> None:
         if self.disk is not None:
@@ -199,23 +220,22 @@ class Cluster:
 
     async def lose_leadership(self, seconds: float) -> None:
         """The controller fences the broker, so that it loses every partition, and takes it back later."""
-        await self._order(FenceBroker(NODE_ID))
+        await self._order(fence=True)
         await asyncio.sleep(seconds)
-        await self._order(UnfenceBroker(NODE_ID))
+        await self._order(fence=False)
 
-    async def _order(self, command: FenceBroker | UnfenceBroker) -> None:
+    async def _order(self, *, fence: bool) -> None:
         node, name = self.node, self.name
         if node is None or not self.up.is_set():
             return
 
         async def submit() -> None:
-            await node.controller.submit(command, timeout_ms=1000)
+            await (node.controller.fence_broker(NODE_ID) if fence else node.controller.unfence_broker(NODE_ID))
 
         try:
             await self.loop.spawn(name, submit(), "leadership")
         except (asyncio.CancelledError, Exception) as error:
-            if name not in self.died_at:
-                self.loop.trace.add(self.loop.steps, self.loop.time(), "leadership-refused", type(error).__name__)
+            self.loop.trace.add(self.loop.steps, self.loop.time(), "leadership-refused", type(error).__name__)
 
     # -- judgement
 

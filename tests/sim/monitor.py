@@ -161,12 +161,6 @@ class Monitor:
         if batch.is_control and batch.producer_id >= 0:
             self._judge_marker(partition, batch)
             producer = model.producers.get(batch.producer_id)
-            if (
-                producer is not None
-                and producer.open_since is None
-                and producer.last_marker_epoch == batch.producer_epoch
-            ):
-                self.count("marker retry")
             if producer is not None and producer.open_since is not None and producer.open_since < base:
                 self.count("segment roll inside a transaction")
         model.add(batch)

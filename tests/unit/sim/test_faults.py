@@ -1,0 +1,190 @@
+"""The parts of a run that decide and watch: options, the gate, late frames, the monitor, the edit that brings epochs near their end."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from protocol.messages.end_txn import EndTxnRequest
+from tests.sim.checkers.batches import read_batches
+from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, parse_entry
+from tests.sim.disk import DiskLatency, SimDisk
+from tests.sim.gate import GateKeeper
+from tests.sim.loop import SimLoop
+from tests.sim.medium import Medium
+from tests.sim.monitor import Monitor
+from tests.sim.nemesis import parse_end_txn
+from tests.sim.options import FLUSH, KILL, LOOSE, draw
+from tests.sim.overflow import rewrite_epochs
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
+from tests.support.raw_client import encode_request
+
+STATE_KEY = bytes.fromhex("000000066d792d74786e")  # printed by Kafka: my-txn
+ONGOING_V1 = bytes.fromhex(
+    "000100000000000003e800050000ea6001020274030000000000000003000000018bcfe568000000018bcfe5680000"
+)
+ONGOING_V0 = bytes.fromhex(
+    "000000000000000003e800050000ea6001000000010001740000000200000000000000030000018bcfe568000000018bcfe56800"
+)
+
+
+@pytest.fixture
+def loop() -> Iterator[SimLoop]:
+    made = SimLoop(Random(1))
+    yield made
+    made.close()
+
+
+def test_options_depend_on_the_seed_alone() -> None:
+    assert [draw(seed) for seed in range(20)] == [draw(seed) for seed in range(20)]
+    assert len({draw(seed).describe() for seed in range(20)}) == 20
+    assert {draw(seed).durability for seed in range(100)} == {KILL, FLUSH, LOOSE}
+    assert all(len(draw(seed).faults) >= 5 for seed in range(100))
+    assert not any(
+        fault.kind.startswith("power")
+        for seed in range(100)
+        if draw(seed).durability == KILL
+        for fault in draw(seed).faults
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 4, 5])
+def test_a_late_end_txn_is_recognised_in_every_version(version: int) -> None:
+    request = EndTxnRequest(transactional_id="bank", producer_id=1 << 40, producer_epoch=7, committed=True)
+    frame = encode_request(request, version, 3, "client")
+    assert parse_end_txn(frame) == ("bank", 1 << 40, 7, True, version)
+    assert parse_end_txn(encode_request(AddPartitionsToTxnRequest(), 3, 3, "client")) is None
+
+
+@pytest.mark.parametrize("value", [ONGOING_V0, ONGOING_V1])
+def test_the_coordinator_log_is_read_as_kafka_writes_it(value: bytes) -> None:
+    entry = parse_entry(STATE_KEY, value)
+    assert (entry.transactional_id, entry.producer_id, entry.producer_epoch, entry.state) == (
+        "my-txn",
+        1000,
+        5,
+        ONGOING,
+    )
+    assert entry.partitions == {("t", 0), ("t", 3)}
+    assert (entry.timeout_ms, entry.started_ms) == (60_000, 1700000000000)
+
+
+def test_epochs_are_rewritten_with_a_good_checksum() -> None:
+    medium = Medium()
+    loop = SimLoop(Random(1))
+    disk = SimDisk(medium, loop, Random(1), name="n", latency=DiskLatency())
+    disk.make_directory("/data/__transaction_state-0")
+    other = STATE_KEY.replace(b"my-txn", b"my-own")
+    file = disk.open("/data/__transaction_state-0/00000000000000000000.log", create=True)
+    file.write(0, encode_batch([(STATE_KEY, ONGOING_V1), (other, ONGOING_V1)], timestamp=1))
+    file.sync_now()
+    assert rewrite_epochs(medium, "/data", {"my-txn": 32_760}) == 1
+    (batch,) = read_batches(medium.contents("/data/__transaction_state-0/00000000000000000000.log"), check_crc=True)
+    epochs = [parse_entry(key, value).producer_epoch for key, value in batch.records if key is not None]
+    assert epochs == [32_760, 5]
+    loop.close()
+
+
+def test_a_gate_lags_and_never_takes_back(loop: SimLoop) -> None:
+    keeper = GateKeeper(loop)
+    advanced: list[int] = []
+    gate = keeper("t", 0, advanced.append)
+    gate.acknowledgeable(3)
+    keeper.hold(("t", 0), 2.0)
+    gate.acknowledgeable(5)
+    assert advanced == [3]
+    gate.close()
+    again = keeper("t", 0, advanced.append)  # the node came back while the watermark lags
+    again.acknowledgeable(7)
+    assert advanced == [3, 3]
+    loop.call_later(3, loop.stop)
+    loop.run_forever()
+    assert advanced == [3, 3, 7]
+    assert keeper.committed(("t", 0)) == 7
+
+
+class Watched:
+    """A monitor over a disk, and the writes of a coordinator and a partition leader."""
+
+    def __init__(self, loop: SimLoop, *, flush: bool = False) -> None:
+        self.medium = Medium()
+        self.disk = SimDisk(self.medium, loop, Random(1), name="n", latency=DiskLatency())
+        self.gates = GateKeeper(loop)
+        self.monitor = Monitor(self.medium, "/data", "t", self.gates, lambda: 0, flush=flush)
+        self.disk.observers.append(self.monitor.on_write)
+        self.positions: dict[str, int] = {}
+        for name in ("t-0", "__transaction_state-0"):
+            self.disk.make_directory(f"/data/{name}")
+
+    def append(self, name: str, data: bytes) -> None:
+        path = f"/data/{name}/00000000000000000000.log"
+        self.disk.open(path, create=True).write(self.positions.get(name, 0), data)
+        self.positions[name] = self.positions.get(name, 0) + len(data)
+
+    def decide(self, offset: int, state: int, *, committed: bool = True) -> None:
+        value = bytearray(ONGOING_V1)
+        value[16] = state
+        self.append("__transaction_state-0", encode_batch([(STATE_KEY, bytes(value))], timestamp=1, base_offset=offset))
+        if committed:
+            self.gates.passed(("__transaction_state", 0), offset + 1)
+
+    def mark(self, *, commit: bool = True, epoch: int = 5) -> list[str]:
+        self.append(
+            "t-0",
+            encode_marker(
+                producer_id=1000,
+                producer_epoch=epoch,
+                coordinator_epoch=0,
+                commit=commit,
+                timestamp=1,
+                base_offset=self.positions_end(),
+            ),
+        )
+        return self.monitor.violations
+
+    def positions_end(self) -> int:
+        model = self.monitor.partitions.get(("t", 0))
+        return model.end if model is not None else 0
+
+
+def test_a_marker_after_its_committed_prepare_is_in_order(loop: SimLoop) -> None:
+    watched = Watched(loop)
+    watched.append(
+        "t-0",
+        encode_batch(
+            [(None, b"v")], timestamp=1, producer_id=1000, producer_epoch=5, base_sequence=0, attributes=TRANSACTIONAL
+        ),
+    )
+    assert watched.monitor.stable_bound(("t", 0)) == 0
+    watched.decide(0, ONGOING)
+    watched.decide(1, PREPARE_COMMIT)
+    assert watched.mark() == []
+    assert watched.monitor.stable_bound(("t", 0)) == 2
+    assert watched.mark() == []
+    assert watched.monitor.counters == {"marker retry": 1}
+    watched.monitor.before_crash()
+    assert watched.monitor.counters["kill between prepare and complete"] == 1
+    watched.decide(2, COMPLETE_COMMIT)
+    watched.monitor.reload()
+    assert watched.positions_end() == 3
+
+
+def test_a_marker_before_its_prepare_is_committed_is_seen(loop: SimLoop) -> None:
+    watched = Watched(loop)
+    watched.decide(0, PREPARE_COMMIT, committed=False)
+    assert "is not committed" in watched.mark()[0]
+
+
+def test_with_flushing_committed_means_synced(loop: SimLoop) -> None:
+    watched = Watched(loop, flush=True)
+    watched.decide(0, PREPARE_COMMIT)
+    assert "is not committed" in watched.mark()[0]
+
+
+def test_a_marker_without_its_decision_is_seen(loop: SimLoop) -> None:
+    assert "without any coordinator entry" in Watched(loop).mark()[0]
+    for state, commit, epoch in ((ONGOING, True, 5), (PREPARE_COMMIT, False, 5), (PREPARE_COMMIT, True, 6)):
+        watched = Watched(loop)
+        watched.decide(0, state)
+        assert watched.mark(commit=commit, epoch=epoch)

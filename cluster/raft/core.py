@@ -46,7 +46,7 @@ DEFAULT_CONFIG = RaftConfig()
 class Randomness(Protocol):
     """The part of random.Random that is needed."""
 
-    def randrange(self, stop: int) -> int: ...
+    def randrange(self, stop: int, /) -> int: ...
 
 
 class NotLeader(Exception):

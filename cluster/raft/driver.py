@@ -14,7 +14,7 @@ from cluster.raft.batches import BATCH_BYTES_MAX, LogBatch, decode_batches, deco
 from cluster.raft.core import DEFAULT_CONFIG, RaftCore
 from cluster.raft.election import RaftConfig, Role
 from cluster.raft.log_view import LogView
-from cluster.raft.messages import FetchReply, HardState, Leadership, Message, Ready
+from cluster.raft.messages import NOBODY, FetchReply, HardState, Leadership, Message, Ready
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import ShardRecord
 
@@ -194,8 +194,14 @@ class RaftDriver:
                 await self._wake_up.wait()
                 self._wake_up.clear()
         except Exception as error:  # noqa: BLE001  a disk that fails, or a bug: the replica must not go on either way
-            self._failure = error
-            self._on_failure(f"raft-{self.node_id}", error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Whoever waits for a commit is told that this replica leads nothing any more; the owner stops the node."""
+        self._failure = error
+        for listener in tuple(self._leadership_listeners):
+            listener(Leadership(self.core.epoch, NOBODY, is_leader=False))
+        self._on_failure(f"raft-{self.node_id}", error)
 
     async def _do(self, ready: Ready) -> None:
         """In the order that `Ready` asks for. News of commits go first: they must not wait for the next fsync."""
@@ -277,8 +283,7 @@ class RaftDriver:
             self._delivering = False
             self._deliver_from_memory()
         except Exception as error:  # noqa: BLE001  unreadable or not understood metadata: the node has to stop
-            self._failure = error
-            self._on_failure(f"raft-{self.node_id}", error)
+            self._fail(error)
 
     def _deliver(self, batches: Sequence[LogBatch]) -> None:
         new = [batch for batch in batches if batch.base_offset >= self._delivered]

@@ -1,0 +1,324 @@
+"""Several raft cores, their disks and a network in memory, driven by the commands of a golden transcript.
+
+    nodes 3 [voters=1,2,3]   make and start them (node ids 1..n)
+    tick MS                  time passes; at every deadline on the way the node is ticked and everything settles
+                             (fetches that bring nothing are not shown)
+    pass MS / wake N         time passes and nobody notices / node N looks at the clock
+    stabilize                do what the cores ask for and deliver messages until nothing is left to do
+    ready N                  do what node N asks for now; what it sends stays on the network
+    deliver [A->B] [n]       deliver (the first n) waiting messages, of one direction or of all
+    drop [A->B]              lose the waiting messages
+    propose N TEXT           node N appends a batch holding TEXT
+    cut N[,N] / heal         separate these nodes from all others / everybody reaches everybody
+    crash N / restart N      power off: what was not synced is lost
+    slow N / fast N          the disk of N does not finish / finishes what it is asked for
+    resign N                 node N gives up its leadership
+    status                   one line per node
+    log N                    the entries on the disk of N
+
+The random numbers of node n are always n * 100 (modulo the range), so node 1 waits least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from cluster.raft.core import NotLeader, RaftCore
+from cluster.raft.log_view import LogView
+from cluster.raft.messages import (
+    BeginQuorumEpochReply,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochReply,
+    EndQuorumEpochRequest,
+    Entry,
+    FetchReply,
+    FetchRequest,
+    HardState,
+    LeaderChange,
+    Message,
+    Ready,
+    VoteReply,
+    VoteRequest,
+)
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS_MAX = 200
+
+
+class Fixed:
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+
+    def randrange(self, stop: int) -> int:
+        return self.node_id * 100 % stop
+
+
+@dataclass
+class Disk:
+    entries: list[Entry] = field(default_factory=list)
+    synced: list[Entry] = field(default_factory=list)
+    hard_state: HardState = field(default_factory=HardState)
+
+
+@dataclass
+class RaftEnv:
+    now_ms: int = 0
+    cores: dict[int, RaftCore] = field(default_factory=dict)
+    disks: dict[int, Disk] = field(default_factory=dict)
+    voters: tuple[int, ...] = ()
+    network: list[Message] = field(default_factory=list)
+    apart: tuple[int, ...] = ()
+    slow: dict[int, Ready | None] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    quiet: bool = False
+
+    def run(self, command: str) -> str:
+        name, *arguments = command.split()
+        handler: Callable[..., None] = getattr(self, f"do_{name}")
+        self.lines = []
+        handler(*arguments)
+        return "\n".join(folded(self.lines)) or "ok"
+
+    # ---- commands -----------------------------------------------------------------------------------------------------
+
+    def do_nodes(self, count: str, voters: str = "") -> None:
+        self.voters = tuple(int(v) for v in voters.removeprefix("voters=").split(",")) if voters else ()
+        self.voters = self.voters or tuple(range(1, int(count) + 1))
+        for node in range(1, int(count) + 1):
+            self.disks[node] = Disk()
+            self.do_restart(str(node))
+
+    def do_restart(self, node_text: str) -> None:
+        node = int(node_text)
+        disk = self.disks[node]
+        disk.entries = list(disk.synced)
+        epochs: dict[int, int] = {}
+        for entry in disk.entries:
+            epochs.setdefault(entry.epoch, entry.base_offset)
+        end = disk.entries[-1].last_offset + 1 if disk.entries else 0
+        log = LogView(epochs.items(), end_offset=end)
+        core = RaftCore(node, self.voters, log, disk.hard_state, rng=Fixed(node))
+        self.cores[node] = core
+        self.slow.pop(node, None)
+        core.start(self.now_ms)
+
+    def do_crash(self, node: str) -> None:
+        del self.cores[int(node)]
+        self.slow.pop(int(node), None)
+
+    def do_slow(self, node: str) -> None:
+        self.slow[int(node)] = None
+
+    def do_fast(self, node_text: str) -> None:
+        node = int(node_text)
+        ready = self.slow.pop(node)
+        if ready is not None:
+            self.finish(node, ready)
+
+    def do_cut(self, nodes: str) -> None:
+        self.apart = tuple(int(node) for node in nodes.split(","))
+
+    def do_heal(self) -> None:
+        self.apart = ()
+
+    def do_propose(self, node: str, text: str) -> None:
+        try:
+            entry = self.cores[int(node)].propose(text.encode(), 1)
+        except NotLeader:
+            self.lines.append("not the leader")
+        else:
+            self.lines.append(f"at {entry.base_offset} in epoch {entry.epoch}")
+
+    def do_resign(self, node: str) -> None:
+        self.cores[int(node)].resign(self.now_ms)
+
+    def do_tick(self, ms: str) -> None:
+        until_ms = self.now_ms + int(ms)
+        self.quiet = True
+        for _ in range(ROUNDS_MAX):
+            deadlines = {node: core.next_deadline_ms for node, core in self.cores.items()}
+            due = {node: at for node, at in deadlines.items() if at is not None and at <= until_ms}
+            if not due:
+                self.now_ms = until_ms
+                self.quiet = False
+                return
+            node = min(due, key=lambda candidate: (due[candidate], candidate))
+            self.now_ms = max(self.now_ms, due[node])
+            self.cores[node].tick(self.now_ms)
+            self.do_stabilize()
+        raise AssertionError("the cores never come to rest")
+
+    def do_pass(self, ms: str) -> None:
+        self.now_ms += int(ms)
+
+    def do_wake(self, node: str) -> None:
+        self.cores[int(node)].tick(self.now_ms)
+        self.work(int(node))
+
+    def do_ready(self, node: str) -> None:
+        self.work(int(node))
+
+    def do_stabilize(self) -> None:
+        for _ in range(ROUNDS_MAX):
+            self.work_all()
+            if not self.network:
+                return
+            self.do_deliver()
+        raise AssertionError("the cores never come to rest")
+
+    def do_deliver(self, way: str = "", count: str = "") -> None:
+        limit = int(count) if count else len(self.network)
+        for message in list(self.network):
+            if limit == 0:
+                return
+            if way and way != f"{message.source}->{message.target}":
+                continue
+            limit -= 1
+            self.network.remove(message)
+            self.hand_over(message)
+
+    def do_drop(self, way: str = "") -> None:
+        lost = [m for m in self.network if not way or way == f"{m.source}->{m.target}"]
+        for message in lost:
+            self.network.remove(message)
+            self.lines.append(f"lost {describe(message)}")
+
+    def do_status(self) -> None:
+        for node in self.disks:
+            core = self.cores.get(node)
+            if core is None:
+                self.lines.append(f"{node}: down")
+                continue
+            log = core.log
+            self.lines.append(
+                f"{node}: {core.role.value} epoch={core.epoch} leader={core.leader_id} vote={core.voted_id}"
+                f" log=[{log.start_offset},{log.end_offset}) stable={log.stable_end} committed={core.high_watermark}"
+            )
+
+    def do_log(self, node: str) -> None:
+        self.lines.append(" ".join(describe_entry(entry) for entry in self.disks[int(node)].entries))
+
+    # ---- what a driver does ---------------------------------------------------------------------------------------------
+
+    def work_all(self) -> None:
+        for node in list(self.cores):
+            self.work(node)
+
+    def work(self, node: int) -> None:
+        core = self.cores[node]
+        while not self.slow.get(node) and (ready := core.take_ready()) is not None:
+            self.begin(node, ready)
+            if node in self.slow and ready.must_sync:
+                self.slow[node] = ready
+                return
+            self.finish(node, ready)
+
+    def begin(self, node: int, ready: Ready) -> None:
+        disk = self.disks[node]
+        if ready.leadership is not None:
+            self.lines.append(
+                f"{node}: {self.cores[node].role.value} epoch={ready.leadership.epoch} leader={ready.leadership.leader_id}"
+            )
+        if ready.high_watermark is not None:
+            self.lines.append(f"{node}: committed {ready.high_watermark}")
+        if ready.hard_state is not None:
+            state = disk.hard_state = ready.hard_state
+            self.lines.append(f"{node}: saves epoch={state.epoch} leader={state.leader_id} vote={state.voted_id}")
+        if ready.truncate_to is not None:
+            disk.entries = [entry for entry in disk.entries if entry.last_offset < ready.truncate_to]
+            disk.synced = [entry for entry in disk.synced if entry.last_offset < ready.truncate_to]
+            self.lines.append(f"{node}: truncates to {ready.truncate_to}")
+        if ready.entries:
+            disk.entries.extend(ready.entries)
+            self.lines.append(f"{node}: writes {' '.join(describe_entry(entry) for entry in ready.entries)}")
+        for message in ready.early_messages:
+            self.send(message)
+
+    def finish(self, node: int, ready: Ready) -> None:
+        disk = self.disks[node]
+        disk.synced = list(disk.entries)
+        for message in ready.messages:
+            self.send(message)
+        self.cores[node].advance(self.now_ms)
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, FetchReply) and message.read_end > message.fetch_offset:
+            stored = self.disks[message.source].entries
+            message = replace(
+                message, entries=tuple(e for e in stored if message.fetch_offset <= e.base_offset < message.read_end)
+            )
+        self.network.append(message)
+
+    def hand_over(self, message: Message) -> None:
+        separated = (message.source in self.apart) != (message.target in self.apart)
+        core = self.cores.get(message.target)
+        if separated or core is None:
+            if not (self.quiet and brings_nothing(message)):
+                self.lines.append(f"lost {describe(message)}")
+            return
+        if not (self.quiet and brings_nothing(message)):
+            self.lines.append(describe(message))
+        core.step(message, self.now_ms)
+
+
+def folded(lines: list[str]) -> list[str]:
+    """The same line again and again is shown once, with a count."""
+    return [
+        line if count == 1 else f"{line} (x{count})" for line, count in ((k, len(list(g))) for k, g in groupby(lines))
+    ]
+
+
+def brings_nothing(message: Message) -> bool:
+    if isinstance(message, FetchReply):
+        return not message.entries and message.diverging is None and message.error is ErrorCode.NONE
+    return isinstance(message, FetchRequest)
+
+
+def describe_entry(entry: Entry) -> str:
+    if isinstance(entry.data, LeaderChange):
+        granting = ",".join(str(voter) for voter in entry.data.granting_voters)
+        return f"{entry.base_offset}@{entry.epoch}:leader={entry.data.leader_id},votes={granting}"
+    return f"{entry.base_offset}@{entry.epoch}:{entry.data.decode()}"
+
+
+def describe(message: Message) -> str:
+    text = f"{message.source}->{message.target} {SHORT[type(message)]} epoch={message.epoch}"
+    if isinstance(message, VoteRequest):
+        kind = "pre-vote" if message.pre_vote else "vote"
+        return f"{text} {kind} log=({message.last_epoch},{message.last_offset})"
+    if isinstance(message, VoteReply):
+        kind = "pre-vote" if message.pre_vote else "vote"
+        return f"{text} {kind} {'granted' if message.granted else 'refused'}{error(message.error)}"
+    if isinstance(message, FetchRequest):
+        return f"{text} from=({message.last_fetched_epoch},{message.fetch_offset})"
+    if isinstance(message, FetchReply):
+        if message.diverging is not None:
+            return f"{text} diverging=({message.diverging.epoch},{message.diverging.end_offset})"
+        entries = " ".join(describe_entry(entry) for entry in message.entries)
+        return f"{text} committed={message.high_watermark} [{entries}]{error(message.error)}"
+    if isinstance(message, EndQuorumEpochRequest):
+        return f"{text} successors={','.join(str(voter) for voter in message.preferred_successors)}"
+    if isinstance(message, BeginQuorumEpochReply | EndQuorumEpochReply):
+        return text + error(message.error)
+    return text
+
+
+def error(code: ErrorCode) -> str:
+    return "" if code is ErrorCode.NONE else f" {code.name}"
+
+
+SHORT: dict[type[Message], str] = {
+    VoteRequest: "Vote",
+    VoteReply: "VoteReply",
+    BeginQuorumEpochRequest: "BeginQuorumEpoch",
+    BeginQuorumEpochReply: "BeginQuorumEpochReply",
+    EndQuorumEpochRequest: "EndQuorumEpoch",
+    EndQuorumEpochReply: "EndQuorumEpochReply",
+    FetchRequest: "Fetch",
+    FetchReply: "FetchReply",
+}

@@ -1,0 +1,153 @@
+"""A raft replica's storage in memory that loses what was not synced, and the port of topic settings for tests."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from cluster.controller.commands import Bootstrap, RegisterBroker, UnfenceBroker
+from cluster.controller.core import Controller
+from cluster.controller.features import SUPPORTED_FEATURES
+from cluster.controller.port import BrokerRegistration, ConfigValue
+from cluster.controller.state import ControllerConfig, ControllerState
+from cluster.image import Endpoint
+from protocol.batch import iter_batches
+from protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping, Sequence
+
+    from cluster.controller.commands import Command
+    from cluster.raft.messages import HardState
+    from runtime.shard import ShardRecord
+
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+
+@dataclass
+class MemoryRaftStorage:
+    """`gate`: when it is set, `sync` waits for it (a slow disk). `broken`: every write raises."""
+
+    batches: list[bytes] = field(default_factory=list)
+    hard_state: HardState | None = None
+    synced: int = 0
+    syncs: int = 0
+    gate: asyncio.Event | None = None
+    broken: bool = False
+    high_watermark: int = 0
+
+    def _headers(self) -> list[tuple[int, int, int]]:
+        return [(h.base_offset, h.last_offset, h.leader_epoch) for b in self.batches for h, _ in iter_batches(b)]
+
+    @property
+    def log_start_offset(self) -> int:
+        return 0
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._headers()[-1][1] + 1 if self.batches else 0
+
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        starts: dict[int, int] = {}
+        for base, _, epoch in self._headers():
+            starts.setdefault(epoch, base)
+        return list(starts.items())
+
+    def load_hard_state(self) -> HardState | None:
+        return self.hard_state
+
+    async def save_hard_state(self, state: HardState) -> None:
+        if self.broken:
+            raise OSError("no space left")
+        self.hard_state = state
+
+    def write(self, truncate_to: int | None, batches: Sequence[bytes]) -> None:
+        if self.broken:
+            raise OSError("no space left")
+        if truncate_to is not None:
+            self.batches = [b for b in self.batches for h, _ in iter_batches(b) if h.last_offset < truncate_to]
+        for batch in batches:
+            (header, _) = next(iter_batches(batch))
+            assert header.base_offset == self.log_end_offset
+            self.batches.append(batch)
+
+    async def sync(self) -> None:
+        written = len(self.batches)
+        if self.gate is not None:
+            await self.gate.wait()
+        self.synced = min(written, len(self.batches))
+        self.syncs += 1
+
+    async def read(self, offset: int, end: int, max_bytes: int) -> bytes:
+        rows = zip(self._headers(), self.batches, strict=True)
+        return b"".join(batch for (_, last, _), batch in rows if offset <= last < end)
+
+    def set_high_watermark(self, offset: int) -> None:
+        assert offset >= self.high_watermark
+        self.high_watermark = offset
+
+    def crash(self) -> MemoryRaftStorage:
+        """The same disk after power was cut."""
+        return MemoryRaftStorage(self.batches[: self.synced], self.hard_state, self.synced)
+
+
+class PlainConfigs:
+    """A TopicConfigs that knows a few settings."""
+
+    num_partitions = 3
+    default_replication_factor = 1
+    unclean_leader_election_enable = False
+    known = ("retention.ms", "min.insync.replicas", "unclean.leader.election.enable")
+
+    def validate(self, topic: str, configs: Mapping[str, str]) -> None:
+        for name in configs:
+            if name not in self.known:
+                raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+
+    def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
+        return tuple(ConfigValue(name, configs[name], 1) for name in sorted(configs))
+
+
+def registration(broker_id: int = 1, *, incarnation: int = 7, rack: str | None = None) -> BrokerRegistration:
+    return BrokerRegistration(
+        broker_id,
+        CLUSTER_ID,
+        UUID(int=(incarnation << 64) + broker_id),
+        (Endpoint("PLAINTEXT", "localhost", 9092 + broker_id),),
+        SUPPORTED_FEATURES,
+        (UUID(int=(1 << 100) + broker_id),),
+        rack,
+    )
+
+
+class ControllerRig:
+    """A controller core on a list: every decision is applied at once. `log` is what would be on disk."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.log: list[ShardRecord] = []
+        self.batches: list[list[ShardRecord]] = []
+        self.now_ms = 1_000
+        config = ControllerConfig(1, CLUSTER_ID)
+        state = ControllerState(config, PlainConfigs(), random.Random(seed), lambda: len(self.log))
+        self.core = Controller(state)
+
+    def do(self, command: Command) -> Any:
+        decision = self.core.decide(command, self.now_ms)
+        assert not isinstance(decision.reply, Refusal)
+        for record in decision.records:
+            self.core.apply(len(self.log), record, 1)
+            self.log.append(record)
+        if decision.records:
+            self.batches.append(list(decision.records))
+        return decision.reply
+
+    def with_brokers(self, *broker_ids: int) -> ControllerRig:
+        """Bootstrapped, with these brokers registered and unfenced."""
+        self.do(Bootstrap())
+        for broker_id in broker_ids:
+            self.do(RegisterBroker(registration(broker_id), self.now_ms))
+            self.do(UnfenceBroker(broker_id))
+        return self

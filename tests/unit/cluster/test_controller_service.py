@@ -1,0 +1,194 @@
+"""The controller as it runs in a node: raft driver, engine, publisher and broker life cycle together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.controller.port import NewTopic, TopicName
+from cluster.controller.service import ControllerService
+from cluster.controller.state import ControllerConfig
+from cluster.lifecycle import BrokerLifecycle
+from cluster.metadata import MetadataCache
+from cluster.raft.driver import RaftDriver
+from cluster.raft.ports import NoNetwork
+from protocol.errors import ErrorCode, Refusal
+from runtime.tasks import Tasks
+from tests.support.raft_memory import CLUSTER_ID, MemoryRaftStorage, PlainConfigs, registration
+
+if TYPE_CHECKING:
+    from cluster.delta import MetadataDelta
+    from cluster.image import MetadataImage
+
+
+class LoopClock:
+    def wall_ms(self) -> int:
+        return self.monotonic_ms() + 1_700_000_000_000
+
+    def monotonic_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1_000)
+
+
+class Node:
+    def __init__(self, storage: MemoryRaftStorage, incarnation: int = 7) -> None:
+        self.failures: list[tuple[str, BaseException]] = []
+        self.tasks = Tasks(self.fail)
+        self.storage = storage
+        rng = random.Random(3)
+        self.driver = RaftDriver(
+            1, [1], storage, NoNetwork(), clock=LoopClock(), rng=rng, tasks=self.tasks, on_failure=self.fail
+        )
+        self.cache = MetadataCache()
+        self.driver.on_committed(self.cache.on_committed)
+        self.service = ControllerService(
+            self.driver,
+            config=ControllerConfig(1, CLUSTER_ID),
+            configs=PlainConfigs(),
+            rng=rng,
+            clock=LoopClock(),
+            tasks=self.tasks,
+            on_failure=self.fail,
+            bootstrap_levels={},
+        )
+        self.lifecycle = BrokerLifecycle(
+            registration(incarnation=incarnation), self.service, self.cache, self.tasks, on_failure=self.fail
+        )
+
+    def fail(self, name: str, error: BaseException) -> None:
+        self.failures.append((name, error))
+
+    async def start(self) -> Node:
+        await self.driver.start()
+        await self.service.wait_active()
+        self.lifecycle.start()
+        await self.lifecycle.wait_unfenced()
+        return self
+
+    async def stop(self) -> None:
+        await self.lifecycle.stop()
+        self.service.stop()
+        await self.driver.stop()
+        await self.tasks.cancel_all()
+        assert self.failures == []
+
+    async def kill(self) -> MemoryRaftStorage:
+        left = self.storage.crash()
+        await self.tasks.cancel_all()
+        return left
+
+
+async def test_an_answer_means_that_the_change_is_published_here() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    (created,) = await node.service.create_topics([NewTopic("orders", 4)])
+    topic = node.cache.image.topic("orders")
+    assert topic is not None
+    assert topic.topic_id == created.topic_id
+    assert [partition.leader for partition in topic.partitions.values()] == [1, 1, 1, 1]
+    await node.service.delete_topics([TopicName("orders")])
+    assert node.cache.image.topic("orders") is None
+    await node.stop()
+
+
+async def test_a_restart_gives_the_same_metadata_and_moves_every_leader_epoch() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    await node.service.create_topics([NewTopic("orders", 2, configs=(("retention.ms", "5"),))])
+    block = await node.service.allocate_producer_ids(1, node.lifecycle.broker_epoch)
+    before = node.cache.image
+    left = await node.kill()
+    again = await Node(left, incarnation=8).start()
+    after = again.cache.image
+    assert after.topics["orders"].topic_id == before.topics["orders"].topic_id
+    assert after.topic_config("orders") == {"retention.ms": "5"}
+    # leader -1 when the dead incarnation was replaced, 1 again when the new one was unfenced
+    assert [p.leader_epoch for p in after.topics["orders"].partitions.values()] == [2, 2]
+    assert again.driver.core.epoch == 2
+    next_block = await again.service.allocate_producer_ids(1, again.lifecycle.broker_epoch)
+    assert next_block.first == block.first + block.length
+    await again.stop()
+
+
+async def test_an_orderly_stop_leaves_nothing_led() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    await node.service.create_topics([NewTopic("orders", 2)])
+    await node.stop()
+    partitions = node.cache.image.topics["orders"].partitions.values()
+    assert [(p.leader, p.isr) for p in partitions] == [(-1, (1,)), (-1, (1,))]
+    assert node.cache.image.brokers[1].fenced
+
+
+async def test_what_is_not_synced_is_neither_answered_nor_published() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    node.storage.gate = asyncio.Event()
+    creation = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
+    refused = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    # the second answer stands on the first, uncommitted one: it waits too
+    assert not creation.done()
+    assert not refused.done()
+    assert node.cache.image.topic("orders") is None
+    survivors = node.storage.crash()
+    node.storage.gate.set()
+    await creation
+    (second,) = await refused
+    assert second.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert node.cache.image.topic("orders") is not None
+    await node.stop()
+    # had the power been cut meanwhile, nothing of it would be there
+    again = await Node(survivors, incarnation=8).start()
+    assert again.cache.image.topic("orders") is None
+    await again.stop()
+
+
+async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    gate = node.storage.gate = asyncio.Event()
+    first = asyncio.ensure_future(node.service.create_topics([NewTopic("t0", 1)]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    before = node.storage.syncs
+    others = [asyncio.ensure_future(node.service.create_topics([NewTopic(f"t{n}", 1)])) for n in range(1, 6)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gate.set()
+    for waiting in (first, *others):
+        (created,) = await waiting
+        assert created.error is ErrorCode.NONE
+    assert node.storage.syncs == before + 2
+    await node.stop()
+
+
+async def test_fencing_takes_leadership_away_and_unfencing_gives_it_back_in_a_new_epoch() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    await node.service.create_topics([NewTopic("orders", 1)])
+    seen: list[tuple[int, int]] = []
+
+    def watch(delta: MetadataDelta, image: MetadataImage) -> None:
+        seen.extend((p.leader, p.leader_epoch) for p in image.topics["orders"].partitions.values())
+
+    node.cache.subscribe(watch)
+    await node.service.fence_broker(1)
+    await node.service.unfence_broker(1)
+    assert seen == [(-1, 1), (1, 2)]
+    await node.stop()
+
+
+async def test_a_failing_disk_ends_the_node_and_acknowledges_nothing() -> None:
+    node = await Node(MemoryRaftStorage()).start()
+    node.storage.broken = True
+    with pytest.raises(Refusal) as refused:
+        await node.service.create_topics([NewTopic("orders", 1)])
+    assert refused.value.error is ErrorCode.NOT_CONTROLLER
+    assert [type(error) for _, error in node.failures] == [OSError]
+    assert node.cache.image.topic("orders") is None
+    await node.tasks.cancel_all()
+
+
+async def test_without_the_active_controller_every_call_is_refused() -> None:
+    node = Node(MemoryRaftStorage())
+    with pytest.raises(Refusal) as refused:
+        await node.service.create_topics([NewTopic("orders", 1)])
+    assert refused.value.error is ErrorCode.NOT_CONTROLLER

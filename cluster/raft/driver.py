@@ -96,6 +96,8 @@ class RaftDriver:
         """Read the stored state and take part. Raises BadQuorumState, OSError. Subscribe before."""
         self._loop = get_running_loop()
         storage = self._storage
+        # What a killed process left in the page cache was read back, but counts towards a majority only when it is durable.
+        await storage.sync()
         hard_state = storage.load_hard_state() or HardState()
         log = LogView(storage.epochs(), start_offset=storage.log_start_offset, end_offset=storage.log_end_offset)
         self._delivered = storage.log_start_offset
@@ -167,8 +169,7 @@ class RaftDriver:
     async def replay(self, visit: ReplayVisitor) -> None:
         offset = self._storage.log_start_offset
         while offset < self._storage.log_end_offset:
-            data = await self._storage.read(offset, self._storage.log_end_offset, READ_BYTES_MAX)
-            for batch in decode_batches(data):
+            for batch in await self._read(offset, self._storage.log_end_offset):
                 for index, (key, value) in enumerate(batch.records):
                     visit(batch.base_offset + index, ShardRecord(key, value), batch.epoch)
                 offset = batch.last_offset + 1
@@ -278,12 +279,17 @@ class RaftDriver:
             while self._delivered < self._high_watermark:
                 if self._undelivered and self._undelivered[0].base_offset <= self._delivered:
                     break
-                data = await self._storage.read(self._delivered, self._high_watermark, READ_BYTES_MAX)
-                self._deliver(list(decode_batches(data)))
+                self._deliver(await self._read(self._delivered, self._high_watermark))
             self._delivering = False
             self._deliver_from_memory()
         except Exception as error:  # noqa: BLE001  unreadable or not understood metadata: the node has to stop
             self._fail(error)
+
+    async def _read(self, offset: int, end: int) -> list[LogBatch]:
+        batches = list(decode_batches(await self._storage.read(offset, end, READ_BYTES_MAX)))
+        if not batches:
+            raise OSError(f"the metadata log ends at offset {offset}, not at {end}")
+        return batches
 
     def _deliver(self, batches: Sequence[LogBatch]) -> None:
         new = [batch for batch in batches if batch.base_offset >= self._delivered]

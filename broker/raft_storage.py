@@ -1,0 +1,67 @@
+"""The raft driver's storage over a partition log and the `quorum-state` file beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state
+from protocol.batch import read_header
+from storage.log import ColdRead
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.raft.messages import HardState
+    from protocol.schema import Buffer
+    from storage.disk import Disk
+    from storage.log import PartitionLog
+
+
+class PartitionRaftStorage:
+    """Implements cluster.raft.ports.RaftStorage. It is the only writer of `log`."""
+
+    def __init__(self, log: PartitionLog, disk: Disk, directory: str, voters: Sequence[int]) -> None:
+        """`directory` is the log's own; `voters` are the configured ones, which the file has to agree with."""
+        self._log = log
+        self._disk = disk
+        self._path = f"{directory}/{FILE_NAME}"
+        self._voters = tuple(voters)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        return self._log.epochs.entries()
+
+    def load_hard_state(self) -> HardState | None:
+        if not self._disk.exists(self._path):
+            return None
+        return decode_quorum_state(self._disk.read_file(self._path), self._voters)
+
+    async def save_hard_state(self, state: HardState) -> None:
+        await self._disk.replace_file(self._path, encode_quorum_state(state, self._voters))
+
+    def write(self, truncate_to: int | None, batches: Sequence[bytes]) -> None:
+        if truncate_to is not None and truncate_to < self._log.log_end_offset:
+            self._log.truncate_to(truncate_to)
+        for batch in batches:
+            # Offsets and epoch were given by the leader, this node or another: the batch is written as it is. Its own
+            # time stamp is when it was made, which is all that the log asks for when it begins a segment.
+            self._log.append_as_follower(batch, now_ms=read_header(batch).max_timestamp)
+
+    async def sync(self) -> None:
+        await self._log.flush()
+
+    async def read(self, offset: int, end: int, max_bytes: int) -> Buffer:
+        found = self._log.read(offset, max_bytes=max_bytes, limit=end, min_one_batch=True)
+        if isinstance(found, ColdRead):
+            found = await found.resolve()
+        return found.records
+
+    def set_high_watermark(self, offset: int) -> None:
+        self._log.update_high_watermark(offset)

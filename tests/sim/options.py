@@ -75,7 +75,7 @@ class Options:
 
 
 def draw(seed: int, *, durability: str | None = None) -> Options:
-    """The options of a seed; a test may fix the durability, which changes nothing else that is drawn."""
+    """The options of a seed; a test may fix the durability (and with it the kinds of faults that are drawn)."""
     rng = Random(seed * 7919 + 17)
     drawn = rng.choices((KILL, FLUSH, LOOSE), (55, 37, 8))[0]
     options = Options(

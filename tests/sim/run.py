@@ -3,10 +3,13 @@
 import asyncio
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Any, Final
+
+import structlog
 
 from tests.sim.checkers.evidence import Evidence, SnapshotRow
 from tests.sim.checkers.recovery import read_snapshot
@@ -69,7 +72,6 @@ def run_seed(
     options: Options | None = None,
     printing: bool = False,
     keep: bool = False,
-    prepare: Callable[[], None] | None = None,
 ) -> Result:
     """Run one seed to its verdict; never raises for what the node does wrong."""
     began = time.monotonic()
@@ -78,8 +80,12 @@ def run_seed(
     trace = Trace(printing=printing)
     latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
     loop = SimLoop(rng, trace=trace, network=Network(rng, latency=latency))
-    if prepare is not None:
-        prepare()
+    with logs_into(loop):
+        return _run(loop, rng, options, began=began, keep=keep)
+
+
+def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bool) -> Result:
+    trace = loop.trace
     run = Run(loop, rng, options)
     findings: list[str]
     try:
@@ -93,7 +99,7 @@ def run_seed(
         loop.close()
     world = run.world
     return Result(
-        seed=seed,
+        seed=options.seed,
         findings=findings,
         digest=trace.digest(),
         counters=dict(world.counters),
@@ -107,6 +113,24 @@ def run_seed(
         history=world.history if keep else None,
         trace=trace if keep else None,
     )
+
+
+@contextmanager
+def logs_into(loop: SimLoop) -> Iterator[None]:
+    """What the node logs goes into the trace: its name into the hash, the rest to whoever reads along."""
+
+    def note(logger: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        loop.trace.add(loop.steps, loop.time(), "log", level, event.get("event"))
+        if loop.trace.printing:
+            print("   ", {name: value for name, value in event.items() if name != "event"}, flush=True)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[note], cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 class Run:

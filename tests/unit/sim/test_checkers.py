@@ -69,7 +69,7 @@ class Case:
     def produce(
         self, partition: tuple[str, int], what: tuple[bytes, ...], sequence: int, *, offset: int = -1, **details: Any
     ) -> Operation:
-        fields = {
+        fields: dict[str, Any] = {
             "transaction": 1,
             "transactional_id": TID,
             "generation": 2,

@@ -1,0 +1,125 @@
+"""Six bugs, each planted by replacing one function of the product for the time of a run: the net must catch every one.
+
+The product has no switch for any of them.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import coordinator.txn.end_txn
+import storage.recovery
+from broker.commit_gate import GroupFlush
+from coordinator.txn.commands import EndTransaction
+from coordinator.txn.state import Transaction
+from coordinator.txn.transitions import Event
+from protocol.errors import ErrorCode, Refusal
+from runtime.engine import Engine
+from storage.log import PartitionLog
+from storage.producer_entry import ProducerUpdate
+from tests.sim.options import FLUSH, draw
+from tests.sim.run import Result, run_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """`owner.name` is replaced by what `make(original)` returns; `durability` fixes what the bug needs to matter."""
+
+    title: str
+    owner: Any
+    name: str
+    make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    durability: str | None = None
+
+
+def _acknowledge_before_flush(original: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: GroupFlush) -> None:
+        self._acknowledgeable(self._log.log_end_offset)
+        original(self)
+
+    return appended
+
+
+def _stable_offset_too_high(original: Callable[..., Any]) -> Callable[..., Any]:
+    def refresh_stable_offset(self: PartitionLog) -> None:
+        original(self)
+        self.last_stable_offset = min(self.last_stable_offset + 1, self.high_watermark)
+
+    return refresh_stable_offset
+
+
+def _no_epoch_check(original: Callable[..., Any]) -> Callable[..., Any]:
+    def tv2_event(command: EndTransaction, txn: Transaction) -> Event:
+        try:
+            event: Event = original(command, txn)
+        except Refusal as refusal:
+            if refusal.error is not ErrorCode.PRODUCER_FENCED:
+                raise
+            return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+        if txn.state.name == "ONGOING":  # an old epoch is taken for a retry otherwise
+            return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+        return event
+
+    return tv2_event
+
+
+def _effects_before_commit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def park(self: Engine[Any, Any], call: Any, reply: Any, decision: Any) -> None:
+        original(self, call, reply, decision)
+        parked = self._parked[-1]
+        effects, parked.effects = parked.effects, ()
+        for effect in effects:
+            self._on_effect(effect)
+
+    return park
+
+
+def _refuse_retried_marker(original: Callable[..., Any]) -> Callable[..., Any]:
+    def check_marker(self: ProducerUpdate, marker: Any, epoch: int, transaction_version: int) -> None:
+        original(self, marker, epoch, transaction_version)
+        if transaction_version >= 2 and epoch <= self.entry.epoch:  # KAFKA-19999
+            raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+    return check_marker
+
+
+def _no_rebuild(original: Callable[..., Any]) -> Callable[..., Any]:
+    def replay_producers(state: Any, snapshots: Any, segments: Any, config: Any, replay: Any) -> None:
+        state.clear(replay.end_offset)
+
+    return replay_producers
+
+
+PLANTED: Final = (
+    Planted("acknowledged before the flush", GroupFlush, "appended", _acknowledge_before_flush, durability=FLUSH),
+    Planted("last stable offset one too high", PartitionLog, "refresh_stable_offset", _stable_offset_too_high),
+    Planted("epoch check skipped on EndTxn", coordinator.txn.end_txn, "_tv2_event", _no_epoch_check),
+    Planted("marker sent before prepare is committed", Engine, "_park", _effects_before_commit),
+    Planted("retried marker refused", ProducerUpdate, "_check_marker", _refuse_retried_marker),
+    Planted("producer state not rebuilt", storage.recovery, "replay_producers", _no_rebuild),
+)
+
+
+@contextmanager
+def planted(bug: Planted) -> Iterator[None]:
+    original = getattr(bug.owner, bug.name)
+    setattr(bug.owner, bug.name, bug.make(original))
+    try:
+        yield
+    finally:
+        setattr(bug.owner, bug.name, original)
+
+
+def run_with(bug: Planted, seed: int) -> Result:
+    with planted(bug):
+        return run_seed(seed, options=draw(seed, durability=bug.durability))
+
+
+def seeds_to_find(bug: Planted, *, seeds_max: int = 200) -> tuple[int, Result] | None:
+    """How many seeds it takes, and the run that found it; None when none does."""
+    for seed in range(seeds_max):
+        result = run_with(bug, seed)
+        if not result.passed:
+            return seed + 1, result
+    return None

@@ -1,0 +1,75 @@
+"""Draws docs/transactions.md from the table: `python -m coordinator.txn.transitions_doc [--check]`.
+
+What stands between the two marker lines is replaced; the rest of the page is written by hand.
+"""
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from coordinator.txn.state import TxnState
+from coordinator.txn.transitions import TRANSITIONS, Event, Outcome, Refuse, To
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
+BEGIN: Final = "<!-- drawn from coordinator/txn/transitions.py: begin -->"
+END: Final = "<!-- drawn from coordinator/txn/transitions.py: end -->"
+
+
+def diagram() -> str:
+    """A Mermaid state diagram; what leaves the state as it is has no arrow."""
+    edges: dict[tuple[TxnState, TxnState], list[Event]] = {}
+    for (state, event), action in TRANSITIONS.items():
+        if isinstance(action, To):
+            edges.setdefault((state, action.state), []).append(event)
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {TxnState.EMPTY.shown}: {Event.INIT.value}"]
+    for (before, after), events in edges.items():
+        lines.append(f"    {before.shown} --> {after.shown}: {' / '.join(event.value for event in events)}")
+    lines += [f"    {TxnState.DEAD.shown} --> [*]", "```"]
+    return "\n".join(lines)
+
+
+def table() -> str:
+    """One row for each event, one column for each state."""
+    states = list(TxnState)
+    lines = [
+        "| event | " + " | ".join(state.shown for state in states) + " |",
+        "|---" * (len(states) + 1) + "|",
+    ]
+    for event in Event:
+        lines.append(f"| {event.value} | " + " | ".join(_cell(state, event) for state in states) + " |")
+    return "\n".join(lines)
+
+
+def page(text: str) -> str:
+    """`text` with the part between the marker lines drawn anew. Raises ValueError when they are not there."""
+    before, _, rest = text.partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        raise ValueError(f"{PAGE.name} has no place for the table: {BEGIN}")
+    return f"{before}{BEGIN}\n\n{diagram()}\n\n{table()}\n\n{END}{after}"
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 1 when --check finds the page out of date."""
+    text = PAGE.read_text()
+    drawn = page(text)
+    if "--check" not in arguments:
+        PAGE.write_text(drawn)
+        return 0
+    if drawn != text:
+        sys.stderr.write(f"{PAGE.name} is out of date: python -m coordinator.txn.transitions_doc\n")
+        return 1
+    return 0
+
+
+def _cell(state: TxnState, event: Event) -> str:
+    action = TRANSITIONS[state, event]
+    if isinstance(action, To):
+        return f"**{action.state.shown}**"
+    if isinstance(action, Refuse):
+        return action.error.name
+    return {Outcome.ANSWER: "answered", Outcome.AGAIN: "waits", Outcome.BUG: "-"}[action]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,356 @@
+"""The driver: shards come and go, markers go out, completions come back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.producer_ids import ProducerIdPool
+from coordinator.txn import marker_driver, service
+from coordinator.txn.ports import NO_LEADER, Marker, MarkerResults, TopicPartition, TxnConfig
+from coordinator.txn.service import TransactionCoordinator
+from coordinator.txn.state import TxnState
+from protocol.errors import ErrorCode, Refusal
+from runtime.tasks import Tasks
+from tests.support.fake_shard_log import FakeClock, FakeShardLog
+from tests.support.txn_rig import ID, NOW_MS, T0, T1, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+S = TxnState
+SHARD = 45  # of "my-txn"
+
+
+class Sender:
+    """Answers NONE for everything at once, or holds requests back, or says what the test wants."""
+
+    def __init__(self) -> None:
+        self.hold = False
+        self.held: list[tuple[Sequence[Marker], asyncio.Future[MarkerResults]]] = []
+        self.sent: list[tuple[int, tuple[Marker, ...]]] = []
+        self.errors: list[ErrorCode | OSError] = []
+
+    def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> asyncio.Future[MarkerResults]:
+        self.sent.append((broker_id, tuple(markers)))
+        future: asyncio.Future[MarkerResults] = asyncio.get_running_loop().create_future()
+        if self.hold:
+            self.held.append((markers, future))
+        else:
+            self._answer(markers, future)
+        return future
+
+    def release(self) -> None:
+        self.hold = False
+        for markers, future in self.held:
+            self._answer(markers, future)
+        self.held.clear()
+
+    def _answer(self, markers: Sequence[Marker], future: asyncio.Future[MarkerResults]) -> None:
+        error = self.errors.pop(0) if self.errors else ErrorCode.NONE
+        if isinstance(error, OSError):
+            future.set_exception(error)
+        else:
+            future.set_result([dict.fromkeys(marker.partitions, error) for marker in markers])
+
+
+class Rig:
+    def __init__(self, *, level: int = 2, wait_ms: int = 1_000) -> None:
+        self.sender = Sender()
+        self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 1}
+        self.clock = FakeClock(NOW_MS)
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(self._failed)
+        self.blocks = iter([(0, 1_000), (1_000, 1_000)])
+        self.pool = ProducerIdPool(self._allocate, self.tasks.spawn)
+        self.coordinator = TransactionCoordinator(
+            clock=self.clock,
+            config=TxnConfig(wait_ms_max=wait_ms),
+            producer_ids=self.pool,
+            leaders=self,
+            sender=self.sender,
+            features=Level(level),
+            spawn=self.tasks.spawn,
+            on_failure=self._failed,
+        )
+        self.log = FakeShardLog()
+
+    def _failed(self, _name: str, failure: BaseException) -> None:
+        self.failures.append(failure)
+
+    async def _allocate(self) -> tuple[int, int]:
+        return next(self.blocks)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        return self.leaders.get(TopicPartition(topic, partition))
+
+    async def ready(self) -> Rig:
+        self.pool.prefetch()
+        await self.coordinator.on_leadership(SHARD, 0, self.log)
+        await settle()
+        return self
+
+    async def running(self, *, version: int = 2, partitions: tuple[TopicPartition, ...] = (T0,)) -> tuple[int, int]:
+        """An ongoing transaction; its producer."""
+        await self.ready()
+        pid, epoch = self.coordinator.init_producer_id(ID, 60_000).result()
+        self.coordinator.add_partitions(ID, pid, epoch, partitions, client_version=version, client_id="c").result()
+        return pid, epoch
+
+    async def state(self) -> TxnState:
+        return (await self.coordinator.describe(ID)).transaction.state
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(5):
+        while not await condition():
+            await asyncio.sleep(0.001)
+
+
+def refused(call: Callable[[], asyncio.Future[Any]]) -> ErrorCode:
+    with pytest.raises(Refusal) as refusal:
+        call().result()
+    return refusal.value.error
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marker_driver, "MARKER_RETRY_BACKOFF_S", 0.001)
+    monkeypatch.setattr(service, "COMPLETE_RETRY_BACKOFF_S", 0.001)
+    monkeypatch.setattr(service, "RELOAD_BACKOFF_S", 0.001)
+
+
+async def test_a_transaction_from_start_to_end() -> None:
+    rig = Rig()
+    pid, epoch = await rig.running(partitions=(T0, T1))
+    end = rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2)
+    assert end.result() == (pid, 1)
+    assert rig.sender.sent == []  # the client hears of it before the markers go out
+    assert await rig.state() is S.PREPARE_COMMIT
+    following = rig.coordinator.add_partitions(ID, pid, 1, [T0], client_version=2)
+    await settle()
+    assert rig.sender.sent == [(1, (Marker(pid, 1, 0, True, (T0, T1), 2),))]
+    assert following.result() == {T0: ErrorCode.NONE}
+    assert rig.failures == []
+
+
+async def test_answers_that_need_no_state() -> None:
+    rig = await Rig().ready()
+    coordinator = rig.coordinator
+    assert coordinator.init_producer_id(None, -5).result() == (0, 0)
+    assert refused(lambda: coordinator.init_producer_id(None, 1, 5, -1)) is ErrorCode.INVALID_REQUEST
+    assert refused(lambda: coordinator.init_producer_id(ID, 1, -1, 5)) is ErrorCode.INVALID_REQUEST
+    assert refused(lambda: coordinator.init_producer_id("", 1)) is ErrorCode.INVALID_REQUEST
+    for timeout_ms in (0, -1, 900_001):
+        error = refused(lambda timeout_ms=timeout_ms: coordinator.init_producer_id(ID, timeout_ms))  # type: ignore[misc]
+        assert error is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    for name in ("", None):
+        for call in (
+            lambda name=name: coordinator.add_partitions(name, 1, 1, [T0]),
+            lambda name=name: coordinator.verify_partitions(name, 1, 1, [T0]),
+            lambda name=name: coordinator.end_txn(name, 1, 1, commit=True),
+        ):
+            assert refused(call) is ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
+
+
+async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
+    rig = await Rig().ready()
+    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
+    gate = asyncio.Event()
+
+    class Slow(FakeShardLog):
+        async def replay(self, visit: Any) -> None:
+            await gate.wait()
+
+    loading = rig.tasks.spawn(rig.coordinator.on_leadership(47, 0, Slow()), "load")
+    await settle()
+    # An unknown id too: a fresh producer id must not be handed out over a state that is yet to be read.
+    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(Refusal) as refusal:
+        await rig.coordinator.list_transactions()
+    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    gate.set()
+    await loading
+    assert rig.coordinator.init_producer_id("a", 1_000).result() == (0, 0)
+    assert len(await rig.coordinator.list_transactions()) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ConnectionError("gone")]
+)
+async def test_markers_are_sent_until_they_are_written(error: ErrorCode | OSError) -> None:
+    rig = Rig()
+    pid, epoch = await rig.running()
+    rig.sender.errors = [error, error]
+    rig.coordinator.end_txn(ID, pid, epoch, commit=False).result()
+
+    async def complete() -> bool:
+        return await rig.state() is S.COMPLETE_ABORT
+
+    await until(complete)
+    assert len(rig.sender.sent) == 3
+
+
+async def test_a_deleted_topic_holds_nothing_back() -> None:
+    rig = Rig()
+    pid, epoch = await rig.running(partitions=(T0, T1))
+    rig.leaders = {T0: NO_LEADER}
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
+    await settle()
+    described = await rig.coordinator.describe(ID)
+    assert (described.transaction.state, list(described.partitions)) == (S.PREPARE_COMMIT, [T0])
+    rig.leaders = {}
+
+    async def complete() -> bool:
+        return await rig.state() is S.COMPLETE_COMMIT
+
+    await until(complete)
+    assert rig.sender.sent == []
+
+
+@pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CORRUPT_MESSAGE])
+async def test_a_completion_that_is_given_up_stays_prepared_until_the_shard_is_loaded_again(error: ErrorCode) -> None:
+    rig = Rig()
+    pid, epoch = await rig.running()
+    rig.sender.errors = [error]
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
+    await settle()
+    assert await rig.state() is S.PREPARE_COMMIT
+    assert refused(lambda: rig.coordinator.end_txn(ID, pid, 1, commit=True, client_version=2)) is (
+        ErrorCode.PRODUCER_FENCED
+    )
+    assert len(rig.failures) == (1 if error is ErrorCode.CORRUPT_MESSAGE else 0)
+    await rig.coordinator.on_leadership(SHARD, 1, rig.log.successor())
+    await settle()
+    assert await rig.state() is S.COMPLETE_COMMIT
+    assert [markers[0].coordinator_epoch for _, markers in rig.sender.sent] == [0, 1]
+
+
+async def test_a_lost_shard_forgets_its_markers_and_late_answers_change_nothing() -> None:
+    rig = Rig()
+    pid, epoch = await rig.running()
+    rig.sender.hold = True
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
+    await settle()
+    rig.coordinator.on_resignation(SHARD, 0)  # an echo of our own election
+    assert await rig.state() is S.PREPARE_COMMIT
+    rig.coordinator.on_resignation(SHARD, 1)
+    assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
+    rig.sender.release()
+    await settle()
+    log = rig.log.successor()
+    await rig.coordinator.on_leadership(SHARD, 2, log)
+    await settle()
+    assert await rig.state() is S.COMPLETE_COMMIT
+    assert len(log.entries) == len(rig.log.entries) + 1
+
+
+async def test_an_older_election_does_not_replace_a_newer_one() -> None:
+    rig = await Rig().ready()
+    await rig.coordinator.on_leadership(SHARD, 5, rig.log)
+    engine = rig.coordinator.shards[SHARD]
+    await rig.coordinator.on_leadership(SHARD, 4, rig.log)
+    assert rig.coordinator.shards[SHARD] is engine
+
+
+async def test_a_shard_that_broke_is_loaded_again_and_its_transactions_are_completed() -> None:
+    rig = Rig()
+    pid, epoch = await rig.running()
+    rig.sender.hold = True
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
+    await settle()
+    rig.log.broken = True
+    rig.sender.release()  # the Complete record meets the broken disk
+    await settle()
+    assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
+    assert len(rig.failures) >= 1
+    rig.log.broken = False
+
+    async def complete() -> bool:
+        try:
+            return await rig.state() is S.COMPLETE_COMMIT
+        except Refusal:
+            return False
+
+    await until(complete)
+
+
+async def test_a_complete_record_that_the_log_refuses_is_tried_again() -> None:
+    rig = Rig()
+    pid, epoch = await rig.running()
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
+    rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    await settle()
+    assert await rig.state() is S.PREPARE_COMMIT
+    rig.log.refuse = ErrorCode.KAFKA_STORAGE_ERROR  # told as NOT_COORDINATOR, by a shard that is still there
+    await asyncio.sleep(0.005)
+    rig.log.refuse = None
+
+    async def complete() -> bool:
+        return await rig.state() is S.COMPLETE_COMMIT
+
+    await until(complete)
+
+
+async def test_the_log_that_cannot_be_loaded_is_tried_again() -> None:
+    rig = Rig()
+    rig.log.broken = True
+    await rig.coordinator.on_leadership(SHARD, 0, rig.log)
+    assert len(rig.failures) == 1
+    rig.log.broken = False
+    rig.pool.prefetch()
+
+    async def served() -> bool:
+        try:
+            return (await rig.coordinator.init_producer_id(ID, 1_000)).producer_epoch == 0
+        except Refusal:
+            return False
+
+    await until(served)
+
+
+async def test_markers_of_one_turn_share_a_request() -> None:
+    rig = await Rig().ready()
+    names = [name for name in (f"id-{number}" for number in range(1_000)) if rig.coordinator.partition_of(name) == SHARD]
+    assert len(names) > 5
+    for name in names:
+        pid, epoch = rig.coordinator.init_producer_id(name, 60_000).result()
+        rig.coordinator.add_partitions(name, pid, epoch, [T0]).result()
+        rig.coordinator.end_txn(name, pid, epoch, commit=True).result()
+    await settle()
+    assert [len(markers) for _, markers in rig.sender.sent] == [len(names)]
+
+
+async def test_what_describe_and_list_show() -> None:
+    rig = Rig()
+    pid, _epoch = await rig.running(partitions=(T0, T1))
+    described = await rig.coordinator.describe(ID)
+    txn = described.transaction
+    assert (txn.producer_id, txn.state.shown, txn.client_id, txn.deadline_ms) == (pid, "Ongoing", "c", NOW_MS + 60_000)
+    assert (list(described.partitions), described.shard, described.coordinator_epoch) == ([T0, T1], SHARD, 0)
+    assert [entry.transaction.transactional_id for entry in await rig.coordinator.list_transactions()] == [ID]
+    with pytest.raises(Refusal) as refusal:
+        await rig.coordinator.describe("transactional-id")
+    assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_after_the_end_nothing_is_served_or_sent() -> None:
+    rig = Rig()
+    pid, epoch = await rig.running()
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
+    rig.coordinator.stop()
+    await settle()
+    assert rig.sender.sent == []
+    assert refused(lambda: rig.coordinator.end_txn(ID, pid, epoch, commit=True)) is ErrorCode.NOT_COORDINATOR
+    with pytest.raises(Refusal) as refusal:
+        await rig.coordinator.list_transactions()
+    assert refusal.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await rig.coordinator.on_leadership(SHARD, 9, rig.log)
+    assert rig.coordinator.shards == {}

@@ -66,7 +66,7 @@ class _Decoder:
         self.out = Emitter(f"{cls.NAME} v{version}", namespace)
         self.layout = ""  # pending run of fixed-size fields ...
         self.targets: list[str] = []  # ... and the names that receive them
-        self.run_start = ""  # field at which the run begins
+        self.run_fields: dict[str, None] = {}  # their paths, for errors
         self.after: list[str] = []  # conversions to make once the run is read
 
     def compile(self) -> CompiledCodec:
@@ -81,7 +81,8 @@ class _Decoder:
 
     def _fixed(self, layout: str, target: str, after: str | None = None) -> None:
         if not self.targets:
-            self.run_start = self.out.where()
+            self.run_fields = {}
+        self.run_fields[self.out.where()] = None
         self.layout += layout
         self.targets.append(target)
         if after is not None:
@@ -91,13 +92,13 @@ class _Decoder:
         if not self.targets:
             return
         if self.layout == "B":
-            self.out.emit(f"{self.targets[0]} = b[p]", since=self.run_start)
+            self.out.emit(f"{self.targets[0]} = b[p]", fields=", ".join(self.run_fields))
             self.out.emit("p += 1")
         else:
             run = packer(self.layout)
             unpack = self.out.constant("u", run.unpack_from)
             comma = "," if len(self.targets) == 1 else ""
-            self.out.emit(f"{', '.join(self.targets)}{comma} = {unpack}(b, p)", since=self.run_start)
+            self.out.emit(f"{', '.join(self.targets)}{comma} = {unpack}(b, p)", fields=", ".join(self.run_fields))
             self.out.emit(f"p += {run.size}")
         for line in self.after:
             self.out.emit(line)

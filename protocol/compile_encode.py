@@ -67,7 +67,7 @@ class _Encoder:
         self.out = Emitter(f"{cls.NAME} v{version}", namespace)
         self.layout = ""  # pending run of fixed-size values ...
         self.values: list[str] = []  # ... and their expressions
-        self.run_start = ""  # field at which the run begins
+        self.run_fields: dict[str, None] = {}  # their paths, for errors
         self.write = "w"
         self.in_tag = False
 
@@ -84,7 +84,8 @@ class _Encoder:
 
     def _fixed(self, layout: str, *values: str) -> None:
         if not self.layout:
-            self.run_start = self.out.where()
+            self.run_fields = {}
+        self.run_fields[self.out.where()] = None
         self.layout += layout
         self.values = [*self.values, *values]  # a copy: branches keep the run as it was before them
 
@@ -96,7 +97,7 @@ class _Encoder:
     def _emit_pack(self, layout: str, values: Iterable[str]) -> None:
         if layout.strip("x"):
             pack = self.out.constant("p", packer(layout).pack)
-            self.out.emit(f"{self.write}({pack}({', '.join(values)}))", since=self.run_start)
+            self.out.emit(f"{self.write}({pack}({', '.join(values)}))", fields=", ".join(self.run_fields))
         else:
             self.out.emit(f"{self.write}({bytes(len(layout))!r})")
 
@@ -224,7 +225,7 @@ class _Encoder:
             self._fixed("h" if kind == "string" else "i", length)
             self._flush()
         if kind != "string" and not self.in_tag:
-            out.emit(f"if {length} >= {LARGE_BYTES_MIN}: large.append(len(pieces))")
+            out.emit(f"if {length} >= {LARGE_BYTES_MIN + (1 if flexible else 0)}: large.append(len(pieces))")
         out.emit(f"{self.write}({data})")
 
     def _array(self, row: FieldRow, source: str, *, nullable: bool, flexible: bool) -> None:

@@ -28,11 +28,10 @@ class Emitter:
         self.depth = 1
         self._counter = 0
 
-    def emit(self, line: str, *, since: str = "") -> None:
-        """Adds a line. `since` is the first field of a run of which the line handles all."""
+    def emit(self, line: str, *, fields: str = "") -> None:
+        """Adds a line. `fields` names what it handles where that is more than the field at hand."""
         self.lines.append("    " * self.depth + line)
-        here = self.where()
-        self.fields.append(here if since in {"", here} else f"{since} and what follows it")
+        self.fields.append(fields or self.where())
 
     def where(self) -> str:
         return ".".join(self.path)

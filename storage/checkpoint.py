@@ -1,0 +1,168 @@
+"""The small text files of a data directory, in Kafka's formats. Pure: bytes to values and back.
+
+| file | format |
+|---|---|
+| `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint` | version 0, count, `topic partition offset` |
+| `leader-epoch-checkpoint` | version 0, count, `epoch startOffset` |
+| `partition.metadata` | `version: 0`, `topic_id: <base64url>`, no newline at the end |
+| `meta.properties` | Java properties, version 1 |
+| `.kafka_cleanshutdown` | one line of JSON |
+
+An empty offset or epoch file has no entries; anything else that is malformed raises `CorruptCheckpoint`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import uuid
+from dataclasses import dataclass
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+CHECKPOINT_VERSION = 0
+META_PROPERTIES_VERSION = 1
+ZERO_UUID = uuid.UUID(int=0)
+
+TopicPartition = tuple[str, int]
+
+
+class CorruptCheckpoint(ValueError):
+    """The content of a checkpoint file is not what its format allows."""
+
+
+def _entries(data: bytes, fields: int) -> list[list[str]]:
+    lines = _text(data).splitlines()
+    if not lines:
+        return []
+    if len(lines) < 2:
+        raise CorruptCheckpoint("the line with the number of entries is missing")
+    version, count = _integer(lines[0]), _integer(lines[1])
+    if version != CHECKPOINT_VERSION:
+        raise CorruptCheckpoint(f"version {version} is not known")
+    rows = [line.split() for line in lines[2:]]
+    if len(rows) != count:
+        raise CorruptCheckpoint(f"{count} entries are announced, {len(rows)} are there")
+    for number, row in enumerate(rows, 3):
+        if len(row) != fields:
+            raise CorruptCheckpoint(f"line {number} has {len(row)} fields instead of {fields}")
+    return rows
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"not text: {error}") from error
+
+
+def _integer(text: str) -> int:
+    # int() also takes "+1", "1_0" and other scripts' digits, which no writer of these files has ever produced.
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise CorruptCheckpoint(f"{text!r} is not a number")
+    return int(text)
+
+
+def _lines(rows: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in [str(CHECKPOINT_VERSION), str(len(rows)), *rows]).encode()
+
+
+def encode_offsets(offsets: dict[TopicPartition, int]) -> bytes:
+    return _lines([f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()])
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    return {(topic, _integer(index)): _integer(offset) for topic, index, offset in _entries(data, 3)}
+
+
+def encode_leader_epochs(entries: list[tuple[int, int]]) -> bytes:
+    return _lines([f"{epoch} {start_offset}" for epoch, start_offset in entries])
+
+
+def decode_leader_epochs(data: bytes) -> list[tuple[int, int]]:
+    """(epoch, start offset) in the order of the file."""
+    return [(_integer(epoch), _integer(offset)) for epoch, offset in _entries(data, 2)]
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """Kafka's text form of a uuid: base64url of the 16 bytes without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> uuid.UUID:
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CorruptCheckpoint(f"{text!r} is not a uuid") from error
+    if len(raw) != 16:
+        raise CorruptCheckpoint(f"{text!r} is not a uuid")
+    return uuid.UUID(bytes=raw)
+
+
+def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
+    return f"version: {CHECKPOINT_VERSION}\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> uuid.UUID:
+    fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
+    if _integer(fields.get("version", "")) < 0:
+        raise CorruptCheckpoint(f"version {fields['version']} is not known")
+    topic_id = decode_uuid(fields.get("topic_id", ""))
+    if topic_id == ZERO_UUID:
+        raise CorruptCheckpoint("the topic id is zero")
+    return topic_id
+
+
+@dataclass(frozen=True)
+class MetaProperties:
+    """Who a data directory belongs to."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: uuid.UUID
+
+
+def encode_meta_properties(meta: MetaProperties) -> bytes:
+    return (
+        f"version={META_PROPERTIES_VERSION}\n"
+        f"cluster.id={meta.cluster_id}\n"
+        f"directory.id={encode_uuid(meta.directory_id)}\n"
+        f"node.id={meta.node_id}\n"
+    ).encode()
+
+
+def decode_meta_properties(data: bytes) -> MetaProperties:
+    fields = {}
+    for raw in _text(data).splitlines():
+        line = raw.strip()
+        if line and not line.startswith(("#", "!")):
+            name, _, value = line.partition("=")
+            fields[name.strip()] = value.strip()
+    missing = [name for name in ("version", "cluster.id", "node.id", "directory.id") if name not in fields]
+    if missing:
+        raise CorruptCheckpoint(f"{', '.join(missing)} missing")
+    if _integer(fields["version"]) != META_PROPERTIES_VERSION:
+        raise CorruptCheckpoint(f"version {fields['version']} is not known")
+    return MetaProperties(fields["cluster.id"], _integer(fields["node.id"]), decode_uuid(fields["directory.id"]))
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def decode_clean_shutdown(data: bytes) -> int:
+    """The broker epoch of the process that shut down cleanly, -1 when the marker does not tell (older formats)."""
+    try:
+        epoch = json.loads(_text(data))["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1

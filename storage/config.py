@@ -1,0 +1,64 @@
+"""What a partition log has to know of its topic's and its broker's configuration.
+
+Names and defaults are Kafka's, with underscores for dots. The broker's configuration snapshot builds one of these per
+topic; a change is a new object (`PartitionLog.update_config`), never a mutation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LONG_MAX = 2**63 - 1
+DAY_MS = 24 * 60 * 60 * 1000
+
+CLEANUP_DELETE = "delete"
+CLEANUP_COMPACT = "compact"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+COMPRESSION_AS_PRODUCED = "producer"
+UNCOMPRESSED = "uncompressed"
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """Topic properties first, then the producer-state settings of the broker. Times are ms, sizes bytes."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 7 * DAY_MS
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    retention_ms: int = 7 * DAY_MS
+    retention_bytes: int = -1
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = CREATE_TIME
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 60 * 60 * 1000
+    cleanup_policy: tuple[str, ...] = (CLEANUP_DELETE,)
+    compression_type: str = COMPRESSION_AS_PRODUCED
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60_000
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    preallocate: bool = False
+    delete_retention_ms: int = DAY_MS
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    min_cleanable_dirty_ratio: float = 0.5
+
+    producer_id_expiration_ms: int = DAY_MS
+    verification_enabled: bool = True  # transaction.partition.verification.enable
+    validate_records_all: bool = False  # odradek.validate.records=all (docs/decisions/0002-record-validation.md)
+
+    @property
+    def compacted(self) -> bool:
+        return CLEANUP_COMPACT in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return CLEANUP_DELETE in self.cleanup_policy
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == LOG_APPEND_TIME

@@ -1,0 +1,90 @@
+"""Bringing a log to stable storage: one flush at a time, shared by all who wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from storage import checkpoint, names
+
+if TYPE_CHECKING:
+    from storage.disk import Disk, File
+    from storage.leader_epochs import LeaderEpochs
+    from storage.segments import Segments
+    from storage.snapshot import SnapshotFiles
+
+
+class Flusher:
+    """Knows what of a log is durable.
+
+    `flushed_offset` is also the recovery point: everything below it, and the indexes of every sealed segment below it,
+    are on stable storage. The indexes of the active segment are not, so it is always recovered after an unclean stop.
+    """
+
+    def __init__(self, disk: Disk, directory: str, flushed_offset: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.flushed_offset = flushed_offset
+        self.names_changed = True  # since the directory was synced last
+        self.unsynced_metadata: File | None = None  # partition.metadata, just written
+        self._running: asyncio.Future[None] | None = None
+
+    async def flush(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
+        """Return when everything below `end_offset`, which has been appended, is durable. Raises OSError."""
+        while self.flushed_offset < end_offset:
+            if self._running is not None:
+                await asyncio.shield(self._running)
+                continue
+            self._running = asyncio.get_running_loop().create_future()
+            try:
+                await self._flush_once(segments, snapshots, epochs, end_offset)
+            finally:
+                running, self._running = self._running, None
+                running.set_result(None)
+
+    async def _flush_once(
+        self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int
+    ) -> None:
+        active = segments.active
+        for segment in segments.from_offset(self.flushed_offset):
+            await segment.sync(indexes=segment is not active)
+        await snapshots.sync()
+        if epochs.dirty:
+            epochs.dirty = False
+            await self._disk.replace_file(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
+        if self.unsynced_metadata is not None:
+            await self.unsynced_metadata.sync()
+            self._close_metadata()
+        if self.names_changed:
+            self.names_changed = False
+            await self._disk.sync_directory(self._directory)
+            await self._disk.sync_directory(names.parent(self._directory))
+        self.flushed_offset = max(self.flushed_offset, end_offset)
+
+    def flush_now(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
+        """As `flush`, with the indexes of all segments, waiting on the spot: for a clean stop."""
+        for segment in segments.from_offset(self.flushed_offset):
+            segment.sync_now()
+        snapshots.sync_now()
+        if epochs.dirty or not self._disk.exists(self._epochs_path):
+            self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
+            epochs.dirty = False
+        if self.unsynced_metadata is not None:
+            self.unsynced_metadata.sync_now()
+            self._close_metadata()
+        self.flushed_offset = end_offset
+
+    def truncated(self, end_offset: int) -> None:
+        self.flushed_offset = min(self.flushed_offset, end_offset)
+
+    def close(self) -> None:
+        self._close_metadata()
+
+    @property
+    def _epochs_path(self) -> str:
+        return f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
+
+    def _close_metadata(self) -> None:
+        if self.unsynced_metadata is not None:
+            self.unsynced_metadata.close()
+            self.unsynced_metadata = None

@@ -1,0 +1,249 @@
+"""The three indexes of a segment, in memory and in Kafka's file formats. Pure: files are written by the segment.
+
+Entries are appended in memory and reach the offset and time index files when the segment is rolled, flushed or closed.
+Kafka preallocates both files, maps them and trims them at roll and close; it rebuilds them, as we do, for every segment
+that was not flushed, so nothing ever relies on what an unclean end left in them. Not preallocating saves the zero entries
+that such a file is full of; Kafka and its tools accept files of exact size, which is what they see after every clean stop.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from operator import le, lt
+
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+TXN_ENTRY_BYTES = 34
+TXN_ENTRY_VERSION = 0
+RELATIVE_OFFSET_MAX = 2**31 - 1
+NO_TIMESTAMP = -1
+
+_HIGH, _LOW = (1, 0) if sys.byteorder == "little" else (0, 1)  # halves of a native 64-bit number
+_TXN_ENTRY = struct.Struct(">hqqqq")
+
+
+class CorruptIndex(ValueError):
+    """The file is not a sorted index of whole entries; it is to be rebuilt from the log."""
+
+
+class OffsetIndex:
+    """Relative last offset of a batch -> file position of its start, both increasing.
+
+    A batch that was appended by this process is also known by its first offset (`_starts`), which the file has no place
+    for: a fetch continues at the first offset of a batch, and then finds it without a detour over the batch before.
+    """
+
+    def __init__(self, base_offset: int, data: bytes = b"") -> None:
+        self.base_offset = base_offset
+        self._keys, self._positions = self._parse(data)
+        self._starts = self._keys[:]
+        self.persisted = len(self._keys)  # entries that are in the file
+
+    @staticmethod
+    def _parse(data: bytes) -> tuple[array[int], array[int]]:
+        if len(data) % OFFSET_ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of offset index entries")
+        values = array("i", data)
+        if sys.byteorder == "little":
+            values.byteswap()
+        keys, positions = array("q", values[::2]), array("q", values[1::2])
+        for column in (keys, positions):
+            if column and (column[0] < 0 or not all(map(lt, column, column[1:]))):
+                raise CorruptIndex("offset index entries do not increase")
+        return keys, positions
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def last_position(self) -> int:
+        """Position of the last entry, 0 when there is none."""
+        return self._positions[-1] if self._positions else 0
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last entry, the base offset when there is none."""
+        return self.base_offset + (self._keys[-1] if self._keys else 0)
+
+    def append(self, last_offset: int, position: int, first_offset: int) -> None:
+        key = last_offset - self.base_offset
+        assert 0 <= key <= RELATIVE_OFFSET_MAX
+        assert not self._keys or (key > self._keys[-1] and position > self._positions[-1])
+        self._keys.append(key)
+        self._positions.append(position)
+        self._starts.append(first_offset - self.base_offset)
+
+    def position_for(self, offset: int) -> tuple[int, bool]:
+        """Position of a batch that is not behind `offset`, to scan from; and whether `offset` is known to lie in it."""
+        relative = offset - self.base_offset
+        at = bisect_right(self._starts, relative) - 1
+        if at < 0:
+            return 0, False
+        return self._positions[at], self._starts[at] == relative
+
+    def offset_at_or_after(self, position: int) -> int | None:
+        """Offset of the first entry whose position is not below `position`."""
+        at = bisect_left(self._positions, position)
+        return self.base_offset + self._keys[at] if at < len(self._keys) else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entry of `offset` and all above."""
+        self._keep(bisect_left(self._keys, offset - self.base_offset))
+
+    def _keep(self, count: int) -> None:
+        del self._keys[count:], self._positions[count:], self._starts[count:]
+        self.persisted = min(self.persisted, count)
+
+    def encode(self, first: int = 0) -> bytes:
+        """The file's bytes from entry `first` on."""
+        interleaved = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self._keys) - first)))
+        interleaved[::2] = array("i", self._keys[first:])
+        interleaved[1::2] = array("i", self._positions[first:])
+        if sys.byteorder == "little":
+            interleaved.byteswap()
+        return interleaved.tobytes()
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(offset, position)."""
+        return [(self.base_offset + key, position) for key, position in zip(self._keys, self._positions, strict=True)]
+
+
+class TimeIndex:
+    """Largest timestamp so far -> offset of the batch that has it; both increasing, offsets weakly."""
+
+    def __init__(self, base_offset: int, data: bytes = b"") -> None:
+        self.base_offset = base_offset
+        if len(data) % TIME_ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of time index entries")
+        self._timestamps, self._keys = self._parse(data)
+        self.persisted = len(self._keys)
+
+    @staticmethod
+    def _parse(data: bytes) -> tuple[array[int], array[int]]:
+        words = array("i", data)
+        if sys.byteorder == "little":
+            words.byteswap()
+        halves = array("i", bytes(len(words) // 3 * 8))
+        halves[_HIGH::2], halves[_LOW::2] = words[::3], words[1::3]
+        timestamps, keys = array("q", halves.tobytes()), array("q", words[2::3])
+        sorted_rows = all(map(lt, timestamps, timestamps[1:])) and all(map(le, keys, keys[1:]))
+        if keys and not (sorted_rows and timestamps[0] >= 0 and keys[0] >= 0):
+            raise CorruptIndex("time index entries do not increase")
+        return timestamps, keys
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    @property
+    def last_timestamp(self) -> int:
+        return self._timestamps[-1] if self._timestamps else NO_TIMESTAMP
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + (self._keys[-1] if self._keys else 0)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry if its timestamp is above the last one's."""
+        if timestamp > self.last_timestamp:
+            key = offset - self.base_offset
+            assert 0 <= key <= RELATIVE_OFFSET_MAX
+            self._timestamps.append(timestamp)
+            self._keys.append(key)
+
+    def offset_for(self, timestamp: int) -> int:
+        """Offset where a scan for the first record with a timestamp not below `timestamp` may begin."""
+        at = bisect_right(self._timestamps, timestamp) - 1
+        return self.base_offset + (self._keys[at] if at >= 0 else 0)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries of `offset` and above."""
+        count = bisect_left(self._keys, offset - self.base_offset)
+        del self._timestamps[count:], self._keys[count:]
+        self.persisted = min(self.persisted, count)
+
+    def encode(self, first: int = 0) -> bytes:
+        """The file's bytes from entry `first` on."""
+        halves = array("i", self._timestamps[first:].tobytes())
+        words = array("i", bytes(TIME_ENTRY_BYTES * (len(self._keys) - first)))
+        words[::3], words[1::3], words[2::3] = halves[_HIGH::2], halves[_LOW::2], array("i", self._keys[first:])
+        if sys.byteorder == "little":
+            words.byteswap()
+        return words.tobytes()
+
+    def entries(self) -> list[tuple[int, int]]:
+        """(timestamp, offset)."""
+        return [(stamp, self.base_offset + key) for stamp, key in zip(self._timestamps, self._keys, strict=True)]
+
+
+@dataclass(slots=True, frozen=True)
+class AbortedTransaction:
+    """One entry of a `.txnindex`. `last_offset` is that of the ABORT marker, `last_stable_offset` the one just after it."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def encode(self) -> bytes:
+        return _TXN_ENTRY.pack(
+            TXN_ENTRY_VERSION, self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset
+        )
+
+
+class TxnIndex:
+    """Aborted, non-empty transactions whose marker lies in the segment, in the order of their markers."""
+
+    def __init__(self, base_offset: int, data: bytes = b"") -> None:
+        self.base_offset = base_offset
+        self._last_offsets = array("q")
+        self._entries: list[AbortedTransaction] = []
+        if len(data) % TXN_ENTRY_BYTES:
+            raise CorruptIndex(f"{len(data)} bytes are no whole number of transaction index entries")
+        for version, *fields in _TXN_ENTRY.iter_unpack(data):
+            if version != TXN_ENTRY_VERSION:
+                raise CorruptIndex(f"transaction index entries of version {version} are not known")
+            entry = AbortedTransaction(*fields)
+            # No checksum guards this file: an entry that cannot be true means that the file has to be rebuilt.
+            if not (
+                base_offset <= entry.last_offset
+                and 0 <= entry.first_offset < entry.last_offset
+                and entry.first_offset <= entry.last_stable_offset
+                and (not self._entries or entry.last_offset > self._last_offsets[-1])
+            ):
+                raise CorruptIndex(f"impossible transaction index entry {entry}")
+            self.append(entry)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def append(self, entry: AbortedTransaction) -> None:
+        assert not self._entries or entry.last_offset > self._last_offsets[-1]
+        self._entries.append(entry)
+        self._last_offsets.append(entry.last_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the first entry whose marker is not below `offset`, and all after it."""
+        count = bisect_left(self._last_offsets, offset)
+        del self._entries[count:], self._last_offsets[count:]
+
+    def collect(self, fetch_offset: int, upper: int, found: list[tuple[int, int]]) -> bool:
+        """Add (producer id, first offset) of transactions that touch [fetch_offset, upper) to `found`.
+
+        True when no later segment can hold one: an entry's last stable offset has reached `upper` (kafka-facts 6.8).
+        """
+        for entry in self._entries[bisect_left(self._last_offsets, fetch_offset) :]:
+            if entry.first_offset < upper:
+                found.append((entry.producer_id, entry.first_offset))
+            if entry.last_stable_offset >= upper:
+                return True
+        return False
+
+    def encode(self) -> bytes:
+        return b"".join(entry.encode() for entry in self._entries)
+
+    def entries(self) -> list[AbortedTransaction]:
+        return list(self._entries)

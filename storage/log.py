@@ -1,0 +1,249 @@
+"""A partition's log: append, read, roll, watermarks, producer state.
+
+Everything here is a plain call on the event loop that never waits for the device; what has to wait is a `ColdRead` or
+`async`. One owner (the partition) calls it, so there are no locks.
+
+When the disk refuses (OSError), the log stops taking appends: `failed` is set and the caller takes the partition offline.
+What then holds until the log is opened again, uncleanly, and recovered:
+* data not written: the log end has not moved; bytes behind it may be torn, recovery cuts them;
+* data written, `.txnindex` not (KAFKA-7866): the log end and the producers have moved, so no offset is given twice, but the
+  last stable offset and `producer state end` have not, so no reader has seen the transaction end. Recovery reads the marker
+  and writes the entry.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode, Refusal
+from storage import reads, timestamps
+from storage.log_base import LogBase, ProducerRow
+from storage.producer_entry import Origin
+from storage.producer_state import AppendPlan
+from storage.reads import ColdRead, ReadResult
+from storage.segment import WrittenBatch, roll_jitter_ms, settle_aborted, should_roll
+from storage.validation import CheckedBatch, check_leader_append, check_replicated
+
+if TYPE_CHECKING:
+    from storage.disk import Buffer
+    from storage.timestamps import Found
+
+__all__ = ["AppendInfo", "ColdRead", "Origin", "PartitionLog", "ProducerRow", "ReadResult"]
+
+NO_TIMESTAMP = -1
+
+
+@dataclass(slots=True, frozen=True)
+class AppendInfo:
+    """Where an append lies. A `duplicate` wrote nothing: the offsets are those of the batch that it repeats."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int  # ms, -1 under CreateTime
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class PartitionLog(LogBase):
+    """A log that is open. Made by `open`."""
+
+    # -- append -----------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        origin: Origin,
+        now_ms: int,
+        guard: int = 0,
+        transaction_version: int = -1,
+        allow_zstd: bool = True,
+    ) -> AppendInfo:
+        """Check, number and write `records`, which are not changed.
+
+        `guard` is what `start_verification` gave; `transaction_version` belongs to markers (WriteTxnMarkers v2);
+        `allow_zstd` is False for Produce below v7.
+
+        Raises:
+            Refusal: nothing was written, nothing has changed. CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+                MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
+                INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+            OSError: see the head of this file; the partition has to go offline.
+        """
+        self._check_writable()
+        batches = check_leader_append(records, origin, self.config, now_ms=now_ms, allow_zstd=allow_zstd)
+        if origin is Origin.CLIENT and batches[0].header.has_producer:
+            earlier = self.state.duplicate_of(batches[0].header)
+            if earlier is not None:
+                return AppendInfo(
+                    earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
+                )
+        plan = AppendPlan(origin)
+        offset = self.log_end_offset
+        for batch in batches:
+            header = batch.header
+            batch.place(offset, leader_epoch)
+            if header.has_producer:
+                self.state.plan(
+                    plan,
+                    header,
+                    offset,
+                    marker=batch.marker,
+                    guard=guard,
+                    transaction_version=transaction_version,
+                    verification_enabled=self.config.verification_enabled,
+                )
+            offset = header.last_offset + 1
+        info = AppendInfo(
+            self.log_end_offset,
+            offset - 1,
+            now_ms if self.config.log_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+        )
+        self._write(batches, plan, now_ms, limit_size=True)
+        return info
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int) -> AppendInfo | None:
+        """Write a piece of the leader's log as it is; None when it holds no whole batch.
+
+        Raises:
+            Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end; nothing was written.
+            OSError: as for `append_as_leader`.
+        """
+        self._check_writable()
+        batches = check_replicated(records)
+        if not batches:
+            return None
+        plan = AppendPlan(Origin.REPLICATION)
+        first_offset = end = batches[0].header.base_offset
+        if first_offset < self.log_end_offset:
+            raise Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {first_offset} is below the end, {self.log_end_offset}"
+            )
+        for batch in batches:
+            header = batch.header
+            if header.base_offset < end:
+                raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} comes after {end - 1}")
+            if header.has_producer:
+                self.state.plan(plan, header, header.base_offset, marker=batch.marker)
+            end = header.last_offset + 1
+        self._write(batches, plan, now_ms, limit_size=False)
+        return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
+
+    def _write(self, batches: list[CheckedBatch], plan: AppendPlan, now_ms: int, *, limit_size: bool) -> None:
+        written: list[WrittenBatch] = []
+        buffers: list[Buffer] = []
+        size, newest = 0, NO_TIMESTAMP
+        for batch in batches:
+            header = batch.header
+            written.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, header.size))
+            buffers += (batch.head, batch.body)
+            size += header.size
+            newest = max(newest, header.max_timestamp)
+        config = self.config
+        if limit_size and size > config.segment_bytes:
+            raise Refusal(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit a segment of {config.segment_bytes} bytes"
+            )
+        last_offset = written[-1].last_offset
+        try:
+            segment = self.segments.active
+            if should_roll(
+                segment,
+                config,
+                incoming=size,
+                last_offset=last_offset,
+                newest_timestamp=newest,
+                now_ms=now_ms,
+                jitter_ms=roll_jitter_ms(config, self.directory, segment.base_offset),
+            ):
+                segment = self.roll(now_ms, written[0].base_offset)
+            segment.append(written, buffers, config.index_interval_bytes)
+            self.log_end_offset = last_offset + 1
+            for batch in batches:
+                if batch.header.leader_epoch != self.epochs.latest:
+                    self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+            self.state.commit(plan)
+            for completed in plan.completed:
+                settle_aborted(segment, completed, self.state.stable_offset_after(completed))
+                self.state.complete(completed)
+        except OSError:
+            self.failed = True
+            raise
+        self.state.end_offset = self.log_end_offset
+        if plan.updates:
+            self.refresh_stable_offset()
+
+    def _check_writable(self) -> None:
+        if self.failed or self.closed:
+            raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed")
+
+    # -- read ---------------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, *, max_bytes: int, limit: int | None = None, min_one_batch: bool = True
+    ) -> ReadResult | ColdRead:
+        """Batches from the one that holds `offset` on, none at or above `limit` (default: the log end).
+
+        Raises:
+            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE where the file is damaged.
+            OSError: the disk refuses.
+        """
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise Refusal(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside of {self.log_start_offset} to {end}"
+            )
+        bound = reads.Bound(end if limit is None else min(limit, end), end)
+        reading = reads.read_batches(
+            self.segments,
+            self.disk,
+            offset,
+            bound,
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+            interval=self.config.index_interval_bytes,
+        )
+        found = reads.start(reading)
+        if isinstance(found, ColdRead):
+            found.check = partial(self._check_uncut, self.cuts)
+        return found
+
+    def _check_uncut(self, cuts: int) -> None:
+        if self.cuts != cuts:
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, "the log was cut while it was read")
+
+    def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[tuple[int, int]]:
+        """(producer id, first offset) of aborted transactions that a reader of `result` has to know of (kafka-facts 6.8).
+
+        In the order of their markers; transactions that do not touch what was read may be among them.
+        """
+        if not len(result.records):
+            return []
+        number = self.segments.number_for(result.segment_base)
+        index = self.segments.at(number).offset_index
+        upper = index.offset_at_or_after(result.position + len(result.records)) if index is not None else None
+        if upper is None:
+            upper = self.segments.end_of(number, self.log_end_offset)
+        found: list[tuple[int, int]] = []
+        for segment in self.segments.from_offset(result.segment_base):
+            if segment.txn_index.collect(fetch_offset, upper, found):
+                break
+        return found
+
+    async def offset_for_timestamp(self, timestamp: int) -> Found | None:
+        """(timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""
+        segments = self.segments.from_offset(self.log_start_offset)
+        interval = self.config.index_interval_bytes
+        return await reads.run(
+            timestamps.first_at_or_after(segments, self.disk, timestamp, self.log_start_offset, interval=interval)
+        )
+
+    async def max_timestamp_offset(self) -> Found | None:
+        """(timestamp, offset, leader epoch) of the first record that has the newest timestamp; None without timestamps."""
+        segment = max(self.segments, key=lambda segment: segment.max_timestamp)
+        return await reads.run(timestamps.newest(segment, self.disk, interval=self.config.index_interval_bytes))

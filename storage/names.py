@@ -1,0 +1,73 @@
+"""Names of files and directories, made and understood here only: nothing that a client sends becomes a path unchecked. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import uuid
+
+NAME_BYTES_MAX = 255
+TOPIC_NAME_LENGTH_MAX = 249
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+DELETED_DIRECTORY_SUFFIX = "-delete"
+
+
+def parent(path: str) -> str:
+    """The directory that a path lies in."""
+    return path.rpartition("/")[0]
+
+
+OFFSET_MAX = 2**63 - 1
+_TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
+_PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
+_OFFSET_FILE = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
+
+
+def check_topic_name(topic: str) -> None:
+    """Raises ValueError unless the name is one that Kafka allows and that is safe as a part of a path."""
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        raise ValueError(f"{topic!r} is not a topic name")
+
+
+def partition_directory(topic: str, partition: int) -> str:
+    check_topic_name(topic)
+    if not 0 <= partition < 2**31:
+        raise ValueError(f"{partition} is not a partition number")
+    return f"{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> tuple[str, int] | None:
+    """(topic, partition), or None for a name that is not a partition's."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    if match is None or not _TOPIC.fullmatch(match[1]) or match[1] in {".", ".."} or int(match[2]) >= 2**31:
+        return None
+    return match[1], int(match[2])
+
+
+def deleted_directory(topic: str, partition: int, unique: uuid.UUID) -> str:
+    """Name of a deleted partition's directory; a long topic name is cut so that the whole fits a file name."""
+    suffix = f"-{partition}.{unique.hex}{DELETED_DIRECTORY_SUFFIX}"
+    return topic[: NAME_BYTES_MAX - len(suffix)] + suffix
+
+
+def offset_file(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+def parse_offset_file(name: str) -> tuple[int, str] | None:
+    """(offset, suffix) of a segment's or snapshot's file, or None."""
+    match = _OFFSET_FILE.fullmatch(name)
+    if match is None or int(match[1]) > OFFSET_MAX:
+        return None
+    return int(match[1]), match[2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state
-from protocol.batch import read_header
 from storage.log import ColdRead
 
 if TYPE_CHECKING:
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
 
     from cluster.raft.messages import HardState
     from protocol.schema import Buffer
+    from runtime.clock import Clock
     from storage.disk import Disk
     from storage.log import PartitionLog
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 class PartitionRaftStorage:
     """Implements cluster.raft.ports.RaftStorage. It is the only writer of `log`."""
 
-    def __init__(self, log: PartitionLog, disk: Disk, directory: str, voters: Sequence[int]) -> None:
+    def __init__(self, log: PartitionLog, disk: Disk, directory: str, voters: Sequence[int], clock: Clock) -> None:
         """`directory` is the log's own; `voters` are the configured ones, which the file has to agree with."""
         self._log = log
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
         self._voters = tuple(voters)
+        self._clock = clock
 
     @property
     def log_start_offset(self) -> int:
@@ -47,12 +48,12 @@ class PartitionRaftStorage:
         await self._disk.replace_file(self._path, encode_quorum_state(state, self._voters))
 
     def write(self, truncate_to: int | None, batches: Sequence[bytes]) -> None:
+        now_ms = self._clock.wall_ms()
         if truncate_to is not None and truncate_to < self._log.log_end_offset:
-            self._log.truncate_to(truncate_to)
+            self._log.truncate_to(truncate_to, now_ms=now_ms)
         for batch in batches:
-            # Offsets and epoch were given by the leader, this node or another: the batch is written as it is. Its own
-            # time stamp is when it was made, which is all that the log asks for when it begins a segment.
-            self._log.append_as_follower(batch, now_ms=read_header(batch).max_timestamp)
+            # Offsets and epoch were given by the leader, this node or another: the batch is written as it is.
+            self._log.append_as_follower(batch, now_ms=now_ms)
 
     async def sync(self) -> None:
         await self._log.flush()

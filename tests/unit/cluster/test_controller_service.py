@@ -3,85 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cluster.controller.port import NewTopic, TopicName
-from cluster.controller.service import ControllerService
-from cluster.controller.state import ControllerConfig
-from cluster.lifecycle import BrokerLifecycle
-from cluster.metadata import MetadataCache
-from cluster.raft.driver import RaftDriver
-from cluster.raft.ports import NoNetwork
 from protocol.errors import ErrorCode, Refusal
-from runtime.tasks import Tasks
-from tests.support.raft_memory import CLUSTER_ID, MemoryRaftStorage, PlainConfigs, registration
+from tests.support.controller_node import NO_LEVELS, ControllerNode
+from tests.support.raft_memory import MemoryRaftStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cluster.delta import MetadataDelta
     from cluster.image import MetadataImage
 
 
-class LoopClock:
-    def wall_ms(self) -> int:
-        return self.monotonic_ms() + 1_700_000_000_000
+class Node(ControllerNode):
+    def __init__(
+        self, storage: MemoryRaftStorage, incarnation: int = 7, *, levels: Mapping[str, int] = NO_LEVELS
+    ) -> None:
+        super().__init__(storage, incarnation, levels=levels)
+        self.disk = storage
 
-    def monotonic_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1_000)
 
-
-class Node:
-    def __init__(self, storage: MemoryRaftStorage, incarnation: int = 7) -> None:
-        self.failures: list[tuple[str, BaseException]] = []
-        self.tasks = Tasks(self.fail)
-        self.storage = storage
-        rng = random.Random(3)
-        self.driver = RaftDriver(
-            1, [1], storage, NoNetwork(), clock=LoopClock(), rng=rng, tasks=self.tasks, on_failure=self.fail
-        )
-        self.cache = MetadataCache()
-        self.driver.on_committed(self.cache.on_committed)
-        self.service = ControllerService(
-            self.driver,
-            config=ControllerConfig(1, CLUSTER_ID),
-            configs=PlainConfigs(),
-            rng=rng,
-            clock=LoopClock(),
-            tasks=self.tasks,
-            on_failure=self.fail,
-            bootstrap_levels={},
-        )
-        self.lifecycle = BrokerLifecycle(
-            registration(incarnation=incarnation), self.service, self.cache, self.tasks, on_failure=self.fail
-        )
-
-    def fail(self, name: str, error: BaseException) -> None:
-        self.failures.append((name, error))
-
-    async def start(self) -> Node:
-        await self.driver.start()
-        await self.service.wait_active()
-        self.lifecycle.start()
-        await self.lifecycle.wait_unfenced()
-        return self
-
-    async def stop(self) -> None:
-        await self.lifecycle.stop()
-        self.service.stop()
-        await self.driver.stop()
-        await self.tasks.cancel_all()
-        assert self.failures == []
-
-    async def kill(self) -> MemoryRaftStorage:
-        left = self.storage.crash()
-        await self.tasks.cancel_all()
-        return left
+async def started(storage: MemoryRaftStorage, incarnation: int = 7) -> Node:
+    node = Node(storage, incarnation)
+    await node.start()
+    return node
 
 
 async def test_an_answer_means_that_the_change_is_published_here() -> None:
-    node = await Node(MemoryRaftStorage()).start()
+    node = await started(MemoryRaftStorage())
     (created,) = await node.service.create_topics([NewTopic("orders", 4)])
     topic = node.cache.image.topic("orders")
     assert topic is not None
@@ -93,12 +46,13 @@ async def test_an_answer_means_that_the_change_is_published_here() -> None:
 
 
 async def test_a_restart_gives_the_same_metadata_and_moves_every_leader_epoch() -> None:
-    node = await Node(MemoryRaftStorage()).start()
+    node = await started(MemoryRaftStorage())
     await node.service.create_topics([NewTopic("orders", 2, configs=(("retention.ms", "5"),))])
     block = await node.service.allocate_producer_ids(1, node.lifecycle.broker_epoch)
     before = node.cache.image
-    left = await node.kill()
-    again = await Node(left, incarnation=8).start()
+    left = node.disk.crash()
+    await node.kill()
+    again = await started(left, 8)
     after = again.cache.image
     assert after.topics["orders"].topic_id == before.topics["orders"].topic_id
     assert after.topic_config("orders") == {"retention.ms": "5"}
@@ -111,7 +65,7 @@ async def test_a_restart_gives_the_same_metadata_and_moves_every_leader_epoch() 
 
 
 async def test_an_orderly_stop_leaves_nothing_led() -> None:
-    node = await Node(MemoryRaftStorage()).start()
+    node = await started(MemoryRaftStorage())
     await node.service.create_topics([NewTopic("orders", 2)])
     await node.stop()
     partitions = node.cache.image.topics["orders"].partitions.values()
@@ -120,8 +74,8 @@ async def test_an_orderly_stop_leaves_nothing_led() -> None:
 
 
 async def test_what_is_not_synced_is_neither_answered_nor_published() -> None:
-    node = await Node(MemoryRaftStorage()).start()
-    node.storage.gate = asyncio.Event()
+    node = await started(MemoryRaftStorage())
+    node.disk.gate = asyncio.Event()
     creation = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
     refused = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
     for _ in range(20):
@@ -130,26 +84,26 @@ async def test_what_is_not_synced_is_neither_answered_nor_published() -> None:
     assert not creation.done()
     assert not refused.done()
     assert node.cache.image.topic("orders") is None
-    survivors = node.storage.crash()
-    node.storage.gate.set()
+    survivors = node.disk.crash()
+    node.disk.gate.set()
     await creation
     (second,) = await refused
     assert second.error is ErrorCode.TOPIC_ALREADY_EXISTS
     assert node.cache.image.topic("orders") is not None
     await node.stop()
     # had the power been cut meanwhile, nothing of it would be there
-    again = await Node(survivors, incarnation=8).start()
+    again = await started(survivors, 8)
     assert again.cache.image.topic("orders") is None
     await again.stop()
 
 
 async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
-    node = await Node(MemoryRaftStorage()).start()
-    gate = node.storage.gate = asyncio.Event()
+    node = await started(MemoryRaftStorage())
+    gate = node.disk.gate = asyncio.Event()
     first = asyncio.ensure_future(node.service.create_topics([NewTopic("t0", 1)]))
     for _ in range(20):
         await asyncio.sleep(0)
-    before = node.storage.syncs
+    before = node.disk.syncs
     others = [asyncio.ensure_future(node.service.create_topics([NewTopic(f"t{n}", 1)])) for n in range(1, 6)]
     for _ in range(20):
         await asyncio.sleep(0)
@@ -157,12 +111,12 @@ async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
     for waiting in (first, *others):
         (created,) = await waiting
         assert created.error is ErrorCode.NONE
-    assert node.storage.syncs == before + 2
+    assert node.disk.syncs == before + 2
     await node.stop()
 
 
 async def test_fencing_takes_leadership_away_and_unfencing_gives_it_back_in_a_new_epoch() -> None:
-    node = await Node(MemoryRaftStorage()).start()
+    node = await started(MemoryRaftStorage())
     await node.service.create_topics([NewTopic("orders", 1)])
     seen: list[tuple[int, int]] = []
 
@@ -177,8 +131,8 @@ async def test_fencing_takes_leadership_away_and_unfencing_gives_it_back_in_a_ne
 
 
 async def test_a_failing_disk_ends_the_node_and_acknowledges_nothing() -> None:
-    node = await Node(MemoryRaftStorage()).start()
-    node.storage.broken = True
+    node = await started(MemoryRaftStorage())
+    node.disk.broken = True
     with pytest.raises(Refusal) as refused:
         await node.service.create_topics([NewTopic("orders", 1)])
     assert refused.value.error is ErrorCode.NOT_CONTROLLER

@@ -72,7 +72,9 @@ def step(env: RaftEnv, rng: random.Random, number: int) -> None:
 
 
 def trouble(env: RaftEnv, rng: random.Random, node: int) -> None:
-    kind = rng.choice(["cut", "heal", "heal", "crash", "restart", "restart", "slow", "slow", "fast", "fast", "fast", "resign", "drop"])
+    kind = rng.choice(
+        ["cut", "heal", "heal", "crash", "restart", "restart", "slow", "slow", "fast", "fast", "fast", "resign", "drop"]
+    )
     if kind == "cut":
         env.apart = tuple(each for each in env.disks if rng.random() < 0.4)
     elif kind == "heal":

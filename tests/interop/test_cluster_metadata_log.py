@@ -1,0 +1,168 @@
+"""Kafka's own tool reads the metadata log that a controller of ours wrote, and says what we meant."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from broker.clock import SystemClock
+from broker.raft_storage import PartitionRaftStorage
+from cluster.controller.commands import RegisterController
+from cluster.controller.features import SUPPORTED_FEATURES
+from cluster.controller.port import NewPartitions, NewTopic, TopicName
+from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
+from storage.config import LogConfig
+from storage.log import PartitionLog
+from storage.os_disk import OsDisk
+from tests.support.controller_node import ControllerNode
+from tests.support.kafka_broker import JARS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cluster.image import MetadataImage
+
+pytestmark = pytest.mark.interop
+
+
+def open_log(directory: Path) -> tuple[OsDisk, PartitionLog]:
+    disk = OsDisk()
+    folder = directory / f"{METADATA_TOPIC}-0"
+    folder.mkdir(exist_ok=True)
+    log = PartitionLog.open(
+        disk,
+        str(folder),
+        LogConfig(),
+        topic=METADATA_TOPIC,
+        partition=0,
+        topic_id=METADATA_TOPIC_ID,
+        recovery_point=0,
+        log_start_offset=0,
+        clean=False,
+        now_ms=SystemClock().wall_ms(),
+    )
+    return disk, log
+
+
+async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
+    """One life of a node on `directory`: start, change the metadata, die without a good-bye."""
+    disk, log = open_log(directory)
+    node = ControllerNode(PartitionRaftStorage(log, disk, log.directory, [1], SystemClock()), incarnation)
+    await node.start()
+    service = node.service
+    controller = RegisterController(1, UUID(int=incarnation), (Endpoint("C", "localhost", 19093),), SUPPORTED_FEATURES)
+    await service.register_controller(controller)
+    await service.create_topics(topics)
+    await service.create_partitions([NewPartitions("orders", len(node.cache.image.topics["orders"].partitions) + 2)])
+    await service.delete_topics([TopicName("gone")])
+    await service.allocate_producer_ids(1, node.lifecycle.broker_epoch)
+    await node.kill()
+    assert node.failures == []
+    log.close(clean=False)
+    return node.cache.image
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MetadataImage]:
+    directory = tmp_path_factory.mktemp("metadata")
+    topics = [NewTopic("orders", 3, configs=(("retention.ms", "1000"),)), NewTopic("gone", 1)]
+    asyncio.run(live(directory, 7, topics))
+    image = asyncio.run(live(directory, 8, [NewTopic("later", 2)]))
+    return directory / f"{METADATA_TOPIC}-0", image
+
+
+def dump(folder: Path) -> str:
+    log = folder / "00000000000000000000.log"
+    tool = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    done = subprocess.run(
+        [*tool, "--cluster-metadata-decoder", "--deep-iteration", "--files", str(log)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "xception" not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_kafka_reads_the_metadata_log(written: tuple[Path, MetadataImage]) -> None:
+    folder, image = written
+    text = dump(folder)
+    offsets = [int(found) for found in re.findall(r"^\| offset: (\d+) ", text, re.MULTILINE)]
+    assert offsets == list(range(image.offset + 1))
+    assert "isvalid: false" not in text
+    assert text.count("LeaderChange: ") == 2
+    payloads = [json.loads(found) for found in re.findall(r"payload: (\{.*\})$", text, re.MULTILINE)]
+    assert len(payloads) == len(offsets) - 2
+    assert replayed(payloads) == shown(image)
+
+
+def replayed(payloads: list[dict[str, Any]]) -> dict[str, Any]:
+    """The metadata as Kafka's decoder tells it, in a few lines that share nothing with the product."""
+    topics: dict[str, dict[str, Any]] = {}
+    features, configs, broker, next_id = {}, {}, {}, 0
+    for payload in payloads:
+        data = payload["data"]
+        match payload["type"]:
+            case "TOPIC_RECORD":
+                topics[data["topicId"]] = {"name": data["name"], "partitions": {}}
+            case "PARTITION_RECORD":
+                row = [data["leader"], data["leaderEpoch"], data["isr"], data["directories"]]
+                topics[data["topicId"]]["partitions"][data["partitionId"]] = row
+            case "PARTITION_CHANGE_RECORD":
+                row = topics[data["topicId"]]["partitions"][data["partitionId"]]
+                row[0], row[1] = data["leader"], row[1] + 1
+            case "REMOVE_TOPIC_RECORD":
+                del topics[data["topicId"]]
+            case "FEATURE_LEVEL_RECORD":
+                features[data["name"]] = data["featureLevel"]
+            case "CONFIG_RECORD":
+                configs[data["resourceName"], data["name"]] = data["value"]
+            case "PRODUCER_IDS_RECORD":
+                next_id = data["nextProducerId"]
+            case "REGISTER_BROKER_RECORD":
+                broker = {"epoch": data["brokerEpoch"], "fenced": data["fenced"]}
+            case "BROKER_REGISTRATION_CHANGE_RECORD":
+                broker["fenced"] = data["fenced"] == 1
+    named = {topic["name"]: topic["partitions"] for topic in topics.values()}
+    return {"topics": named, "features": features, "configs": configs, "broker": broker, "next": next_id}
+
+
+def shown(image: MetadataImage) -> dict[str, Any]:
+    topics = {
+        name: {
+            p.index: [p.leader, p.leader_epoch, list(p.isr), [text_of(d) for d in p.directories]]
+            for p in topic.partitions.values()
+        }
+        for name, topic in image.topics.items()
+    }
+    configs = {(topic, name): value for (_, topic), row in image.configs.items() for name, value in row.items()}
+    broker = {"epoch": image.brokers[1].epoch, "fenced": image.brokers[1].fenced}
+    return {
+        "topics": topics,
+        "features": dict(image.features),
+        "configs": configs,
+        "broker": broker,
+        "next": image.next_producer_id,
+    }
+
+
+def text_of(uuid: UUID) -> str:
+    return base64.urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
+
+
+def test_the_quorum_state_is_what_kafka_writes(written: tuple[Path, MetadataImage]) -> None:
+    folder, _ = written
+    # what a 4.3.1 controller with one voter writes after its second start
+    expected = (
+        '{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
+        '"currentVoters":[{"voterId":1}],"data_version":0}'
+    )
+    assert (folder / "quorum-state").read_text() == expected

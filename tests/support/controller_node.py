@@ -1,0 +1,75 @@
+"""The metadata half of a node, put together as `broker.node` does it: raft, controller, publisher, broker life cycle."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from cluster.controller.service import ControllerService
+from cluster.controller.state import ControllerConfig
+from cluster.lifecycle import BrokerLifecycle
+from cluster.metadata import MetadataCache
+from cluster.raft.driver import RaftDriver
+from cluster.raft.ports import NoNetwork, RaftStorage
+from runtime.tasks import Tasks
+from tests.support.raft_memory import CLUSTER_ID, PlainConfigs, registration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_LEVELS: Mapping[str, int] = {}
+
+
+class LoopClock:
+    def wall_ms(self) -> int:
+        return self.monotonic_ms() + 1_700_000_000_000
+
+    def monotonic_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1_000)
+
+
+class ControllerNode:
+    def __init__(self, storage: RaftStorage, incarnation: int = 7, *, levels: Mapping[str, int] = NO_LEVELS) -> None:
+        self.failures: list[tuple[str, BaseException]] = []
+        self.tasks = Tasks(self.fail)
+        self.storage = storage
+        rng = random.Random(incarnation)
+        self.driver = RaftDriver(
+            1, [1], storage, NoNetwork(), clock=LoopClock(), rng=rng, tasks=self.tasks, on_failure=self.fail
+        )
+        self.cache = MetadataCache()
+        self.driver.on_committed(self.cache.on_committed)
+        self.service = ControllerService(
+            self.driver,
+            config=ControllerConfig(1, CLUSTER_ID),
+            configs=PlainConfigs(),
+            rng=rng,
+            clock=LoopClock(),
+            tasks=self.tasks,
+            on_failure=self.fail,
+            bootstrap_levels=levels,
+        )
+        self.lifecycle = BrokerLifecycle(
+            registration(incarnation=incarnation), self.service, self.cache, self.tasks, on_failure=self.fail
+        )
+
+    def fail(self, name: str, error: BaseException) -> None:
+        self.failures.append((name, error))
+
+    async def start(self) -> ControllerNode:
+        await self.driver.start()
+        await self.service.wait_active()
+        self.lifecycle.start()
+        await self.lifecycle.wait_unfenced()
+        return self
+
+    async def stop(self) -> None:
+        await self.lifecycle.stop()
+        self.service.stop()
+        await self.driver.stop()
+        await self.tasks.cancel_all()
+        assert self.failures == []
+
+    async def kill(self) -> None:
+        await self.tasks.cancel_all()

@@ -3,9 +3,9 @@
 from typing import Final
 
 from protocol.batch import HEADER_BYTES, read_header
-from protocol.schema import Buffer
 from protocol.compression import Compression
 from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.schema import Buffer
 
 MAGIC_AT: Final = 16
 ATTRIBUTES_LOW_AT: Final = 22

@@ -1,0 +1,80 @@
+"""DescribeProducers: v0 (KIP-664).
+
+Behavior:
+- The producers that a partition's log remembers, with the first offset of a transaction that each has open there: where
+  to look for what holds back a last stable offset. Answered by any replica that has the log.
+"""
+
+from typing import Final
+
+from broker import topic_names
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from protocol.errors import ERRORS, ErrorCode, Refusal
+from protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    topics: list[TopicResponse] = []
+    for topic in request.topics:
+        allowed = context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name)
+        answers: list[PartitionResponse] = []
+        for index in topic.partition_indexes:
+            try:
+                if not topic_names.is_valid(topic.name):
+                    raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                if not allowed:
+                    raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                answers.append(PartitionResponse(index, active_producers=_producers(context, topic.name, index)))
+            except Refusal as refusal:
+                answers.append(_refused(index, refusal.error))
+        topics.append(TopicResponse(topic.name, answers))
+    return DescribeProducersResponse(topics=topics)
+
+
+def refuse(
+    context: RequestContext, request: DescribeProducersRequest, error: ErrorCode, message: str | None
+) -> DescribeProducersResponse:
+    topics = [
+        TopicResponse(topic.name, [_refused(index, error) for index in topic.partition_indexes])
+        for topic in request.topics
+    ]
+    return DescribeProducersResponse(topics=topics)
+
+
+def _refused(index: int, error: ErrorCode) -> PartitionResponse:
+    return PartitionResponse(index, error, ERRORS[error].message)
+
+
+def _producers(context: RequestContext, topic: str, index: int) -> list[ProducerState]:
+    partition = context.services.partitions.find(topic, index)
+    partition.check_readable()
+    return [
+        ProducerState(
+            state.producer_id,
+            state.producer_epoch,
+            state.last_sequence,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            state.current_txn_start_offset,
+        )
+        for state in partition.log.active_producers()
+    ]
+
+
+API: Final = Api(
+    key=DescribeProducersRequest.API_KEY,
+    min_version=0,
+    max_version=0,
+    request=DescribeProducersRequest,
+    response=DescribeProducersResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="READ on each topic",
+)

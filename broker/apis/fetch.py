@@ -1,0 +1,288 @@
+"""Fetch: v4-18.
+
+Behavior:
+- Partitions are read in the order of the request (of the session) within its byte limits, see `broker.fetch_read`.
+- An answer waits until there are `min_bytes`, at most `max_wait_ms`. It is woken by the watermark that its reader waits
+  for: the high watermark (read_uncommitted), the last stable offset (read_committed), the log end (debugging, -2).
+- A Fetch that waits is answered at once, early and maybe empty, when the same connection sends another request, which
+  would otherwise be held up behind it: the order of responses is that of the requests.
+- Incremental sessions: see `broker.fetch_sessions`.
+- read_committed: records up to the last stable offset, and exactly the aborted transactions that they meet.
+
+Version notes:
+- v5 log start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11 preferred replica (KIP-392); v12 flexible,
+  divergence by last fetched epoch (KIP-595); v13 topic ids (KIP-516); v15 replica state (KIP-903); v16 leader hints
+  (KIP-951); v17 directory ids (KIP-853); v18 the high watermark of the reader (KIP-1166).
+- v5 and earlier know no KAFKA_STORAGE_ERROR and get NOT_LEADER_OR_FOLLOWER.
+"""
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from broker.api import Api, RequestContext
+from broker.error_map import wire_error
+from broker.fetch_read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
+from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
+from broker.leaders import leader_hint
+from broker.partition import NO_EPOCH
+from broker.ports import AclOperation, ResourceType
+from broker.waiters import FetchWait, Watermark
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from protocol.primitives import ZERO_UUID
+
+CONSUMER: Final = -1
+READ_COMMITTED: Final = 1
+SESSIONS_MIN_VERSION: Final = 7
+TOPIC_ID_MIN_VERSION: Final = 13
+REPLICA_STATE_MIN_VERSION: Final = 15
+LEADER_HINT_MIN_VERSION: Final = 16
+PATIENT_ERRORS: Final = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+HINTED_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """One request on its way."""
+
+    context: RequestContext
+    plan: FetchPlan
+    limits: FetchLimits
+    replica_id: int
+    max_wait_ms: int
+
+
+def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    version = context.api_version
+    replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
+    if replica_id >= 0 and not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    fetch = _Fetch(
+        context,
+        _plan(context, request, replica_id),
+        _limits(context, request, replica_id),
+        replica_id,
+        request.max_wait_ms,
+    )
+    read = _survey(fetch)
+    cold = read.advance()
+    if cold is None and _answer_now(fetch, read):
+        return _respond(fetch, read)
+    return _later(fetch, read, cold)
+
+
+def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
+    """Top-level errors came with the sessions, v7; before, every partition says it."""
+    if context.api_version >= SESSIONS_MIN_VERSION:
+        return FetchResponse(error_code=error)
+    topics = [
+        FetchableTopicResponse(
+            topic.topic, topic.topic_id, [refused(partition.partition, error) for partition in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(responses=topics)
+
+
+# ---- what is asked --------------------------------------------------------------------------------------------------
+
+
+def _plan(context: RequestContext, request: FetchRequest, replica_id: int) -> FetchPlan:
+    version = context.api_version
+    by_id = version >= TOPIC_ID_MIN_VERSION
+    asked = [
+        FetchSlot(
+            topic.topic_id if by_id else topic.topic,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    forgotten: list[FetchKey] = [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    return context.services.fetch_sessions.plan(
+        asked,
+        forgotten,
+        session_id=request.session_id if version >= SESSIONS_MIN_VERSION else NO_SESSION,
+        session_epoch=request.session_epoch if version >= SESSIONS_MIN_VERSION else FINAL_EPOCH,
+        uses_ids=by_id,
+        privileged=replica_id >= 0,
+        now_ms=context.services.clock.monotonic_ms(),
+    )
+
+
+def _limits(context: RequestContext, request: FetchRequest, replica_id: int) -> FetchLimits:
+    max_bytes = min(request.max_bytes, context.services.config.fetch_max_bytes)
+    committed_only = replica_id == CONSUMER and request.isolation_level == READ_COMMITTED
+    if replica_id != CONSUMER:
+        watermark = Watermark.LOG_END
+    else:
+        watermark = Watermark.LAST_STABLE_OFFSET if committed_only else Watermark.HIGH_WATERMARK
+    min_bytes = min(request.min_bytes, max_bytes)
+    return FetchLimits(watermark, committed_only, max_bytes, min_bytes, context.api_version >= TOPIC_ID_MIN_VERSION)
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def _survey(fetch: _Fetch) -> FetchPass:
+    """A fresh pass over all partitions of the plan. Those that cannot be read at all have their answer already."""
+    allowed: dict[str, bool] = {}
+    readings = [_reading(fetch, slot, allowed) for slot in fetch.plan.slots]
+    read = FetchPass(fetch.limits, readings)
+    # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
+    read.answer_now = any(reading.error and reading.error not in PATIENT_ERRORS for reading in readings)
+    return read
+
+
+def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Reading:
+    """`allowed` remembers, for this request, which topics the session may read."""
+    services = fetch.context.services
+    error = ErrorCode.NONE
+    partition = None
+    try:
+        partition = find(services.partitions, slot)
+        topic = partition.topic
+    except Refusal as refusal:
+        error = refusal.error
+        topic = _topic_name(fetch, slot)
+    if topic not in allowed:
+        allowed[topic] = fetch.replica_id >= 0 or fetch.context.allowed(AclOperation.READ, ResourceType.TOPIC, topic)
+    if not allowed[topic] and topic:
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif fetch.replica_id >= 0 and not error:
+        # A follower that this leader does not know: every partition has one replica so far.
+        no_epoch = slot.current_leader_epoch == NO_EPOCH
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER if no_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+    if error:
+        return Reading(slot, refused(slot.index, error), None, topic, error)
+    return Reading(slot, unread(slot.index), partition, topic)
+
+
+def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
+    if isinstance(slot.topic, str):
+        return slot.topic
+    image = fetch.context.services.metadata.image.topic_by_id(slot.topic)
+    return "" if image is None else image.name
+
+
+def _answer_now(fetch: _Fetch, read: FetchPass) -> bool:
+    return read.enough or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
+
+
+async def _later(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> FetchResponse:
+    """Stage two: bring in what was not in memory; wait for what is not there yet; read once more."""
+    await _read_on(read, cold)
+    if not _answer_now(fetch, read):
+        await _park(fetch, read)
+        read = _survey(fetch)
+        await _read_on(read, read.advance())
+    return _respond(fetch, read)
+
+
+async def _read_on(read: FetchPass, cold: ColdFetch | None) -> None:
+    while cold is not None:
+        try:
+            read.supply(await cold.partition.on_disk(cold.read.resolve()))
+        except Refusal as refusal:
+            read.supply(refusal)
+        cold = read.advance()
+
+
+async def _park(fetch: _Fetch, read: FetchPass) -> None:
+    """Until enough has become readable, the time is up, or the connection has something else to ask."""
+    wait = FetchWait(fetch.limits.min_bytes - read.size)
+    for reading in read.readings:
+        if reading.partition is not None:
+            wait.watch(reading.partition, fetch.limits.watermark, reading.slot.max_bytes - reading.size)
+    session = fetch.context.session
+    session.on_next_request(wait.wake)
+    wait.start(fetch.max_wait_ms)
+    try:
+        await wait.woken
+    finally:
+        session.forget(wait.wake)
+        wait.wake()
+
+
+# ---- answering ------------------------------------------------------------------------------------------------------
+
+
+def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
+    context = fetch.context
+    response = FetchResponse()
+    _translate(context, read.readings, response)
+    answers = [reading.answer for reading in read.readings]
+    error, session_id, told = fetch.plan.finish(answers, context.services.clock.monotonic_ms())
+    response.error_code = error
+    response.session_id = session_id
+    response.responses = _grouped(told, by_id=fetch.limits.by_id)
+    return response
+
+
+def _translate(context: RequestContext, readings: Sequence[Reading], response: FetchResponse) -> None:
+    """Error codes as the version knows them, with hints to the leader where the version has room for one."""
+    for reading in readings:
+        error = reading.error
+        if not error:
+            continue
+        reading.answer.error_code = wire_error(context.api_key, context.api_version, error)
+        if error not in HINTED_ERRORS or context.api_version < LEADER_HINT_MIN_VERSION:
+            continue
+        hint = leader_hint(context, reading.topic, reading.slot.index)
+        if hint is None:
+            continue
+        reading.answer.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
+        endpoints = response.node_endpoints
+        if hint.endpoint is not None and all(known.node_id != hint.leader_id for known in endpoints):
+            endpoints.append(NodeEndpoint(hint.leader_id, hint.endpoint.host, hint.endpoint.port, hint.rack))
+
+
+def _grouped(told: list[tuple[FetchSlot, PartitionData]], *, by_id: bool) -> list[FetchableTopicResponse]:
+    """Neighbours of one topic share an entry; the order stays, since it is the order of the next read."""
+    topics: list[FetchableTopicResponse] = []
+    last: str | UUID | None = None
+    for slot, answer in told:
+        topic = slot.topic
+        if topics and topic == last:
+            topics[-1].partitions.append(answer)
+            continue
+        last = topic
+        if isinstance(topic, UUID):
+            topics.append(FetchableTopicResponse("", topic, [answer]))
+        else:
+            topics.append(FetchableTopicResponse(topic, ZERO_UUID, [answer]))
+    return topics
+
+
+API: Final = Api(
+    key=FetchRequest.API_KEY,
+    min_version=4,
+    max_version=18,
+    request=FetchRequest,
+    response=FetchResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="READ on each topic; CLUSTER_ACTION for replicas",
+    gaps=("followers are refused as unknown replicas until replication exists", "no preferred replica is ever named"),
+)

@@ -1,0 +1,198 @@
+"""The reading half of Fetch: one pass over the partitions of a plan, within the byte limits of the request.
+
+Partitions are read in order with a shrinking budget. Until one of them has returned data, a first batch that is larger
+than every limit is returned whole (KIP-74), so that no reader gets stuck. What is not in memory is not read here: the
+pass stops at it (`advance`), and goes on when somebody who may wait has brought it in (`supply`).
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from broker.fetch_sessions import FetchSlot
+from broker.partition import NO_EPOCH, Partition
+from broker.partitions import Partitions
+from broker.waiters import Watermark
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    LeaderIdAndEpoch,
+    PartitionData,
+    SnapshotId,
+)
+from storage.reads import ColdRead, ReadResult
+
+# Shared by all answers that have nothing to say there; replaced, never changed.
+NO_DIVERGENCE: Final = EpochEndOffset()
+NO_LEADER_KNOWN: Final = LeaderIdAndEpoch()
+NO_SNAPSHOT: Final = SnapshotId()
+NO_REPLICA: Final = -1
+UNKNOWN_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one request may see and take."""
+
+    watermark: Watermark
+    committed_only: bool
+    max_bytes: int
+    min_bytes: int
+    by_id: bool
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One partition of the pass. `partition` is None when it was refused before it was found."""
+
+    slot: FetchSlot
+    answer: PartitionData
+    partition: Partition | None = None
+    topic: str = ""
+    error: ErrorCode = ErrorCode.NONE
+    size: int = 0
+
+
+@dataclass(slots=True)
+class ColdFetch:
+    """What `advance` has stopped at."""
+
+    partition: Partition
+    read: ColdRead
+
+
+@dataclass(slots=True)
+class FetchPass:
+    """Read `readings` in order. `answer_now`: something has been found that must not wait for more bytes."""
+
+    limits: FetchLimits
+    readings: list[Reading]
+    size: int = 0
+    answer_now: bool = False
+    _next: int = field(default=0)
+
+    def advance(self) -> ColdFetch | None:
+        """Read on; None at the end."""
+        while self._next < len(self.readings):
+            reading = self.readings[self._next]
+            partition = reading.partition
+            if partition is None:
+                self._next += 1
+                continue
+            try:
+                found = self._read(reading, partition)
+            except Refusal as refusal:
+                self._refuse(reading, refusal)
+                continue
+            if isinstance(found, ColdRead):
+                return ColdFetch(partition, found)
+            self._next += 1
+            if found is not None and found.records:
+                self._take(reading, partition, found)
+        return None
+
+    def supply(self, found: ReadResult | Refusal) -> None:
+        """The outcome of the cold read that `advance` has stopped at."""
+        reading = self.readings[self._next]
+        partition = reading.partition
+        assert partition is not None
+        try:
+            if isinstance(found, Refusal):
+                raise found
+            partition.check_leader(reading.slot.current_leader_epoch)  # time has passed
+        except Refusal as refusal:
+            self._refuse(reading, refusal)
+            return
+        self._next += 1
+        if found.records:
+            self._take(reading, partition, found)
+
+    @property
+    def enough(self) -> bool:
+        return self.answer_now or self.size >= self.limits.min_bytes
+
+    def _read(self, reading: Reading, partition: Partition) -> ReadResult | ColdRead | None:
+        """What there is to read; None when there is nothing, with the answer filled in but for the records."""
+        slot, answer, limits = reading.slot, reading.answer, self.limits
+        partition.check_leader(slot.current_leader_epoch)
+        log = partition.log
+        offset = slot.fetch_offset
+        answer.high_watermark = high_watermark = log.high_watermark
+        answer.last_stable_offset = stable = log.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+        if limits.committed_only:
+            answer.aborted_transactions = []
+        if slot.last_fetched_epoch != NO_EPOCH:
+            diverging = divergence(partition, slot)
+            if diverging is not None:
+                answer.diverging_epoch = diverging
+                self.answer_now = True
+                return None
+        if limits.watermark is Watermark.LOG_END:
+            limit = log.log_end_offset
+        else:
+            limit = stable if limits.committed_only else high_watermark
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+        room = min(slot.max_bytes, limits.max_bytes - self.size)
+        if offset >= limit or (room <= 0 and self.size):
+            return None
+        return partition.read(offset, max_bytes=max(room, 0), limit=limit, min_one_batch=not self.size)
+
+    def _take(self, reading: Reading, partition: Partition, found: ReadResult) -> None:
+        answer = reading.answer
+        answer.records = found.records
+        reading.size = len(found.records)
+        self.size += reading.size
+        if self.limits.committed_only:
+            aborted = partition.log.aborted_transactions(reading.slot.fetch_offset, found)
+            answer.aborted_transactions = [AbortedTransaction(producer_id, first) for producer_id, first in aborted]
+
+    def _refuse(self, reading: Reading, refusal: Refusal) -> None:
+        reading.answer = refused(reading.slot.index, refusal.error)
+        reading.error = refusal.error
+        self.answer_now = True
+        self._next += 1
+
+
+def divergence(partition: Partition, slot: FetchSlot) -> EpochEndOffset | None:
+    """Where the reader's log parts from this one, if it does (KIP-595, v12+)."""
+    epoch, end_offset = partition.log.end_offset_for_epoch(slot.last_fetched_epoch)
+    if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET or slot.fetch_offset < partition.log.log_start_offset:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < slot.last_fetched_epoch or end_offset < slot.fetch_offset:
+        return EpochEndOffset(epoch, end_offset)
+    return None
+
+
+def find(partitions: Partitions, slot: FetchSlot) -> Partition:
+    """Raises Refusal: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR."""
+    topic = slot.topic
+    if isinstance(topic, UUID):
+        return partitions.find_by_id(topic, slot.index)
+    return partitions.find(topic, slot.index)
+
+
+def unread(index: int) -> PartitionData:
+    """An answer to be filled in."""
+    return PartitionData(
+        index,
+        0,
+        UNKNOWN_OFFSET,
+        UNKNOWN_OFFSET,
+        UNKNOWN_OFFSET,
+        NO_DIVERGENCE,
+        NO_LEADER_KNOWN,
+        NO_SNAPSHOT,
+        None,
+        NO_REPLICA,
+        b"",
+    )
+
+
+def refused(index: int, error: ErrorCode) -> PartitionData:
+    """An answer that says `error` and nothing else."""
+    answer = unread(index)
+    answer.error_code = error
+    return answer

@@ -1,0 +1,283 @@
+"""Partitions over real logs in a folder, and the services that the data APIs ask for, without a node or a socket."""
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from broker.api import Ordered, RequestContext
+from broker.commit_gate import Advance, CommitGateFactory, LocalCommitGate
+from broker.fetch_sessions import FetchSessions
+from broker.marker_writer import MarkerWriter
+from broker.partition import Partition
+from broker.partitions import Partitions
+from broker.ports import AllowAll, Unlimited
+from broker.session import Session
+from broker.txn_verification import TransactionVerifier
+from cluster.delta import MetadataDelta
+from cluster.image import DIRECTORY_UNASSIGNED, EMPTY_IMAGE, MetadataImage
+from cluster.records import MetadataRecord
+from protocol.batch import build_batch
+from protocol.errors import ErrorCode
+from protocol.records.metadata import (
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from storage.config import LogConfig
+from storage.log import PartitionLog
+from storage.os_disk import OsDisk
+from tests.support import broker_context
+
+NOW_MS = 1_700_000_000_000
+NODE = 1
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
+class Gate:
+    """A commit gate that the test opens by hand."""
+
+    def __init__(self, topic: str, partition: int, advance: Advance) -> None:
+        self._advance: Advance | None = advance
+        self.reached = 0
+
+    def acknowledgeable(self, offset: int) -> None:
+        self.reached = offset
+
+    def open(self, offset: int | None = None) -> None:
+        if self._advance is not None:
+            self._advance(self.reached if offset is None else offset)
+
+    def close(self) -> None:
+        self._advance = None
+
+
+@dataclass
+class Logs:
+    """The part of LogManager that Partitions uses, over one folder."""
+
+    disk: Any
+    folder: Path
+    logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
+    deleted: list[tuple[str, int]] = field(default_factory=list)
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self.logs.get((topic, partition))
+
+    def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
+        log = PartitionLog.open(
+            self.disk,
+            str(self.folder / f"{topic}-{partition}"),
+            config,
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            recovery_point=0,
+            log_start_offset=0,
+            clean=False,
+            now_ms=now_ms,
+        )
+        self.logs[topic, partition] = log
+        return log
+
+    async def delete(self, topic: str, partition: int) -> None:
+        self.deleted.append((topic, partition))
+        self.logs.pop((topic, partition)).close(clean=False)
+
+
+class FailingDisk(OsDisk):
+    """A disk on which the test may let writes, reads or syncs fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: dict[str, int] = {}
+        self.syncs = 0
+        self.sync_gate: asyncio.Event | None = None
+
+    def open(self, path: str, *, create: bool) -> Any:
+        return _FailingFile(super().open(path, create=create), self)
+
+    def check(self, operation: str) -> None:
+        if operation in self.failing:
+            raise OSError(self.failing[operation], f"injected: {operation}")
+
+
+class _FailingFile:
+    def __init__(self, file: Any, disk: FailingDisk) -> None:
+        self._file = file
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, offset: int, *buffers: Any) -> None:
+        self._disk.check("write")
+        self._file.write(offset, *buffers)
+
+    def read_warm(self, offset: int, size: int) -> Any:
+        self._disk.check("read")
+        if "cold" in self._disk.failing:
+            return None
+        return self._file.read_warm(offset, size)
+
+    async def read_cold(self, offset: int, size: int) -> Any:
+        self._disk.check("read_cold")
+        return await self._file.read_cold(offset, size)
+
+    async def sync(self) -> None:
+        self._disk.syncs += 1
+        if self._disk.sync_gate is not None:
+            await self._disk.sync_gate.wait()
+        self._disk.check("sync")
+        await self._file.sync()
+
+
+class CoordinatorOf:
+    """Says `error` to every partition it is asked for."""
+
+    def __init__(self) -> None:
+        self.error = ErrorCode.NONE
+        self.later = False
+        self.asked: list[tuple[str, int]] = []
+
+    def verify_partitions(self, transactional_id: str, producer_id: int, epoch: int, partitions: Any) -> Any:
+        self.asked.extend(partitions)
+        future = asyncio.get_running_loop().create_future()
+        answer = dict.fromkeys(partitions, self.error)
+        if self.later:
+            future.get_loop().call_soon(future.set_result, answer)
+        else:
+            future.set_result(answer)
+        return future
+
+    add_partitions_for_produce = verify_partitions
+
+
+class Rig:
+    """One broker's data path. Topics are made by metadata records, as in a node."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *assignments: str,
+        gate: CommitGateFactory = LocalCommitGate,
+        config: LogConfig | None = None,
+    ) -> None:
+        self.clock = Clock()
+        self.disk = FailingDisk()
+        self.logs = Logs(self.disk, folder)
+        self.config = broker_context.config(*assignments)
+        self.log_config = config or LogConfig()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.partitions = Partitions(
+            node_id=NODE,
+            logs=self.logs,
+            clock=self.clock,
+            commit_gate=gate,
+            spawn=self.spawn,
+            config_of=self.config_of,
+        )
+        self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
+        self.coordinator = CoordinatorOf()
+        self.authorizer: AllowAll = AllowAll()
+        self.closed: list[str] = []
+        self.session = Session(1, broker_context.LISTENER, "127.0.0.1", 5, on_close=self.closed.append)
+        self.services: Any = SimpleNamespace(
+            config=self.config,
+            clock=self.clock,
+            metadata=self.metadata,
+            partitions=self.partitions,
+            verification=TransactionVerifier(self.coordinator, self.config),
+            fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots, random.Random(3)),
+            markers=MarkerWriter(self.partitions, self.clock, self.config.request_timeout_ms),
+            authorizer=self.authorizer,
+            quotas=Unlimited(),
+            node_id=NODE,
+        )
+        self.play(
+            RegisterBrokerRecord(broker_id=NODE, broker_epoch=1, fenced=False),
+            RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False),
+        )
+
+    def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self.tasks.append(task)
+        return task
+
+    def config_of(self, overrides: Mapping[str, str]) -> LogConfig:
+        values: dict[str, Any] = {name.replace(".", "_"): int(value) for name, value in overrides.items()}
+        return replace(self.log_config, **values)
+
+    def play(self, *records: MetadataRecord) -> MetadataImage:
+        delta = MetadataDelta(self.metadata.image)
+        for number, record in enumerate(records, 1):
+            delta.replay(self.metadata.image.offset + number, 1, record)
+        image = delta.build()
+        self.metadata.image = image
+        self.partitions.on_metadata(delta, image)
+        return image
+
+    def topic(
+        self, name: str, count: int = 1, *, leader: int = NODE, replicas: Sequence[int] = (NODE,), number: int = 100
+    ) -> UUID:
+        topic_id = UUID(int=number)
+        self.play(
+            TopicRecord(name=name, topic_id=topic_id),
+            *(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=topic_id,
+                    replicas=list(replicas),
+                    isr=list(replicas),
+                    leader=leader,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[DIRECTORY_UNASSIGNED] * len(replicas),
+                )
+                for index in range(count)
+            ),
+        )
+        return topic_id
+
+    def partition(self, topic: str = "t", index: int = 0) -> Partition:
+        return self.partitions.find(topic, index)
+
+    def context(self, api_key: int, version: int, client_id: str = "client") -> RequestContext:
+        return RequestContext(api_key, version, 1, client_id, self.session, self.services, self.clock.now_ms)
+
+
+def batch(
+    *values: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1, transactional: bool = False
+) -> bytes:
+    return build_batch(
+        [(None, value, NOW_MS, ()) for value in values or (b"v",)],
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+async def outcome(result: Any) -> Any:
+    """What a handler comes to, through both stages."""
+    if isinstance(result, Ordered):
+        result = await result.awaitable
+    return await result if isinstance(result, Awaitable) else result
+
+
+EIO = errno.EIO

@@ -9,7 +9,8 @@ What survives what
   survive the loss of power only after `File.sync` of that file has returned. A power loss may keep any subset of the
   un-synced writes, any prefix of one, or leave zeros where data should be; bytes that were synced before and not
   overwritten since stay as they are.
-* `File.sync`: everything written to the file before the call is durable when it returns. After it has raised, un-synced
+* `File.sync`: everything written to the file before the call, through whichever handle, is durable when it returns. Index
+  files and snapshots are opened, written and closed, and synced through another handle later. After it has raised, un-synced
   data must be taken for lost, and the file refuses every later write and sync: calling again and then trusting the
   answer is what has cost others their data (the kernel reports a failed write-back once, then forgets it).
 * Names (`open(create=True)`, `make_directory`, `rename`, `remove`): durable after `sync_directory` of the parent.

@@ -17,21 +17,23 @@ if TYPE_CHECKING:
 class Flusher:
     """Knows what of a log is durable.
 
-    `flushed_offset` is also the recovery point: everything below it, and the indexes of every sealed segment below it,
-    are on stable storage. The indexes of the active segment are not, so it is always recovered after an unclean stop.
+    Below `flushed_offset` all batches are on stable storage; below `sealed_from`, the base offset of a segment, all index
+    files are, too. The indexes of the active segment never are: it is always recovered after an unclean stop. The two
+    differ when a flush ends exactly where a segment was sealed meanwhile.
     """
 
-    def __init__(self, disk: Disk, directory: str, flushed_offset: int) -> None:
+    def __init__(self, disk: Disk, directory: str, flushed_offset: int, sealed_from: int) -> None:
         self._disk = disk
         self._directory = directory
         self.flushed_offset = flushed_offset
+        self.sealed_from = sealed_from
         self.names_changed = True  # since the directory was synced last
         self.unsynced_metadata: File | None = None  # partition.metadata, just written
         self._running: asyncio.Future[None] | None = None
 
     async def flush(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
         """Return when everything below `end_offset`, which has been appended, is durable. Raises OSError."""
-        while self.flushed_offset < end_offset:
+        while self.flushed_offset < end_offset or self.sealed_from < segments.base_below(end_offset):
             if self._running is not None:
                 await asyncio.shield(self._running)
                 continue
@@ -46,7 +48,7 @@ class Flusher:
         self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int
     ) -> None:
         active = segments.active
-        for segment in segments.from_offset(self.flushed_offset):
+        for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
             await segment.sync(indexes=segment is not active)
         await snapshots.sync()
         if epochs.dirty:
@@ -60,10 +62,11 @@ class Flusher:
             await self._disk.sync_directory(self._directory)
             await self._disk.sync_directory(names.parent(self._directory))
         self.flushed_offset = max(self.flushed_offset, end_offset)
+        self.sealed_from = max(self.sealed_from, active.base_offset)
 
     def flush_now(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
         """As `flush`, with the indexes of all segments, waiting on the spot: for a clean stop."""
-        for segment in segments.from_offset(self.flushed_offset):
+        for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
             segment.sync_now()
         snapshots.sync_now()
         if epochs.dirty or not self._disk.exists(self._epochs_path):
@@ -73,9 +76,17 @@ class Flusher:
             self.unsynced_metadata.sync_now()
             self._close_metadata()
         self.flushed_offset = end_offset
+        self.sealed_from = segments.active.base_offset
 
-    def truncated(self, end_offset: int) -> None:
+    def recovery_point(self, active_base_offset: int) -> int:
+        """Segments below it need no recovery."""
+        if self.sealed_from == active_base_offset:
+            return self.flushed_offset
+        return min(self.flushed_offset, self.sealed_from)
+
+    def truncated(self, end_offset: int, segments: Segments) -> None:
         self.flushed_offset = min(self.flushed_offset, end_offset)
+        self.sealed_from = min(self.sealed_from, segments.base_below(end_offset))
 
     def close(self) -> None:
         self._close_metadata()

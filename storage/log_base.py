@@ -69,7 +69,7 @@ class LogBase:
         self.log_end_offset = loader.log_end_offset
         self.high_watermark = self.last_stable_offset = loader.log_start_offset
         self.first_unstable_offset: int | None = None
-        self.flusher = Flusher(disk, directory, loader.flushed_offset)
+        self.flusher = Flusher(disk, directory, loader.flushed_offset, self.segments.base_below(loader.flushed_offset))
         self.failed = False
         self.closed = False
         self.deleted: list[DeletedFiles] = []
@@ -152,12 +152,12 @@ class LogBase:
     @property
     def recovery_point(self) -> int:
         """Where a recovery after an unclean stop has to begin."""
-        return self.flusher.flushed_offset
+        return self.flusher.recovery_point(self.segments.active.base_offset)
 
     @property
     def sealed_unflushed(self) -> bool:
         """Whether a segment was rolled that is not durable yet: it is to be flushed soon, as Kafka does."""
-        return self.segments.active.base_offset > self.flusher.flushed_offset
+        return self.recovery_point < self.segments.active.base_offset
 
     # -- leader epochs --------------------------------------------------------------------------------------------------------
 

@@ -280,7 +280,7 @@ class LogManager:
         """
         present = self._logs[topic, partition]
         if offset < present.recovery_point:
-            present.flusher.truncated(offset)
+            present.flusher.truncated(offset, present.segments)
             await self.checkpoint_recovery_points()
         return present.truncate_to(offset, now_ms=now_ms)
 

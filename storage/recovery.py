@@ -70,6 +70,7 @@ class Loader:
         self.snapshots.remove_strays([segment.base_offset for segment in self.segments])
         epochs_intact = self._read_epochs()
         damaged = self._first_damaged()
+        recovered_from = None if damaged is None else self.segments.at(damaged).base_offset
         if damaged is None:
             self._replay(self.log_end_offset, at_clean_start=self._options.clean)
         else:
@@ -77,8 +78,11 @@ class Loader:
         if self.log_end_offset < self.log_start_offset:
             self._start_over()
         self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
-        trusted = self._options.clean and damaged is None
-        self.flushed_offset = self.log_end_offset if trusted else min(self._options.recovery_point, self.log_end_offset)
+        self.flushed_offset = self.log_end_offset
+        if not self._options.clean:
+            self.flushed_offset = min(self._options.recovery_point, self.log_end_offset)
+        if recovered_from is not None:
+            self.flushed_offset = min(self.flushed_offset, recovered_from)
         if not epochs_intact and damaged != 0:
             self._derive_epochs()
         self.epochs.truncate_from_end(self.log_end_offset + 1)  # an epoch may begin at the end, before its first record
@@ -334,11 +338,13 @@ def replay_producers(
         state.end_offset = end
         return
     for segment in segments.from_offset(state.end_offset):
-        if segment.base_offset >= end:
+        if max(segment.base_offset, state.end_offset) >= end:
             break
         if segment.base_offset in marks:
             snapshots.take(state.producers.values(), segment.base_offset)
-        for _, header, batch in Scan(segment.file, 0, segment.size):
+        index = segment.offset_index
+        position = 0 if index is None else index.position_for(state.end_offset)[0]
+        for _, header, batch in Scan(segment.file, position, segment.size):
             if header.last_offset >= end:
                 break
             if header.has_producer and header.last_offset >= state.end_offset:

@@ -49,6 +49,10 @@ class Segments:
         """Position in the list of the segment that would hold `offset`; 0 for offsets before all."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
+    def base_below(self, offset: int) -> int:
+        """Base offset of the segment that would hold `offset`."""
+        return self._bases[self.number_for(offset)]
+
     def from_offset(self, offset: int) -> list[Segment]:
         """The segment that would hold `offset` and all behind it."""
         return self._segments[self.number_for(offset) :]

@@ -54,7 +54,7 @@ def _settle(log: LogBase, end: int) -> None:
     log.log_end_offset = end
     log.high_watermark = min(log.high_watermark, end)
     log.state.high_watermark_moved(log.high_watermark)
-    log.flusher.truncated(end)
+    log.flusher.truncated(end, log.segments)
     log.refresh_stable_offset()
 
 

@@ -74,10 +74,10 @@ class RequestContext:
 class Ordered(Generic[R]):
     """A stage one that has to wait: `awaitable` yields a response, an awaitable (stage two) or None."""
 
-    awaitable: Awaitable[R | Awaitable[R] | None]
+    awaitable: Awaitable[R | Awaitable[R | None] | None]
 
 
-Handler = Callable[[RequestContext, Q], R | Awaitable[R] | Ordered[R] | None]
+Handler = Callable[[RequestContext, Q], R | Awaitable[R | None] | Ordered[R] | None]
 Refuse = Callable[[RequestContext, Q, ErrorCode, str | None], R | None]
 """Builds the answer that says `error` to everything a request asked; None where the protocol has no answer."""
 

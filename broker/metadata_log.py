@@ -24,9 +24,5 @@ def metadata_log_config(config: Config) -> LogConfig:
 
 def open_metadata_log(logs: LogManager, config: Config, env: Env) -> RaftStorage:
     """The node's replica, made if it is not there. Raises OSError."""
-    log = logs.get(METADATA_TOPIC, 0)
-    if log is None:
-        log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
-    else:
-        log.update_config(metadata_log_config(config))
-    return PartitionRaftStorage(log, env.disk, log.directory, [config.node_id])
+    log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
+    return PartitionRaftStorage(log, env.disk, log.directory, [config.node_id], env.clock)

@@ -46,6 +46,7 @@ from cluster.metadata import MetadataCache
 from cluster.raft.driver import RaftDriver
 from cluster.raft.election import RaftConfig
 from cluster.raft.ports import NoNetwork
+from cluster.raft.quorum_state import BadQuorumState
 from coordinator.producer_ids import ProducerIdPool
 from coordinator.txn.ports import TxnConfig
 from coordinator.txn.service import TransactionCoordinator
@@ -117,6 +118,8 @@ class Node:
             raise CannotStartError(self._fatal) from None
         except CannotListenError as error:
             raise CannotStartError(str(error.args[-1])) from error
+        except BadQuorumState as error:
+            raise CannotStartError(f"{self.config.log_dirs}: {error}") from error
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise CannotStartError(f"{where}{error.strerror or error}") from error
@@ -274,7 +277,9 @@ class Node:
         self._undo.push_async_callback(self._leave)
         self.acceptor.open()
         listeners = [f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in self.listeners]
-        _logger.info("listening", listeners=", ".join(listeners), data=self.config.log_dirs, cluster=self.logs.cluster_id)
+        _logger.info(
+            "listening", listeners=", ".join(listeners), data=self.config.log_dirs, cluster=self.logs.cluster_id
+        )
 
     # -- ends
 

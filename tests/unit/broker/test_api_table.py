@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+import pytest
+
+from broker import api_doc
+from broker.api_table import API_TABLE, check
+from protocol.messages.metadata import MetadataResponse
+
+# What Apache Kafka 4.3 announces for the APIs that are implemented (Produce from 0, KAFKA-18659).
+KAFKA_4_3 = {
+    "Produce": (0, 13),
+    "Fetch": (4, 18),
+    "ListOffsets": (1, 11),
+    "Metadata": (0, 13),
+    "FindCoordinator": (0, 6),
+    "ApiVersions": (0, 4),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "InitProducerId": (0, 5),
+    "OffsetForLeaderEpoch": (2, 4),
+    "AddPartitionsToTxn": (0, 5),
+    "EndTxn": (0, 5),
+    "WriteTxnMarkers": (1, 2),
+    "DescribeConfigs": (1, 4),
+    "CreatePartitions": (0, 3),
+    "DescribeCluster": (0, 2),
+    "DescribeProducers": (0, 0),
+    "DescribeTransactions": (0, 0),
+    "ListTransactions": (0, 2),
+    "DescribeTopicPartitions": (0, 0),
+}
+
+
+def test_versions_are_those_of_kafka() -> None:
+    assert {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE} == KAFKA_4_3
+
+
+def test_only_produce_announces_what_it_does_not_serve() -> None:
+    assert [(api.name, api.min_version) for api in API_TABLE if api.announced_min is not None] == [("Produce", 3)]
+
+
+@pytest.mark.parametrize(
+    "change", [{"key": 999}, {"max_version": 99}, {"response": MetadataResponse}, {"announced_min": 9}]
+)
+def test_a_wrong_row_is_refused(change: dict[str, object]) -> None:
+    first = API_TABLE[0]
+    with pytest.raises(AssertionError):
+        check((replace(first, **change), *API_TABLE[1:]))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_rows_are_in_order_and_there_once() -> None:
+    for table in ((API_TABLE[1], API_TABLE[0]), (API_TABLE[0], API_TABLE[0])):
+        with pytest.raises(AssertionError, match="in order of their keys"):
+            check(table)
+
+
+def test_the_documentation_is_fresh() -> None:
+    assert api_doc.PATH.read_text() == api_doc.render(API_TABLE), "python -m broker.api_doc --write"
+
+
+def test_every_handler_says_what_it_does_and_what_its_versions_are() -> None:
+    text = api_doc.render(API_TABLE)
+    for api in API_TABLE:
+        section = text.partition(f"\n## {api.name}\n")[2].partition("\n## ")[0]
+        assert "Behavior:" in section, api.name

@@ -1,0 +1,81 @@
+"""The process: what it prints, where, and how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STARTS_WITHIN_S = 30
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "broker", *arguments]
+
+
+def finished(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        text=True,
+        timeout=STARTS_WITHIN_S,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+
+
+def started(path: Path, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
+    """The process and its ready line."""
+    process = subprocess.Popen(
+        command("--set", f"log.dirs={path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0", *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "line"),
+    [
+        (["--set", "num.partitions=0"], {}, "num.partitions: 0 is below the smallest allowed value, 1 (--set)"),
+        (["--set", "nonsense=1"], {}, "nonsense: no such property (--set)"),
+        ([], {}, "log.dirs: not set; it must name the data directory"),
+        (["--config", "/no/such/file"], {}, "/no/such/file: No such file or directory"),
+        ([], {"ODRADEK_NODE_ID": "x"}, "node.id: 'x' is not a whole number of 32 bits (environment ODRADEK_NODE_ID)"),
+    ],
+)
+def test_a_bad_configuration_is_one_line_and_exit_code_2(
+    arguments: list[str], environment: dict[str, str], line: str
+) -> None:
+    done = finished(*arguments, environment=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line + "\n")
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT", "stdin"])
+def test_it_says_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: Path, way: str) -> None:
+    process, ready = started(tmp_path, "--stop-with-stdin", "--set", "odradek.log.format=json")
+    try:
+        assert ready.startswith("ready 127.0.0.1:")
+        second = finished("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
+        assert second.returncode == 1
+        assert second.stderr.splitlines()[-1] == f"{tmp_path}: the directory is in use by another process"
+        if way == "stdin":
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None
+        else:
+            process.send_signal(getattr(signal, way))
+        out, err = process.communicate(timeout=STARTS_WITHIN_S)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, out) == (0, "")
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    listening = next(line for line in err.splitlines() if '"event": "listening"' in line)
+    assert str(tmp_path) in listening
+    assert '"node": 1' in listening

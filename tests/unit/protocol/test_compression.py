@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.compression import Compression, compress, decompress
+from protocol.errors import Malformed
+
+CODECS = list(Compression)
+PACKED = [codec for codec in Compression if codec is not Compression.NONE]
+MIB = 1_048_576
+
+CONTENT = st.binary(max_size=300) | st.builds(
+    lambda piece, times: piece * times, st.binary(max_size=50), st.integers(0, 4_000)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(CODECS), CONTENT)
+def test_round_trip_within_exactly_the_bound(codec: Compression, content: bytes) -> None:
+    packed = compress(codec, content)
+    assert decompress(codec, memoryview(packed), max_bytes=len(content)) == content
+    if content:
+        with pytest.raises(Malformed):
+            decompress(codec, packed, max_bytes=len(content) - 1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(PACKED), st.binary(max_size=80), st.binary(max_size=12), st.integers(0, 60))
+def test_garbage_is_malformed_or_within_the_bound(codec: Compression, content: bytes, noise: bytes, at: int) -> None:
+    packed = compress(codec, content)
+    for data in (noise, packed[:at] + noise, packed[:at] + noise + packed[at:]):
+        try:
+            assert len(decompress(codec, data, max_bytes=100)) <= 100
+        except Malformed:
+            continue
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_every_cut_is_malformed(codec: Compression) -> None:
+    packed = compress(codec, bytes(range(256)) * 3)
+    whole = {len(packed)}
+    if codec is Compression.SNAPPY:
+        whole.add(16)  # the header alone is an empty stream
+    for size in range(len(packed)):
+        if size not in whole:
+            with pytest.raises(Malformed):
+                decompress(codec, packed[:size], max_bytes=MIB)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_a_bomb_costs_no_more_than_the_bound(codec: Compression) -> None:
+    bomb = compress(codec, bytes(64 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(Malformed):
+            decompress(codec, bomb, max_bytes=MIB)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * MIB
+
+
+def test_gzip_members_are_one_stream_and_share_the_bound() -> None:
+    two = gzip.compress(b"a" * 100) + gzip.compress(b"b" * 100)
+    assert decompress(Compression.GZIP, two, max_bytes=200) == b"a" * 100 + b"b" * 100
+    with pytest.raises(Malformed):
+        decompress(Compression.GZIP, two, max_bytes=199)
+    with pytest.raises(Malformed):
+        decompress(Compression.GZIP, zlib.compress(b"no gzip header"), max_bytes=100)
+
+
+def test_snappy_plain_and_framed() -> None:
+    content = b"snappy" * 1_000
+    plain = bytes(cramjam.snappy.compress_raw(content))
+    assert decompress(Compression.SNAPPY, plain, max_bytes=6_000) == content
+    framed = compress(Compression.SNAPPY, content * 20)
+    assert framed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+    assert decompress(Compression.SNAPPY, framed, max_bytes=120_000) == content * 20
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff\x0f" + b"\x00",  # 4 GiB stated
+        b"\x80\x80\x80\x80\x80\x01",  # length of six bytes
+        b"\x90\x4e\x00a",  # 10,000 out of two bytes
+        b"\x82SNAPPY\x00\x00\x00\x00\x01",  # header cut off
+        b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01\x7f\xff\xff\xff",  # block past the end
+    ],
+)
+def test_hostile_snappy(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decompress(Compression.SNAPPY, data, max_bytes=2**31)
+
+
+def test_lz4_frames_are_what_javas_reader_takes() -> None:
+    packed = compress(Compression.LZ4, bytes(200_000))
+    assert packed[:4] == bytes.fromhex("04224d18")
+    assert packed[4] & 0xE0 == 0x60  # version 1, independent blocks: dependent ones are refused there
+    assert packed.endswith(bytes(4))
+    assert bytes(cramjam.lz4.decompress(packed)) == bytes(200_000)  # which checks the header's checksum too
+
+
+def test_lz4_frames_of_other_writers() -> None:
+    content = bytes(range(256)) * 2_000
+    other = bytes(cramjam.lz4.compress(content))  # dependent blocks and a content checksum
+    assert decompress(Compression.LZ4, other, max_bytes=len(content)) == content
+    skippable = bytes.fromhex("502a4d18") + (3).to_bytes(4, "little") + b"abc"
+    assert decompress(Compression.LZ4, skippable + other, max_bytes=len(content)) == content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        bytes.fromhex("04224d18"),
+        bytes.fromhex("04224d18603082"),  # block size id 3
+        bytes.fromhex("04224d18604082ffffff7f"),  # block of 2 GiB
+        bytes.fromhex("04224d1860408201000080"),  # stored block of one byte that is not there
+        bytes.fromhex("04224d186040830000000000"),  # wrong header checksum
+    ],
+)
+def test_hostile_lz4(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decompress(Compression.LZ4, data, max_bytes=MIB)
+
+
+def zstd_frame(window_byte: int) -> bytes:
+    return (
+        bytes.fromhex("28b52ffd") + bytes((0x00, window_byte)) + bytes.fromhex("010000")
+    )  # one last raw block of nothing
+
+
+def test_zstd_windows_are_capped() -> None:
+    assert decompress(Compression.ZSTD, zstd_frame((20 - 10) << 3), max_bytes=10) == b""
+    with pytest.raises(Malformed, match="window"):
+        decompress(Compression.ZSTD, zstd_frame((28 - 10) << 3), max_bytes=10)
+
+
+def test_zstd_frames_are_one_stream_and_a_stated_size_is_checked_first() -> None:
+    content = b"zstd" * 10_000
+    packed = bytes(cramjam.zstd.compress(content, 3))
+    assert decompress(Compression.ZSTD, packed + packed, max_bytes=80_000) == content * 2
+    with pytest.raises(Malformed):
+        decompress(Compression.ZSTD, packed + packed, max_bytes=79_999)
+    stated = bytes.fromhex("28b52ffd") + b"\xe0" + (2**40).to_bytes(8, "little") + bytes.fromhex("010000")
+    with pytest.raises(Malformed, match="over the bound"):
+        decompress(Compression.ZSTD, stated, max_bytes=MIB)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        bytes.fromhex("28b52ffd"),
+        bytes.fromhex("28b52ffd0050ffffff"),
+        bytes.fromhex("28b52ffd005001"),
+        b"not a frame",
+    ],
+)
+def test_hostile_zstd(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decompress(Compression.ZSTD, data, max_bytes=MIB)

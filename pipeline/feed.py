@@ -45,6 +45,9 @@ class Feed:
         self.hours = [Hour(**hour) for hour in index]
         self._file = (directory / FEED).open("rb")
 
+    def close(self) -> None:
+        self._file.close()
+
     def lines(self, hour: Hour) -> list[bytes]:
         """The hour's flights, encoded."""
         self._file.seek(hour.start)

@@ -88,13 +88,13 @@ class Writer:
         tell("writing", **details)
         try:
             self._write(hour, attempt)
+            # A commit would flush by itself; an abort would drop what is still in the client, and hide nothing in the log.
+            self._producer.flush(REQUEST_SECONDS_MAX)
             if fate is Fate.COMMIT:
                 tell("committing", **details)
                 retried(self._producer.commit_transaction)
                 tell("committed", **details)
                 return True
-            # Without this the rows would be dropped in the client and the log would have nothing to hide.
-            self._producer.flush(REQUEST_SECONDS_MAX)
         except KafkaException as refused:
             if not refused.args[0].txn_requires_abort():
                 raise

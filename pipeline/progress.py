@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 ANSWER_SECONDS_MAX = 30.0
 TAIL_OFFSETS = 64
+STABLE_INTERVAL_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +59,41 @@ def last_progress(bootstrap: str, topic: str) -> Progress | None:
         consumer.close()
 
 
-def open_consumer(bootstrap: str) -> Consumer:
+def await_stable(bootstrap: str, topics: Mapping[str, int]) -> None:
+    """Wait until no transaction is open in the topics (name -> partitions). Raises TimeoutError.
+
+    Nothing tells a client when the markers of a transaction are written; only comparing the end of the log with the last
+    stable offset does.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS_MAX
+    readers = [open_consumer(bootstrap, isolation) for isolation in ("read_committed", "read_uncommitted")]
+    try:
+        for topic, partitions in topics.items():
+            for partition in range(partitions):
+                while len({watermarks(reader, topic, partition)[1] for reader in readers}) > 1:
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"a transaction stays open in {topic}-{partition}")
+                    time.sleep(STABLE_INTERVAL_SECONDS)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def open_consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "flights-progress",  # the client demands a name; nothing is ever committed under it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
         }
     )
 
 
-def watermarks(consumer: Consumer, topic: str) -> tuple[int, int]:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=ANSWER_SECONDS_MAX)
+def watermarks(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
+    """First offset and end; a reader of committed data is told the last stable offset as the end."""
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS_MAX)
     return low, high
 
 

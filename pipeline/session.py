@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -61,6 +62,17 @@ def start_session(name: str, master: str, *, console: Path, settings: Mapping[st
         # pyspark has no annotations here, and no other way to keep the JVM's noise out of the terminal.
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def kill_session() -> None:
+    """End the JVM at once, from any thread, whatever another thread is waiting for from it."""
+    quiet = logging.getLogger("py4j")  # it would report every call that this cuts off
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.proc.kill()
+        gateway.proc.wait()
 
 
 def stop_session(session: SparkSession) -> None:

@@ -76,6 +76,7 @@ class Campaign:
     commits: list[tuple[float, int]] = field(default_factory=list)
     aborts: list[float] = field(default_factory=list)
     lives: int = 0
+    began: float = field(default_factory=time.monotonic)
 
 
 class Supervisor:
@@ -116,6 +117,7 @@ class Supervisor:
         timer: threading.Timer | None = None
         armed = False
         last: dict[str, Any] = {"event": "starting"}
+        assert process.stdin is not None
         assert process.stdout is not None
         for line in process.stdout:
             last = json.loads(line)
@@ -132,6 +134,7 @@ class Supervisor:
         if timer is not None:
             timer.cancel()
             timer.join()
+        process.stdin.close()
         process.stdout.close()
         if kill is not None and armed and code == -signal.SIGKILL and not self._stopped.is_set():
             self._mourn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -148,7 +149,7 @@ def close(left: tuple[float, ...] | None, right: tuple[float, ...] | None) -> bo
     if left is None or right is None:
         return False
     return all(
-        (one != one and other != other) or abs(one - other) <= MEAN_TOLERANCE * max(1.0, abs(one))  # noqa: PLR0124 - NaN
+        (math.isnan(one) and math.isnan(other)) or abs(one - other) <= MEAN_TOLERANCE * max(1.0, abs(one))
         for one, other in zip(left, right, strict=True)
     )
 

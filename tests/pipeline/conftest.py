@@ -1,0 +1,62 @@
+"""One broker and one Spark session for all tests of the pipeline: a JVM takes seconds to start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """pyspark leaves the socket of every collect to the garbage collector; this is not ours to close."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker process: Odradek by its command line, or Apache Kafka when the tests themselves are to be judged."""
+    directory = tmp_path_factory.mktemp("broker")
+    if request.config.getoption("--broker") == "kafka":
+        from tests.support.kafka_broker import KafkaBroker
+
+        with KafkaBroker(directory) as broker:
+            yield broker.bootstrap
+        return
+    from pipeline.cluster import OwnBroker
+
+    own = OwnBroker(directory / "data", directory / "broker.log")
+    try:
+        yield own.bootstrap
+    finally:
+        own.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    from pipeline.session import start_session, stop_session
+
+    console = tmp_path_factory.mktemp("spark") / "spark.log"
+    session = start_session("tests", "local[2]", console=console)
+    yield session
+    stop_session(session)
+
+
+@pytest.fixture
+def topics(bootstrap: str, request: pytest.FixtureRequest) -> Topics:
+    """Topics whose names no other test uses."""
+    return Topics(bootstrap, request.node.name)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")

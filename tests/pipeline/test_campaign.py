@@ -1,0 +1,129 @@
+"""The producer is killed, the job reads, the verdict judges: against a real broker, on the first flights of the year."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline import transforms
+from pipeline.delays_job import Places, records, start_job
+from pipeline.feed import write_feed
+from pipeline.flights import load_flights
+from pipeline.plan import Kill, KillKind, aborted_hours
+from pipeline.progress import await_stable, last_progress, read_progress
+from pipeline.run import Outcome, gather, stop_queries
+from pipeline.supervisor import ProducerFailed, Supervisor, Task
+from pipeline.verdict import committed_attempts, hidden_rows, judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+    from pipeline.plan import Hour
+    from pipeline.supervisor import Campaign
+    from tests.support.topics import Topics
+
+ROWS = 1500
+SEED = 3
+
+
+class Bench:
+    """A feed and topics for one campaign."""
+
+    def __init__(self, topics: Topics, directory: Path) -> None:
+        self.source: pd.DataFrame = load_flights(ROWS)
+        self.hours: list[Hour] = write_feed(self.source, directory)
+        self.flights, self.progress = topics.new(6, name="flights"), topics.new(name="progress")
+        self.events: list[dict[str, Any]] = []
+        self.delays = topics.new(name="delays")
+        self.task = Task(
+            topics.bootstrap,
+            directory,
+            self.flights,
+            self.progress,
+            topics.unique("id"),
+            SEED,
+            directory / "producer.log",
+        )
+
+    def run(self, *kills: Kill) -> Campaign:
+        campaign = self.supervisor(*kills).run()
+        await_stable(self.task.bootstrap, {self.flights: 6, self.progress: 1})
+        return campaign
+
+    def supervisor(self, *kills: Kill) -> Supervisor:
+        return Supervisor(self.task, kills, self.events.append)
+
+
+@pytest.fixture
+def bench(topics: Topics, tmp_path: Path) -> Bench:
+    return Bench(topics, tmp_path)
+
+
+def test_every_kill_in_the_window_leaves_a_commit_that_the_next_life_finds(bench: Bench) -> None:
+    kills = [Kill(number, KillKind.WINDOW, 5 * number, delay) for number, delay in enumerate((0.0, 0.0005, 0.02), 1)]
+    campaign = bench.run(*kills)
+    assert campaign.lives == 4
+    assert [death.in_window for death in campaign.deaths] == [True, True, True]
+    committed = committed_attempts(read_progress(bench.task.bootstrap, bench.progress))
+    for death in campaign.deaths:
+        assert death.caught is not None
+        assert death.caught.request.committed
+        assert death.caught.request.transactional_id == bench.task.transactional_id
+        assert death.caught.error == 0, "the broker finished what had been asked of it"
+        assert death.attempt in committed
+    assert len(committed) == len(bench.hours)
+    assert set(campaign.acknowledged) == committed
+
+
+def test_timed_kills_never_break_an_hour(bench: Bench) -> None:
+    kills = [Kill(number, KillKind.TIMED, 4 * number, 0.004 * number) for number in range(1, 5)]
+    campaign = bench.run(*kills)
+    assert (campaign.lives, len(campaign.deaths)) == (5, 4)
+    progress = read_progress(bench.task.bootstrap, bench.progress)
+    assert [record.hour for record in progress] == list(range(len(bench.hours)))
+    assert set(campaign.acknowledged) <= committed_attempts(progress)
+    last = last_progress(bench.task.bootstrap, bench.progress)
+    assert last == progress[-1]
+    resumed = [event["hour"] for event in bench.events if event["event"] == "resumed"]
+    assert len(resumed) == 5
+    assert resumed == sorted(resumed)
+
+
+def test_a_producer_that_cannot_work_is_not_started_for_ever(bench: Bench) -> None:
+    (bench.task.feed / "feed.index.json").unlink()
+    with pytest.raises(ProducerFailed, match=r"feed\.index\.json"):
+        bench.supervisor().run()
+
+
+@pytest.mark.spark
+def test_the_job_sees_what_was_committed_and_the_verdict_tells_when_it_does_not(
+    spark: SparkSession, bench: Bench, tmp_path: Path
+) -> None:
+    campaign = bench.run(Kill(1, KillKind.TIMED, 10, 0.002))
+    places = Places(bench.task.bootstrap, bench.flights, bench.delays, str(tmp_path / "out"))
+    outcome = Outcome()
+    progress = read_progress(places.bootstrap, bench.progress)
+    queries = start_job(spark, places)
+    for query in queries:
+        query.processAllAvailable()
+    stop_queries(queries)
+    gather(spark, places, outcome)
+    assert outcome.seen is not None
+    assert outcome.delays is not None
+
+    verdict = judge(bench.source, outcome.seen, outcome.delays, progress, campaign.acknowledged)
+    assert verdict.passed, verdict.faults
+    assert verdict.seen == ROWS
+    hidden = hidden_rows(outcome.written, progress)
+    by_hour = [hour.rows for hour in bench.hours]
+    assert hidden >= sum(by_hour[hour] for hour in aborted_hours(SEED, len(by_hour)))
+
+    careless = transforms.flights(records(spark, places, bench.flights, "read_uncommitted")).toPandas()
+    verdict = judge(bench.source, careless, outcome.delays, progress, campaign.acknowledged)
+    assert not verdict.passed
+    assert (verdict.aborted, verdict.lost, verdict.duplicated) == (hidden, 0, 0)
+    assert verdict.seen == ROWS + hidden

@@ -1,0 +1,96 @@
+"""What is drawn from a seed keeps its promises for every seed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.feed import Feed, write_feed
+from pipeline.flights import SOURCE_ROWS, load_flights
+from pipeline.plan import (
+    ABORT_ONE_IN,
+    HOURS_MIN,
+    KILLS,
+    WINDOW_KILLS,
+    Fate,
+    KillKind,
+    aborted_hours,
+    attempt_name,
+    draw_kills,
+    fates,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from pipeline.plan import Hour
+
+SEEDS = st.integers(0, 2**31 - 1)
+
+
+@given(SEEDS, st.integers(1, 7000))
+def test_one_hour_in_ten_is_aborted_first(seed: int, hours: int) -> None:
+    aborted = aborted_hours(seed, hours)
+    for start in range(0, hours - ABORT_ONE_IN + 1, ABORT_ONE_IN):
+        assert len(aborted & set(range(start, start + ABORT_ONE_IN))) == 1
+    assert all(0 <= hour < hours for hour in aborted)
+    assert aborted == aborted_hours(seed, hours)
+
+
+@given(SEEDS, st.integers(HOURS_MIN, 7000))
+def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: int) -> None:
+    kills = draw_kills(seed, hours)
+    after = [kill.after_hour for kill in kills]
+    assert [kill.number for kill in kills] == list(range(1, KILLS + 1))
+    assert after == sorted(set(after))
+    assert 0 < after[0] <= after[-1] < hours - 1, "the producer must still have work when it is killed"
+    assert sum(kill.kind is KillKind.WINDOW for kill in kills) == WINDOW_KILLS
+    assert all(kill.delay_seconds > 0 for kill in kills)
+    assert kills == draw_kills(seed, hours)
+
+
+def test_seeds_differ() -> None:
+    assert len({draw_kills(seed, 1000) for seed in range(50)}) == 50
+    assert len({aborted_hours(seed, 1000) for seed in range(50)}) == 50
+
+
+def test_too_few_hours_cannot_be_killed_in() -> None:
+    with pytest.raises(AssertionError, match="too few"):
+        draw_kills(1, HOURS_MIN - 1)
+
+
+def test_an_aborted_hour_is_written_again() -> None:
+    assert fates(3, frozenset({3})) == (Fate.ABORT, Fate.COMMIT)
+    assert fates(4, frozenset({3})) == (Fate.COMMIT,)
+    assert attempt_name(3, 1, 7, Fate.ABORT) != attempt_name(3, 1, 8, Fate.COMMIT)
+
+
+def test_the_feed_gives_back_every_flight_by_hours(tmp_path: Path) -> None:
+    flights = load_flights(500)
+    hours = write_feed(flights, tmp_path)
+    with closing(Feed(tmp_path)) as feed:
+        check_feed(feed, flights, hours)
+
+
+def check_feed(feed: Feed, flights: pd.DataFrame, hours: list[Hour]) -> None:
+    assert feed.hours == hours
+    assert [hour.departs for hour in hours] == sorted(flights["time_hour"].unique())
+    read = [json.loads(line) for hour in reversed(hours) for line in reversed(feed.lines(hour))]
+    assert [flight["row"] for flight in reversed(read)] == list(range(500))
+    for hour in hours:
+        assert {json.loads(line)["time_hour"] for line in feed.lines(hour)} == {hour.departs}
+    cancelled = flights[flights["dep_delay"].isna()].iloc[0]
+    assert read[499 - cancelled["row"]]["dep_delay"] is None
+
+
+def test_the_whole_source_is_read() -> None:
+    flights = load_flights()
+    assert len(flights) == SOURCE_ROWS
+    assert flights["time_hour"].nunique() == 6936

@@ -1,0 +1,193 @@
+"""Offsets of a transactional topic that no reader of committed data sees: markers and aborted rows.
+
+The stock source plans by offsets and reads by offsets; each case is a batch whose range has its hole elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from tests.support.topics import SECONDS_MAX
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tests.support.topics import Topics
+
+pytestmark = pytest.mark.spark
+
+OFFSETS_A_BATCH = 3
+CASES = {
+    # name: plan, and the batches of three offsets each as a reader sees them (x: visible, -: not)
+    "whole batch invisible": ("C2 A5 C2", ["xx-", "---", "---", "xx-"]),
+    "last offset invisible": ("C2 C2", ["xx-", "xx-"]),
+    "last offsets invisible": ("N1 A1 N3", ["x--", "xxx"]),
+    "first offset invisible": ("C2 A2 N4", ["xx-", "---", "xxx", "x"]),
+    "first offsets invisible": ("A1 C3", ["--x", "xx-"]),
+    "gap in the middle": ("C1 C3", ["x-x", "xx-"]),
+    "gap of aborted rows in the middle": ("N4 A1 N1", ["xxx", "x--", "x"]),
+    "transaction across batches": ("C8", ["xxx", "xxx", "xx-"]),
+    "aborted transaction across batches": ("A8 N1", ["---", "---", "---", "x"]),
+    "nothing but markers between": ("C1 C1 C1", ["x-x", "-x-"]),
+}
+
+
+def records(
+    spark: SparkSession, topics: Topics, topic: str, isolation: str = "read_committed", **options: Any
+) -> DataFrame:
+    table = spark.read.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap)
+    return table.option("subscribe", topic).option("kafka.isolation.level", isolation).options(**options).load()
+
+
+def values(table: DataFrame) -> list[str]:
+    return sorted(row.value for row in table.select(F.col("value").cast("string").alias("value")).collect())
+
+
+def stream(
+    spark: SparkSession, topics: Topics, topic: str, checkpoint: str, batches: list[list[str]], **options: Any
+) -> StreamingQuery:
+    """Read what is there, now; each batch's values go to ``batches``."""
+    rows = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", topics.bootstrap)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .options(**options)
+        .load()
+    )
+
+    def keep(batch: DataFrame, _: int) -> None:
+        batches.append(values(batch))
+
+    query = (
+        rows.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    )
+    assert query.awaitTermination(60)
+    assert query.exception() is None
+    return query
+
+
+def ends(query: StreamingQuery, topic: str) -> list[int]:
+    """Where in partition 0 each batch ended."""
+    sources = [progress.sources[0] for progress in query.recentProgress]
+    return [int(json.loads(source.endOffset)[topic]["0"]) for source in sources]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_batch_sees_its_committed_rows_and_no_others(
+    spark: SparkSession, topics: Topics, checkpoint: str, case: str
+) -> None:
+    plan, picture = CASES[case]
+    topic = topics.new()
+    offsets = topics.layout(topic, plan)
+    cut = [offsets[start : start + OFFSETS_A_BATCH] for start in range(0, len(offsets), OFFSETS_A_BATCH)]
+    assert ["".join("x" if value else "-" for value in batch) for batch in cut] == picture, (
+        "the case is not what it says"
+    )
+
+    batches: list[list[str]] = []
+    query = stream(spark, topics, topic, checkpoint, batches, maxOffsetsPerTrigger=OFFSETS_A_BATCH)
+    assert batches == [sorted(filter(None, batch)) for batch in cut]
+    assert ends(query, topic) == [min(start + OFFSETS_A_BATCH, len(offsets)) for start in range(0, len(offsets), 3)]
+    assert values(records(spark, topics, topic)) == sorted(filter(None, offsets))
+
+
+def test_a_reader_of_uncommitted_data_sees_aborted_rows_and_never_markers(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.new()
+    offsets = topics.layout(topic, "C2 A5 C2")
+    found = values(records(spark, topics, topic, "read_uncommitted"))
+    assert len(found) == 9
+    assert set(filter(None, offsets)) < set(found)
+
+
+def test_every_offset_range_of_a_batch_read_is_exact(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.new()
+    offsets = topics.layout(topic, "C2 A2 N1 C1")
+    for start, end in ((2, 3), (3, 5), (3, 7), (1, 6), (7, 9)):
+        bounds = {
+            "startingOffsets": json.dumps({topic: {"0": start}}),
+            "endingOffsets": json.dumps({topic: {"0": end}}),
+        }
+        assert values(records(spark, topics, topic, **bounds)) == sorted(filter(None, offsets[start:end])), (start, end)
+
+
+def test_min_partitions_may_cut_a_transaction_anywhere(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.new()
+    offsets = topics.layout(topic, "C5 A5 C3 A1 C4 N3")
+    assert values(records(spark, topics, topic, minPartitions=9)) == sorted(filter(None, offsets))
+
+
+def test_a_partition_of_aborted_rows_only_ends(spark: SparkSession, topics: Topics, checkpoint: str) -> None:
+    topic = topics.new(2)
+    aborted = topics.layout(topic, "A4 A1 A3")
+    kept = topics.layout(topic, "C3", partition=1)
+    assert not any(aborted)
+    batches: list[list[str]] = []
+    stream(spark, topics, topic, checkpoint, batches)
+    assert batches == [sorted(filter(None, kept))]
+    assert values(records(spark, topics, topic)) == sorted(filter(None, kept))
+
+
+def test_an_open_transaction_holds_back_what_follows_it_and_nothing_else(
+    spark: SparkSession, topics: Topics, checkpoint: str
+) -> None:
+    topic = topics.new()
+    topics.layout(topic, "C2")
+    holder = topics.producer("holder")
+    holder.begin_transaction()
+    topics.write(topic, ["held"], producer=holder)
+    topics.write(topic, ["plain"])
+    follower = topics.producer("follower")
+    follower.begin_transaction()
+    topics.write(topic, ["follower"], producer=follower)
+    follower.commit_transaction(SECONDS_MAX)
+
+    before = ["0.0.0", "0.0.1"]
+    batches: list[list[str]] = []
+    stream(spark, topics, topic, checkpoint, batches)
+    assert batches == [before]
+    assert values(records(spark, topics, topic)) == before
+
+    holder.commit_transaction(SECONDS_MAX)
+    topics.settle(topic)
+    stream(spark, topics, topic, checkpoint, batches)
+    assert batches == [before, ["follower", "held", "plain"]]
+
+
+def test_an_open_transaction_that_aborts_leaves_nothing_behind(
+    spark: SparkSession, topics: Topics, checkpoint: str
+) -> None:
+    topic = topics.new()
+    holder = topics.producer("holder")
+    holder.begin_transaction()
+    topics.write(topic, ["held"], producer=holder)
+    topics.write(topic, ["plain"])
+    batches: list[list[str]] = []
+    stream(spark, topics, topic, checkpoint, batches)
+    assert batches in ([], [[]]), "the open transaction is the first thing in the log: nothing is stable"
+    holder.abort_transaction(SECONDS_MAX)
+    topics.settle(topic)
+    stream(spark, topics, topic, checkpoint, batches)
+    assert batches[-1] == ["plain"]
+
+
+def test_interleaved_transactions_of_two_producers_are_told_apart(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.new()
+    kept, dropped = topics.producer("kept"), topics.producer("dropped")
+    for producer in (kept, dropped):
+        producer.begin_transaction()
+    for number in range(5):
+        topics.write(topic, [f"kept {number}"], producer=kept)
+        topics.write(topic, [f"dropped {number}"], producer=dropped)
+    dropped.abort_transaction(SECONDS_MAX)
+    topics.write(topic, ["kept last"], producer=kept)
+    assert values(records(spark, topics, topic)) == [], "the first transaction is still open"
+    kept.commit_transaction(SECONDS_MAX)
+    topics.settle(topic)
+    assert values(records(spark, topics, topic)) == [*(f"kept {number}" for number in range(5)), "kept last"]

@@ -35,8 +35,7 @@ def table() -> str:
         "| event | " + " | ".join(state.shown for state in states) + " |",
         "|---" * (len(states) + 1) + "|",
     ]
-    for event in Event:
-        lines.append(f"| {event.value} | " + " | ".join(_cell(state, event) for state in states) + " |")
+    lines += [f"| {event.value} | " + " | ".join(_cell(state, event) for state in states) + " |" for event in Event]
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """A log in memory whose high watermark moves when the test says so, and a clock that does the same."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from protocol.errors import ErrorCode, Refusal
 from runtime.log_port import ReplayVisitor
@@ -42,8 +43,8 @@ class FakeShardLog:
             raise Refusal(self.refuse)
         if self.broken:
             raise OSError("the disk is gone")
-        for record in records:
-            self.entries.append((self.log_end_offset, record, self.leader_epoch))
+        for record in records:  # what is read back is what the bytes hold, and no memo
+            self.entries.append((self.log_end_offset, replace(record, memo=None), self.leader_epoch))
         self.batches.append(tuple(records))
         if not self.lag:
             self.commit()

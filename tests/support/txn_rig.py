@@ -58,6 +58,7 @@ def transaction(
     """A plausible transaction of ID in `state`."""
     busy = state in {TxnState.ONGOING, TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT}
     values: dict[str, Any] = {
+        "transactional_id": ID,
         "producer_id": PID,
         "prev_producer_id": PID,
         "timeout_ms": 60_000,
@@ -65,7 +66,7 @@ def transaction(
         "start_ms": -1 if state is TxnState.EMPTY else NOW_MS - 1_000,
         "update_ms": NOW_MS - 500,
     }
-    return Transaction(ID, state=state, producer_epoch=epoch, **(values | more))
+    return Transaction(state=state, producer_epoch=epoch, **(values | more))
 
 
 class CoreRig:

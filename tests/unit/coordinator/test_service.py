@@ -157,7 +157,7 @@ async def test_answers_that_need_no_state() -> None:
             lambda name=name: coordinator.verify_partitions(name, 1, 1, [T0]),
             lambda name=name: coordinator.end_txn(name, 1, 1, commit=True),
         ):
-            assert refused(call) is ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
+            assert refused(call) is ErrorCode.INVALID_REQUEST
 
 
 async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
@@ -318,7 +318,9 @@ async def test_the_log_that_cannot_be_loaded_is_tried_again() -> None:
 
 async def test_markers_of_one_turn_share_a_request() -> None:
     rig = await Rig().ready()
-    names = [name for name in (f"id-{number}" for number in range(1_000)) if rig.coordinator.partition_of(name) == SHARD]
+    names = [
+        name for name in (f"id-{number}" for number in range(1_000)) if rig.coordinator.partition_of(name) == SHARD
+    ]
     assert len(names) > 5
     for name in names:
         pid, epoch = rig.coordinator.init_producer_id(name, 60_000).result()

@@ -1,0 +1,260 @@
+"""Golden transcripts of the transaction coordinator: commands, `----`, what became of them.
+
+    new level=2            a coordinator on an empty log (level: the finalized transaction.version)
+    init id [timeout=] [expect=pid/epoch]
+    add id pid/epoch t-0 t-1 [tv2]      verify id pid/epoch t-0
+    commit id pid/epoch [tv2]           abort id pid/epoch [tv2]
+    markers                the leaders have written every marker that was sent
+    refuse-markers         a leader has answered INVALID_PRODUCER_EPOCH
+    lag | catch-up         the high watermark stands still | reaches the log end
+    out-of-patience        what waits in a queue, or for a commit, has waited long enough
+    clock +ms              wall-clock time passes, and with it the timers
+    crash [lost=n]         kill -9; the last n records had not reached the log; the next coordinator loads it
+    found id State pid/epoch t-0    a record that the next `crash` finds in the log
+    state id               what is known of an id
+
+Below `----`: `log` a record as its bytes read back, `send` markers to be written, `#n` the answer to the n-th request.
+
+`python -m tests.support.txn_transcript FILE...` writes what comes out into the files: read the difference before
+committing it, line by line, against the rules of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coordinator.txn import commands as c
+from coordinator.txn.ports import TopicPartition
+from coordinator.txn.records import to_record
+from coordinator.txn.state import STATE_BY_NAME
+from protocol.errors import Refusal
+from tests.support.txn_rig import EngineRig, read_back, transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from coordinator.txn.state import Transaction
+
+WAIT_MS = 3_600_000  # nobody runs out of patience by himself
+SEPARATOR = "----"
+
+
+def blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
+    """(lines before the separator, expected lines after it) of each block; blocks are parted by blank lines."""
+    for block in text.strip().split("\n\n"):
+        lines = block.splitlines()
+        at = lines.index(SEPARATOR)
+        yield lines[:at], lines[at + 1 :]
+
+
+def identity(text: str) -> c.ProducerIdentity:
+    pid, epoch = text.split("/")
+    return c.ProducerIdentity(int(pid), int(epoch))
+
+
+def partitions(words: list[str]) -> tuple[TopicPartition, ...]:
+    found = []
+    for word in words:
+        topic, _, index = word.rpartition("-")
+        found.append(TopicPartition(topic, int(index)))
+    return tuple(found)
+
+
+def named(words: list[str]) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def shown_partitions(found: Any) -> str:
+    return "[" + " ".join(f"{topic}-{index}" for topic, index in found) + "]"
+
+
+def shown_txn(txn: Transaction) -> str:
+    extra = "".join(
+        f" {name}={value}"
+        for name, value in (("prev", txn.prev_producer_id), ("next", txn.next_producer_id), ("tv", txn.client_version))
+        if (name == "prev" and value not in {txn.producer_id, -1})
+        or (name == "next" and value != -1)
+        or (name == "tv" and value)
+    )
+    parts = f" {shown_partitions(txn.partitions)}" if txn.partitions else ""
+    return f"{txn.transactional_id} {txn.state.shown} {txn.producer_id}/{txn.producer_epoch}{parts}{extra}"
+
+
+class Transcript:
+    """Runs the commands of one file."""
+
+    def __init__(self) -> None:
+        self.rig = EngineRig(wait_ms=WAIT_MS)
+        self.requests: list[tuple[int, asyncio.Future[Any]]] = []
+        self.numbered = 0
+        self.records_shown = 0
+        self.markers_shown = 0
+        self.level = 2
+
+    async def run(self, commands: list[str]) -> list[str]:
+        """What one block's commands lead to."""
+        out: list[str] = []
+        for line in commands:
+            if line.startswith("#"):
+                continue
+            word, *rest = line.split()
+            handler: Callable[[list[str]], Any] = getattr(self, f"do_{word.replace('-', '_')}")
+            said = handler(rest)
+            if asyncio.iscoroutine(said):
+                said = await said
+            out += self.news()
+            if isinstance(said, str):
+                out.append(said)
+        return out
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def do_init(self, words: list[str]) -> None:
+        options = named(words)
+        expected = identity(options["expect"]) if "expect" in options else None
+        self._ask(c.InitProducerId(words[0], int(options.get("timeout", "60000")), expected))
+
+    def do_add(self, words: list[str]) -> None:
+        tv2 = "tv2" in words
+        asked = partitions([word for word in words[2:] if word != "tv2"])
+        self._ask(c.AddPartitions(words[0], *identity(words[1]), asked, c.TV2 if tv2 else 0))
+
+    def do_verify(self, words: list[str]) -> None:
+        self._ask(c.VerifyPartitions(words[0], *identity(words[1]), partitions(words[2:])))
+
+    def do_commit(self, words: list[str]) -> None:
+        self._end(words, commit=True)
+
+    def do_abort(self, words: list[str]) -> None:
+        self._end(words, commit=False)
+
+    def _end(self, words: list[str], *, commit: bool) -> None:
+        self._ask(c.EndTransaction(words[0], *identity(words[1]), commit, c.TV2 if "tv2" in words else 0))
+
+    def _ask(self, command: c.Command) -> None:
+        self.numbered += 1
+        self.requests.append((self.numbered, self.rig.submit(command, WAIT_MS)))
+
+    # ---- what happens around ----------------------------------------------------------------------------------------
+
+    async def do_new(self, words: list[str]) -> None:
+        self.level = int(named(words).get("level", "2"))
+        self.rig = await EngineRig(level=self.level, wait_ms=WAIT_MS).loaded()
+        self.rig.ids.next = 1_000
+
+    def do_markers(self, words: list[str]) -> None:
+        self.markers_shown = 0
+        self.rig.complete()
+
+    def do_refuse_markers(self, words: list[str]) -> None:
+        for effect in self.rig.effects:
+            self.rig.core.give_up(effect.transactional_id, effect.marker.producer_id, effect.marker.producer_epoch)
+        self.rig.effects.clear()
+        self.markers_shown = 0
+
+    def do_lag(self, words: list[str]) -> None:
+        self.rig.log.lag = True
+
+    def do_catch_up(self, words: list[str]) -> None:
+        self.rig.log.lag = False
+        self.rig.log.commit()
+
+    def do_out_of_patience(self, words: list[str]) -> None:
+        engine = self.rig.engine
+        calls = [call for queue in engine._waiting.values() for call in queue]
+        calls += [entry.call for entry in engine._parked if entry.call is not None]
+        for call in calls:
+            if call.handle is not None:
+                call.handle._run()
+
+    def do_clock(self, words: list[str]) -> None:
+        self.rig.clock.now_ms += int(words[0])
+        self.rig.engine._timers._expire()
+
+    async def do_crash(self, words: list[str]) -> None:
+        log, ids, clock = self.rig.log, self.rig.ids, self.rig.clock
+        lost = int(named(words).get("lost", "0"))
+        self.rig.engine.unload()
+        successor = log.successor(lag=log.lag, upto=log.log_end_offset - lost)
+        self.rig = EngineRig(successor, level=self.level, wait_ms=WAIT_MS)
+        self.rig.ids, self.rig.clock = ids, clock
+        self.rig.core._take_producer_id = ids.take
+        self.rig.engine._clock = self.rig.engine._timers._clock = clock
+        await self.rig.loaded()
+        self.records_shown = len(successor.entries)
+        self.markers_shown = 0
+
+    def do_found(self, words: list[str]) -> None:
+        producer = identity(words[2])
+        txn = transaction(
+            STATE_BY_NAME[words[1]],
+            epoch=producer.producer_epoch,
+            partitions=partitions(words[3:]),
+            transactional_id=words[0],
+            producer_id=producer.producer_id,
+            prev_producer_id=producer.producer_id,
+        )
+        self.rig.log.append([to_record(txn, self.level)], self.rig.clock.now_ms)
+
+    def do_state(self, words: list[str]) -> str:
+        txn = self.rig.core.transactions.get(words[0])
+        return "unknown" if txn is None else shown_txn(txn)
+
+    # ---- what is said ------------------------------------------------------------------------------------------------
+
+    def news(self) -> list[str]:
+        out = []
+        for _, record, _ in self.rig.log.entries[self.records_shown :]:
+            txn = read_back(record)
+            out.append("log tombstone" if txn is None else f"log {shown_txn(txn)}")
+        self.records_shown = len(self.rig.log.entries)
+        for effect in self.rig.effects[self.markers_shown :]:
+            marker = effect.marker
+            what = "commit" if marker.commit else "abort"
+            out.append(
+                f"send {what} {marker.producer_id}/{marker.producer_epoch} {shown_partitions(marker.partitions)}"
+                f" coordinator={marker.coordinator_epoch} tv={marker.transaction_version}"
+            )
+        self.markers_shown = len(self.rig.effects)
+        waiting = []
+        for number, future in self.requests:
+            if future.done():
+                out.append(f"#{number} {self._answer(future)}")
+            else:
+                waiting.append((number, future))
+        if len(waiting) > 0 and waiting[-1][0] == self.numbered and waiting != self._waiting_before:
+            out.append(f"#{self.numbered} waits")
+        self.requests = waiting
+        self._waiting_before = list(waiting)
+        return out
+
+    _waiting_before: list[tuple[int, asyncio.Future[Any]]] = []  # noqa: RUF012  replaced, never changed
+
+    def _answer(self, future: asyncio.Future[Any]) -> str:
+        failure = future.exception()
+        if isinstance(failure, Refusal):
+            return failure.error.name
+        reply = future.result()
+        if isinstance(reply, c.ProducerIdentity):
+            return f"{reply.producer_id}/{reply.producer_epoch}"
+        return " ".join(f"{topic}-{index}:{error.name}" for (topic, index), error in reply.items())
+
+
+async def replay(text: str) -> list[tuple[list[str], list[str], list[str]]]:
+    """(commands, expected, what came out) of each block."""
+    transcript = Transcript()
+    return [(commands, expected, await transcript.run(commands)) for commands, expected in blocks(text)]
+
+
+def main(files: list[str]) -> None:
+    for name in files:
+        path = Path(name)
+        played = asyncio.run(replay(path.read_text()))
+        path.write_text("\n\n".join("\n".join([*commands, SEPARATOR, *out]) for commands, _, out in played) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

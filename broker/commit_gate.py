@@ -127,10 +127,10 @@ class GroupFlush:
                 flushed = log.flushed_offset
                 end = log.log_end_offset
                 assert flushed > before, f"{self._name}: flushed, and still at {flushed}"  # else this spins for ever
-                if end - flushed < self._messages:
-                    self._acknowledgeable(end)
+                self._acknowledgeable(end if end - flushed < self._messages else flushed)
+                # Who was told may have appended on the spot, and was given no flush since this one still runs.
+                if log.log_end_offset - log.flushed_offset < self._messages:
                     return
-                self._acknowledgeable(flushed)
         except OSError as error:
             self._failed(error)
         finally:

@@ -247,6 +247,8 @@ class Partition:
         name = f"{self.topic}-{self.index}"
         gate = self._surroundings.commit_gate(self.topic, self.index, self._advance_high_watermark)
         self._gate = gate
+        # A new gate knows nothing of what the one before it was told and had not let through yet.
+        self.acknowledged_offset = min(self.acknowledged_offset, self.log.high_watermark)
         self._flush = GroupFlush(
             self.log,
             name=name,

@@ -49,6 +49,7 @@ CONSUMER: Final = -1
 DEBUGGER: Final = -2
 READ_COMMITTED: Final = 1
 NOT_FOUND: Final = (-1, -1, -1)
+LEADER_EPOCH_SINCE: Final = 4
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ def handle(
                 if asked.timestamp >= 0 or asked.timestamp == MAX_TIMESTAMP:
                     searches.append(_Search(answer, partition, asked.timestamp))
                 else:
-                    _tell(answer, _look_up(partition, request, asked.timestamp))
+                    _tell(context, answer, _look_up(partition, request, asked.timestamp))
             except Refusal as refusal:
                 answer.error_code = wire_error(context.api_key, context.api_version, refusal.error)
         response.topics.append(ListOffsetsTopicResponse(topic.name, answers))
@@ -148,7 +149,7 @@ async def _search(
         try:
             found = await partition.on_disk(reading)
             partition.check_readable()  # time has passed
-            _tell(search.answer, _visible(partition, request, found))
+            _tell(context, search.answer, _visible(partition, request, found))
         except Refusal as refusal:
             search.answer.error_code = wire_error(context.api_key, context.api_version, refusal.error)
     return response
@@ -163,8 +164,10 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Found | N
     return NOT_FOUND
 
 
-def _tell(answer: ListOffsetsPartitionResponse, found: Found) -> None:
-    answer.timestamp, answer.offset, answer.leader_epoch = found
+def _tell(context: RequestContext, answer: ListOffsetsPartitionResponse, found: Found) -> None:
+    answer.timestamp, answer.offset, epoch = found
+    if context.api_version >= LEADER_EPOCH_SINCE:
+        answer.leader_epoch = epoch
 
 
 def _visible_end(partition: Partition, request: ListOffsetsRequest) -> int:

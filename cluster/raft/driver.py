@@ -76,7 +76,8 @@ class RaftDriver:
         self._on_failure = on_failure
         self._config = config
         self._core: RaftCore | None = None
-        self._high_watermark = 0
+        self._committed = 0
+        self._high_watermark = 0  # follows when everything below has been delivered
         self._delivered = 0
         self._undelivered: deque[_Written] = deque()
         self._delivering = False
@@ -254,34 +255,44 @@ class RaftDriver:
 
     # ---- commit -----------------------------------------------------------------------------------------------------
 
-    def _advance_high_watermark(self, high_watermark: int) -> None:
-        self._high_watermark = high_watermark
-        self._storage.set_high_watermark(high_watermark)
-        if not self._delivering:
-            self._deliver_from_memory()
-            if self._delivered < high_watermark:
-                # Found on disk at start: read it aside, in order, before anything newer.
-                self._delivering = True
-                self._tasks.spawn(self._deliver_from_log(), f"raft-{self.node_id}-replay")
+    def _advance_high_watermark(self, committed: int) -> None:
+        self._committed = committed
+        self._storage.set_high_watermark(committed)
+        if self._delivering:
+            return
+        self._deliver_from_memory()
+        if self._delivered < committed:
+            # Found on disk at start: read it aside, in order, before anything newer.
+            self._delivering = True
+            self._tasks.spawn(self._deliver_from_log(), f"raft-{self.node_id}-replay")
+        else:
+            self._announce()
+
+    def _announce(self) -> None:
+        self._high_watermark = self._committed
         for callback in tuple(self._watermark_callbacks):
-            callback(high_watermark)
+            callback(self._high_watermark)
 
     def _deliver_from_memory(self) -> None:
         batches: list[LogBatch] = []
-        while self._undelivered and self._undelivered[0].last_offset < self._high_watermark:
-            if self._undelivered[0].base_offset > self._delivered:
-                break
-            batches += decode_batches(self._undelivered.popleft().data)
+        reached = self._delivered
+        while self._undelivered and self._undelivered[0].last_offset < self._committed:
+            if self._undelivered[0].base_offset > reached:
+                break  # what lies before it has to come from the log first
+            written = self._undelivered.popleft()
+            batches += decode_batches(written.data)
+            reached = written.last_offset + 1
         self._deliver(batches)
 
     async def _deliver_from_log(self) -> None:
         try:
-            while self._delivered < self._high_watermark:
+            while self._delivered < self._committed:
                 if self._undelivered and self._undelivered[0].base_offset <= self._delivered:
-                    break
-                self._deliver(await self._read(self._delivered, self._high_watermark))
+                    self._deliver_from_memory()
+                else:
+                    self._deliver(await self._read(self._delivered, self._committed))
             self._delivering = False
-            self._deliver_from_memory()
+            self._announce()
         except Exception as error:  # noqa: BLE001  unreadable or not understood metadata: the node has to stop
             self._fail(error)
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.controller.port import NewTopic, TopicName
+from cluster.raft.batches import encode_records
+from cluster.raft.messages import HardState
+from cluster.records import NotUnderstood
 from protocol.errors import ErrorCode, Refusal
 from tests.support.controller_node import NO_LEVELS, ControllerNode
 from tests.support.raft_memory import MemoryRaftStorage
@@ -108,9 +111,10 @@ async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
     for _ in range(20):
         await asyncio.sleep(0)
     gate.set()
-    for waiting in (first, *others):
+    for number, waiting in enumerate((first, *others)):
         (created,) = await waiting
         assert created.error is ErrorCode.NONE
+        assert node.cache.image.topic(f"t{number}") is not None
     assert node.disk.syncs == before + 2
     await node.stop()
 
@@ -146,3 +150,37 @@ async def test_without_the_active_controller_every_call_is_refused() -> None:
     with pytest.raises(Refusal) as refused:
         await node.service.create_topics([NewTopic("orders", 1)])
     assert refused.value.error is ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_log_with_an_unknown_record_ends_the_node_and_names_it() -> None:
+    acl = encode_records([(None, b"\x01\x12\x00")], base_offset=0, epoch=1, now_ms=1_000)
+    storage = MemoryRaftStorage([acl], HardState(1, 1), synced=1)
+    node = Node(storage)
+    failed = asyncio.Event()
+    report = node.fail
+
+    def fail(name: str, error: BaseException) -> None:
+        report(name, error)
+        failed.set()
+
+    node.driver._on_failure = fail
+    node.service._on_failure = fail
+    await node.driver.start()
+    await asyncio.wait_for(failed.wait(), 10)
+    _, error = node.failures[0]
+    assert isinstance(error, NotUnderstood)
+    assert str(error) == "metadata record type 18 is not supported by this version"
+    assert not node.service.is_active
+    await node.tasks.cancel_all()
+
+
+async def test_feature_levels_of_a_new_cluster_can_be_chosen() -> None:
+    node = Node(MemoryRaftStorage(), levels={"transaction.version": 1})
+    await node.start()
+    assert node.cache.image.feature("transaction.version") == 1
+    left = node.disk.crash()
+    await node.stop()
+    again = Node(left, 8, levels={"transaction.version": 2})  # too late: the cluster has begun
+    await again.start()
+    assert again.cache.image.feature("transaction.version") == 1
+    await again.stop()

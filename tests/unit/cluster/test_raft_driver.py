@@ -1,0 +1,146 @@
+"""Three drivers over a network in memory: the loop that runs the core, with timers and disks of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cluster.raft.driver import RaftDriver
+from cluster.raft.election import RaftConfig
+from protocol.errors import ErrorCode, Refusal
+from runtime.shard import ShardRecord
+from runtime.tasks import Tasks
+from tests.support.controller_node import LoopClock
+from tests.support.raft_memory import MemoryRaftStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cluster.raft.batches import LogBatch
+    from cluster.raft.messages import Leadership, Message
+
+FAST = RaftConfig(election_timeout_ms=40, fetch_timeout_ms=80, election_backoff_max_ms=40, fetch_wait_ms_max=20)
+
+
+class Cluster:
+    """Messages are delivered by the loop, in order; `cut` nodes neither send nor receive."""
+
+    def __init__(self) -> None:
+        self.drivers: dict[int, RaftDriver] = {}
+        self.storages: dict[int, MemoryRaftStorage] = {}
+        self.values: dict[int, list[bytes | None]] = {}
+        self.leadership: dict[int, Leadership] = {}
+        self.cut: list[int] = []
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(lambda _, error: self.failures.append(error))
+        self.changed = asyncio.Event()
+
+    async def start(self, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            await self.start_node(node, nodes)
+
+    async def start_node(self, node: int, voters: Sequence[int]) -> None:
+        storage = self.storages.setdefault(node, MemoryRaftStorage())
+        driver = self.drivers[node] = RaftDriver(
+            node,
+            voters,
+            storage,
+            self,
+            clock=LoopClock(),
+            rng=random.Random(node),
+            tasks=self.tasks,
+            on_failure=lambda _, error: self.failures.append(error),
+            config=FAST,
+        )
+        self.values[node] = []
+        driver.on_committed(lambda batches: self.committed(node, batches))
+        driver.on_leadership(lambda leadership: self.lead(node, leadership))
+        await driver.start()
+
+    def committed(self, node: int, batches: Sequence[LogBatch]) -> None:
+        self.values[node] += [value for batch in batches for _, value in batch.records]
+        self.changed.set()
+
+    def lead(self, node: int, leadership: Leadership) -> None:
+        self.leadership[node] = leadership
+        self.changed.set()
+
+    def send(self, message: Message) -> None:
+        asyncio.get_running_loop().call_soon(self.deliver, message)
+
+    def deliver(self, message: Message) -> None:
+        if message.source not in self.cut and message.target not in self.cut:
+            self.drivers[message.target].step(message)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def leader(self) -> RaftDriver:
+        def leaders() -> list[int]:
+            return [node for node, known in self.leadership.items() if known.is_leader and node not in self.cut]
+
+        await self.until(lambda: bool(leaders()))
+        return self.drivers[max(leaders(), key=lambda node: self.leadership[node].epoch)]
+
+    async def stop(self) -> None:
+        for driver in self.drivers.values():
+            await driver.stop()
+        await self.tasks.cancel_all()
+        assert self.failures == []
+
+
+async def test_three_nodes_agree_and_go_on_without_their_leader() -> None:
+    cluster = Cluster()
+    await cluster.start([1, 2, 3])
+    first = await cluster.leader()
+    first.append([ShardRecord(None, b"a"), ShardRecord(None, b"b")], 1_000)
+    await cluster.until(lambda: all(values == [b"a", b"b"] for values in cluster.values.values()))
+
+    cluster.cut = [first.node_id]
+    first.append([ShardRecord(None, b"lost")], 1_000)
+    second = await cluster.leader()
+    assert second is not first
+    second.append([ShardRecord(None, b"c")], 1_000)
+    rest = [node for node in cluster.drivers if node != first.node_id]
+    await cluster.until(lambda: all(cluster.values[node] == [b"a", b"b", b"c"] for node in rest))
+
+    cluster.cut = []
+    await cluster.until(lambda: cluster.values[first.node_id] == [b"a", b"b", b"c"])
+    with pytest.raises(Refusal) as refused:
+        first.append([ShardRecord(None, b"late")], 1_000)
+    assert refused.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await cluster.stop()
+
+
+async def test_a_replica_that_comes_back_empty_handed_gets_everything() -> None:
+    cluster = Cluster()
+    await cluster.start([1, 2, 3])
+    leader = await cluster.leader()
+    for number in range(50):
+        leader.append([ShardRecord(None, b"%d" % number)], 1_000)
+    expected: list[bytes | None] = [b"%d" % number for number in range(50)]
+    await cluster.until(lambda: all(values == expected for values in cluster.values.values()))
+    back = next(node for node in cluster.drivers if node != leader.node_id)
+    await cluster.drivers[back].stop()
+    cluster.storages[back] = MemoryRaftStorage(hard_state=cluster.storages[back].hard_state)
+    await cluster.start_node(back, [1, 2, 3])
+    await cluster.until(lambda: cluster.values[back] == expected)
+    await cluster.stop()
+
+
+async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> None:
+    cluster = Cluster()
+    await cluster.start([1])
+    leader = await cluster.leader()
+    end = leader.log_end_offset
+    with pytest.raises(Refusal) as refused:
+        leader.append([ShardRecord(None, bytes(9 * 1024 * 1024))], 1_000)
+    assert refused.value.error is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert leader.log_end_offset == end
+    await cluster.stop()

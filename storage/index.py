@@ -211,7 +211,7 @@ class TxnIndex:
             if not (
                 base_offset <= entry.last_offset
                 and 0 <= entry.first_offset < entry.last_offset
-                and entry.first_offset <= entry.last_stable_offset
+                and 0 <= entry.last_stable_offset <= entry.last_offset + 1
                 and (not self._entries or entry.last_offset > self._last_offsets[-1])
             ):
                 raise CorruptIndex(f"impossible transaction index entry {entry}")

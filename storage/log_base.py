@@ -90,12 +90,19 @@ class LogBase:
         log_start_offset: int,
         clean: bool,
         now_ms: int,
+        high_watermark: int = 0,
     ) -> Self:
-        """Create the log, or open it and recover what a crash has left. May wait for the disk. Raises OSError."""
-        loader = Loader(disk, directory, config, OpenOptions(recovery_point, log_start_offset, clean, now_ms))
+        """Create the log, or open it and recover what a crash has left. May wait for the disk. Raises OSError.
+
+        The recovery point, log start and high watermark are those of the data directory's checkpoints.
+        """
+        loader = Loader(
+            disk, directory, config, OpenOptions(recovery_point, log_start_offset, high_watermark, clean, now_ms)
+        )
         loader.load()
         log = cls(disk, directory, config, loader, topic=topic, partition=partition, topic_id=topic_id)
         log.write_partition_metadata()
+        log.update_high_watermark(high_watermark)
         return log
 
     def write_partition_metadata(self) -> None:

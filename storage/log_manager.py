@@ -125,12 +125,12 @@ class LogManager:
                     log_start_offset=log_starts.get(key, 0),
                     clean=self.clean_start,
                     now_ms=now_ms,
+                    high_watermark=high_watermarks.get(key, 0),
                 )
             except OSError as error:
                 log.error("log cannot be opened", path=path, error=str(error))  # noqa: TRY400  # the reason says it all
                 self._refused[key] = error
                 continue
-            loaded.update_high_watermark(high_watermarks.get(key, 0))
             self._logs[key] = loaded
 
     def _assumed_config(self, topic: str) -> LogConfig:

@@ -41,6 +41,7 @@ class OpenOptions:
 
     recovery_point: int
     log_start_offset: int
+    high_watermark: int
     clean: bool  # the last stop wrote the clean-shutdown marker
     now_ms: int
 
@@ -297,7 +298,9 @@ class Loader:
             self.snapshots,
             self.segments,
             self._config,
-            Replay(self.log_start_offset, end_offset, at_clean_start, self._options.now_ms),
+            Replay(
+                self.log_start_offset, self._options.high_watermark, end_offset, at_clean_start, self._options.now_ms
+            ),
         )
 
     def _apply(self, header: BatchHeader, marker: EndMarker | None, segment: Segment) -> None:
@@ -313,6 +316,7 @@ class Replay:
     """Up to where producer state is to be brought, and from where records count."""
 
     log_start_offset: int
+    high_watermark: int
     end_offset: int
     at_clean_start: bool
     now_ms: int
@@ -321,14 +325,21 @@ class Replay:
 def replay_producers(
     state: ProducerState, snapshots: SnapshotFiles, segments: Segments, config: LogConfig, replay: Replay
 ) -> None:
-    """Bring `state` to what it is at `replay.end_offset`: newest snapshot, then the batches behind it (kafka-facts 6.9)."""
+    """Bring `state` to what it is at `replay.end_offset`: a snapshot, then the batches behind it (kafka-facts 6.9).
+
+    A snapshot does not say which transactions have ended only above the high watermark, and are unstable still. Kafka
+    takes the newest one and forgets them; here it is the newest one that is not above the high watermark, so that the last
+    stable offset is right at once. Where that is not to be had any more (the log's beginning is gone), it is as in Kafka.
+    """
     start, end = replay.log_start_offset, replay.end_offset
     had_snapshot = bool(snapshots.offsets)
     snapshots.remove_outside(start, end)
     bases = [segment.base_offset for segment in segments if segment.base_offset < end]
     marks = [offset for offset in [*bases[-2:], end] if offset > start]
     state.clear(start)
-    found = snapshots.load_newest()
+    found = snapshots.load_newest(replay.high_watermark)
+    if found is None and segments.first.base_offset > 0:
+        found = snapshots.load_newest(end)
     if found is not None:
         state.load(found[1], found[0], now_ms=replay.now_ms, expiration_ms=config.producer_id_expiration_ms)
     elif replay.at_clean_start and not had_snapshot:

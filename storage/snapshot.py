@@ -109,10 +109,10 @@ class SnapshotFiles:
         insort(self.offsets, offset)
         self._unsynced.append(offset)
 
-    def load_newest(self) -> tuple[int, list[ProducerEntry]] | None:
-        """(offset, entries) of the newest snapshot that can be read; those newer than it are damaged and removed."""
-        while self.offsets:
-            offset = self.offsets[-1]
+    def load_newest(self, through: int) -> tuple[int, list[ProducerEntry]] | None:
+        """(offset, entries) of the newest snapshot up to `through` that can be read; damaged ones are removed."""
+        while usable := [offset for offset in self.offsets if offset <= through]:
+            offset = usable[-1]
             try:
                 return offset, decode_snapshot(self._disk.read_file(self.path(offset)))
             except CorruptSnapshot as error:

@@ -30,7 +30,11 @@ def truncate_to(log: LogBase, offset: int, *, now_ms: int) -> bool:
     log.epochs.truncate_from_end(end)
     log.log_start_offset = min(log.log_start_offset, end)
     replay_producers(
-        log.state, log.snapshots, log.segments, log.config, Replay(log.log_start_offset, end, False, now_ms)
+        log.state,
+        log.snapshots,
+        log.segments,
+        log.config,
+        Replay(log.log_start_offset, log.high_watermark, end, False, now_ms),
     )
     _settle(log, end)
     return True

@@ -1,0 +1,254 @@
+"""What a file of a data directory holds, decoded into plain values that JSON can take.
+
+For people and tests; nothing that runs reads logs this way. Damage is shown, never raised: an entry `{"error": ...}` says
+what is wrong and where, and ends the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from protocol.batch import (
+    BatchHeader,
+    Compression,
+    ControlType,
+    Record,
+    control_type,
+    iter_records,
+    parse_end_txn_marker,
+    verify_crc,
+)
+from protocol.codec import decode
+from protocol.errors import Malformed
+from protocol.primitives import read_unsigned_varint
+from protocol.records.kraft_version_record import KRaftVersionRecord
+from protocol.records.leader_change_message import LeaderChangeMessage
+from protocol.records.metadata import RECORDS
+from protocol.records.snapshot_footer_record import SnapshotFooterRecord
+from protocol.records.snapshot_header_record import SnapshotHeaderRecord
+from protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from protocol.records.voters_record import VotersRecord
+from storage import checkpoint, names
+from storage.index import CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
+from storage.scan import Scan
+from storage.snapshot import CorruptSnapshot, decode_snapshot
+from storage.validation import RECORD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from protocol.schema import Message
+    from storage.disk import Disk
+
+Entry = dict[str, Any]
+
+TRANSACTION_STATE = "__transaction_state"
+CLUSTER_METADATA = "__cluster_metadata"
+METADATA_FRAME_VERSION = 1
+CONTROL_MESSAGES: dict[ControlType, type[Message]] = {
+    ControlType.LEADER_CHANGE: LeaderChangeMessage,
+    ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    ControlType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlType.KRAFT_VOTERS: VotersRecord,
+}
+
+
+def dump_file(disk: Disk, path: str, *, records: bool = False) -> Iterator[Entry]:
+    """The entries of a segment, index, snapshot or checkpoint file; `records` adds the records of batches.
+
+    Records of `__transaction_state` and `__cluster_metadata`, told by the directory, are decoded.
+
+    Raises:
+        OSError: the disk refuses. ValueError: no kind of file that is known here.
+    """
+    name = path.rpartition("/")[2].removesuffix(names.DELETED_SUFFIX)
+    if name.endswith((names.LOG_SUFFIX, ".checkpoint")):
+        return _segment(disk, path, records=records)
+    parser = _parser(name)
+    if parser is None:
+        raise ValueError(f"{path}: not a kind of file that can be shown")
+    return _parsed(parser, disk.read_file(path))
+
+
+def _parsed(parser: Callable[[bytes], list[Entry]], data: bytes) -> Iterator[Entry]:
+    try:
+        yield from parser(data)
+    except (checkpoint.CorruptCheckpoint, CorruptIndex, CorruptSnapshot) as error:
+        yield {"error": str(error)}
+
+
+def _parser(name: str) -> Callable[[bytes], list[Entry]] | None:
+    offset_file = names.parse_offset_file(name)
+    if offset_file is not None:
+        base, suffix = offset_file
+        by_suffix: dict[str, Callable[[bytes], list[Entry]]] = {
+            names.OFFSET_INDEX_SUFFIX: lambda data: [
+                {"offset": offset, "position": position} for offset, position in OffsetIndex(base, data).entries()
+            ],
+            names.TIME_INDEX_SUFFIX: lambda data: [
+                {"timestamp": timestamp, "offset": offset} for timestamp, offset in TimeIndex(base, data).entries()
+            ],
+            names.TXN_INDEX_SUFFIX: lambda data: [
+                {"version": 0, **dataclasses.asdict(entry)} for entry in TxnIndex(base, data).entries()
+            ],
+            names.SNAPSHOT_SUFFIX: _producers,
+        }
+        return by_suffix.get(suffix)
+    return {
+        checkpoint.RECOVERY_POINTS: _offsets,
+        checkpoint.HIGH_WATERMARKS: _offsets,
+        checkpoint.LOG_START_OFFSETS: _offsets,
+        checkpoint.CLEANER_OFFSETS: _offsets,
+        checkpoint.LEADER_EPOCHS: lambda data: [
+            {"epoch": epoch, "start_offset": offset} for epoch, offset in checkpoint.decode_leader_epochs(data)
+        ],
+        checkpoint.PARTITION_METADATA: lambda data: [
+            {"topic_id": checkpoint.encode_uuid(checkpoint.decode_partition_metadata(data))}
+        ],
+        checkpoint.META_PROPERTIES: lambda data: [plain(dataclasses.asdict(checkpoint.decode_meta_properties(data)))],
+        checkpoint.CLEAN_SHUTDOWN: lambda data: [{"broker_epoch": checkpoint.decode_clean_shutdown(data)}],
+    }.get(name)
+
+
+def _offsets(data: bytes) -> list[Entry]:
+    decoded = checkpoint.decode_offsets(data)
+    return [{"topic": topic, "partition": index, "offset": offset} for (topic, index), offset in decoded.items()]
+
+
+def _producers(data: bytes) -> list[Entry]:
+    return [
+        {
+            "producer_id": entry.producer_id,
+            "producer_epoch": entry.epoch,
+            "coordinator_epoch": entry.coordinator_epoch,
+            "current_txn_first_offset": entry.transaction_first_offset,
+            "last_timestamp": entry.last_timestamp,
+            "last_sequence": entry.last_sequence,
+            "last_offset": entry.last_data_offset,
+            "offset_delta": entry.last_offset_delta,
+        }
+        for entry in decode_snapshot(data)
+    ]
+
+
+def _segment(disk: Disk, path: str, *, records: bool) -> Iterator[Entry]:
+    topic = path.split("/")[-2].rpartition("-")[0] if path.count("/") else ""
+    file = disk.open(path, create=False)
+    try:
+        scan = Scan(file, 0, file.size)
+        for position, header, batch in scan:
+            entry = _batch(header, position, valid=verify_crc(batch, 0, header))
+            if records:
+                entry["records"] = _records(batch, header, topic)
+            yield entry
+        if scan.position < file.size:
+            yield {"error": f"{file.size - scan.position} bytes from byte {scan.position} on: {scan.stopped}"}
+    finally:
+        file.close()
+
+
+def _batch(header: BatchHeader, position: int, *, valid: bool) -> Entry:
+    try:
+        codec = header.compression.name.lower()
+    except Malformed as error:
+        codec = str(error)
+    return {
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "count": header.record_count,
+        "base_sequence": header.base_sequence,
+        "last_sequence": header.last_sequence,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "leader_epoch": header.leader_epoch,
+        "transactional": header.is_transactional,
+        "control": header.is_control,
+        "position": position,
+        "size": header.size,
+        "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
+        "max_timestamp": header.max_timestamp,
+        "compression": codec if codec != Compression.NONE.name.lower() else "none",
+        "crc": header.crc,
+        "valid": valid,
+    }
+
+
+def _records(batch: memoryview, header: BatchHeader, topic: str) -> list[Entry]:
+    shown = []
+    try:
+        for record in iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX):
+            entry: Entry = {"offset": record.offset, "timestamp": record.timestamp}
+            entry |= _control(record) if header.is_control else _content(record, topic)
+            shown.append(entry)
+    except Malformed as error:
+        shown.append({"error": str(error)})
+    return shown
+
+
+def _control(record: Record) -> Entry:
+    kind = control_type(record.key)
+    if kind in {ControlType.ABORT, ControlType.COMMIT}:
+        return {"marker": kind.name, "coordinator_epoch": parse_end_txn_marker(record.value)}
+    message = CONTROL_MESSAGES.get(kind)
+    if message is None:
+        return {"control": kind.name, "value": plain(record.value)}
+    version = int.from_bytes((record.value or b"")[:2], "big")  # every control message begins with its version
+    return {"control": kind.name, "value": _message(message, version, record.value or b"")}
+
+
+def _content(record: Record, topic: str) -> Entry:
+    if topic == TRANSACTION_STATE:
+        return _transaction(record)
+    if topic == CLUSTER_METADATA:
+        return _metadata(record.value or b"")
+    return {
+        "key": plain(record.key),
+        "value": plain(record.value),
+        "headers": [[name, plain(value)] for name, value in record.headers],
+    }
+
+
+def _transaction(record: Record) -> Entry:
+    key = _message(TransactionLogKey, 0, (record.key or b"")[2:])
+    if record.value is None:
+        return {"key": key, "value": None}
+    version = int.from_bytes(record.value[:2], "big", signed=True)
+    return {"key": key, "version": version, "value": _message(TransactionLogValue, version, record.value[2:])}
+
+
+def _metadata(value: bytes) -> Entry:
+    frame, at = read_unsigned_varint(value, 0)
+    kind, at = read_unsigned_varint(value, at)
+    version, at = read_unsigned_varint(value, at)
+    message = RECORDS.get(kind)
+    if frame != METADATA_FRAME_VERSION or message is None:
+        return {"frame": frame, "type": kind, "version": version, "value": plain(value[at:])}
+    return {"type": message.NAME, "version": version, "value": _message(message, version, value[at:])}
+
+
+def _message(message: type[Message], version: int, data: bytes) -> Any:
+    if not message.MIN_VERSION <= version <= message.MAX_VERSION:
+        return {"unknown_version": version, "bytes": plain(data)}
+    decoded: Any = decode(message, version, data)  # a dataclass, which its base class does not say
+    return plain(dataclasses.asdict(decoded))
+
+
+def plain(value: Any) -> Any:
+    """As JSON can take it: bytes as text where they are UTF-8, else in base64; uuids in Kafka's form."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(raw).decode()}
+    if isinstance(value, uuid.UUID):
+        return checkpoint.encode_uuid(value)
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items() if key != "unknown_tagged_fields" or each}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value

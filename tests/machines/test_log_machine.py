@@ -1,0 +1,237 @@
+"""A partition log against a plain list of batches: append, read, roll, truncate, flush, clean and unclean re-open.
+
+The model shares nothing with the log but the batch format: last stable offset and aborted transactions are computed from
+the whole list each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from protocol.batch import iter_batches, iter_records
+from storage.config import LogConfig
+from storage.log import ColdRead, PartitionLog
+from storage.os_disk import OsDisk
+from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced
+
+SEGMENT_BYTES = 1200
+INDEX_INTERVAL_BYTES = 150
+PRODUCERS = st.integers(0, 2)
+
+
+@dataclass(frozen=True)
+class Written:
+    first: int
+    last: int
+    producer_id: int = -1
+    transactional: bool = False
+    ends: bool = False
+    aborts: bool = False
+    timestamp: int = NOW_MS
+    epoch: int = 0
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.first, self.last, self.producer_id, self.transactional, self.ends, self.epoch)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    producer_id: int
+    first: int
+    marker: int | None
+    aborted: bool
+
+
+def transactions(written: list[Written]) -> list[Transaction]:
+    """All transactions with data, in order of their markers, open ones last."""
+    opened: dict[int, int] = {}
+    ended = []
+    for each in written:
+        if each.ends:
+            first = opened.pop(each.producer_id, None)
+            if first is not None:
+                ended.append(Transaction(each.producer_id, first, each.first, each.aborts))
+        elif each.transactional:
+            opened.setdefault(each.producer_id, each.first)
+    return ended + [Transaction(producer_id, first, None, False) for producer_id, first in opened.items()]
+
+
+class LogMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.mkdtemp()
+        self.disk = OsDisk()
+        self.config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=INDEX_INTERVAL_BYTES)
+        self.written: list[Written] = []
+        self.sequences: dict[int, int] = {}
+        self.high_watermark = 0
+        self.leader_epoch = 0
+        self.log: PartitionLog
+
+    @initialize()
+    def start(self) -> None:
+        self.log = open_log(self.disk, self.directory, self.config)
+
+    def teardown(self) -> None:
+        self.log.close(clean=False)
+        self.disk.close()
+        shutil.rmtree(self.directory)
+
+    def _append(self, data: bytes, **fields: Any) -> None:
+        info = append(self.log, data, commit=False, leader_epoch=self.leader_epoch)
+        self.written.append(Written(info.first_offset, info.last_offset, epoch=self.leader_epoch, **fields))
+
+    @rule(count=st.integers(1, 5), size=st.integers(0, 120), codec=st.sampled_from(CODECS), late=st.integers(-50, 50))
+    def append_plain(self, count: int, size: int, codec: Any, late: int) -> None:
+        timestamp = NOW_MS + late
+        self._append(batch(count, size=size, compression=codec, timestamp=timestamp), timestamp=timestamp + count - 1)
+
+    @rule(producer_id=PRODUCERS, count=st.integers(1, 4))
+    def append_transactional(self, producer_id: int, count: int) -> None:
+        sequence = self.sequences.get(producer_id, 0)
+        self._append(
+            produced(producer_id, sequence, count, transactional=True), producer_id=producer_id, transactional=True
+        )
+        self.sequences[producer_id] = sequence + count
+
+    @rule(producer_id=PRODUCERS, commit=st.booleans())
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        self._append(
+            marker(producer_id, commit=commit),
+            producer_id=producer_id,
+            transactional=True,
+            ends=True,
+            aborts=not commit,
+        )
+
+    @rule(data=st.data())
+    def advance(self, data: st.DataObject) -> None:
+        ends = [self.high_watermark, *(each.last + 1 for each in self.written)]
+        self.high_watermark = max(self.high_watermark, data.draw(st.sampled_from(ends)))
+        self.log.update_high_watermark(self.high_watermark)
+
+    @rule()
+    def flush(self) -> None:
+        asyncio.run(self.log.flush())
+        assert self.log.flushed_offset == self.log.log_end_offset == self.log.recovery_point
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        end = self.log.log_end_offset
+        offset = data.draw(st.integers(max(0, end - 12), end))
+        self.log.truncate_to(offset, now_ms=NOW_MS)
+        self.written = [each for each in self.written if each.last < offset]
+        self.high_watermark = min(self.high_watermark, self._end())
+        self.sequences = {}
+        for each in self.written:
+            if each.producer_id >= 0 and not each.ends:
+                self.sequences[each.producer_id] = self.sequences.get(each.producer_id, 0) + each.last - each.first + 1
+
+    @rule(clean=st.booleans(), data=st.data())
+    def reopen(self, clean: bool, data: st.DataObject) -> None:
+        point = self.log.recovery_point
+        self.log.close(clean=clean)
+        if not clean:
+            point = data.draw(st.integers(0, point))
+        self.log = open_log(
+            self.disk,
+            self.directory,
+            self.config,
+            clean=clean,
+            recovery_point=point,
+            high_watermark=self.high_watermark,
+        )
+        self.leader_epoch += 1
+        self.log.assign_epoch(self.leader_epoch)
+
+    def _end(self) -> int:
+        return self.written[-1].last + 1 if self.written else 0
+
+    @invariant()
+    def offsets_agree(self) -> None:
+        assert self.log.log_end_offset == self._end()
+        assert self.log.high_watermark == self.high_watermark
+        unstable = [
+            each.first
+            for each in transactions(self.written)
+            if each.marker is None or each.marker >= self.high_watermark
+        ]
+        assert self.log.last_stable_offset == min([*unstable, self.high_watermark])
+
+    @invariant()
+    def everything_is_read(self) -> None:
+        found = [
+            (
+                each.base_offset,
+                each.last_offset,
+                each.producer_id,
+                each.is_transactional,
+                each.is_control,
+                each.leader_epoch,
+            )
+            for each in headers(self.log)
+        ]
+        assert found == [each.key for each in self.written]
+
+    @invariant()
+    def producers_agree(self) -> None:
+        found = {row.producer_id: row.current_txn_start_offset for row in self.log.active_producers()}
+        opened = {each.producer_id: each.first for each in transactions(self.written) if each.marker is None}
+        assert found == {
+            each.producer_id: opened.get(each.producer_id, -1) for each in self.written if each.producer_id >= 0
+        }
+
+    @precondition(lambda self: self.written)
+    @rule(data=st.data(), max_bytes=st.integers(1, 3 * SEGMENT_BYTES))
+    def fetch_from_anywhere(self, data: st.DataObject, max_bytes: int) -> None:
+        """Any offset, any limit, any size: whole batches below the limit, and every aborted transaction in them."""
+        end = self._end()
+        offset = data.draw(st.integers(0, end))
+        limit = data.draw(st.sampled_from([self.high_watermark, self.log.last_stable_offset, end]))
+        result = self.log.read(offset, max_bytes=max_bytes, limit=limit, min_one_batch=True)
+        assert not isinstance(result, ColdRead)
+        got = [header for header, _ in iter_batches(result.records)]
+        expected = [each for each in self.written if each.last >= offset and each.first < limit]
+        assert bool(got) == bool(expected and offset < limit)
+        assert [header.base_offset for header in got] == [each.first for each in expected[: len(got)]]
+        if not got:
+            return
+        assert len(result.records) <= max(max_bytes, got[0].size)
+        aborted = self.log.aborted_transactions(offset, result)
+        touching = [
+            each
+            for each in transactions(self.written)
+            if each.aborted and each.marker is not None and each.marker >= offset
+        ]
+        needed = [(each.producer_id, each.first) for each in touching if each.first <= got[-1].last_offset]
+        allowed = [(each.producer_id, each.first) for each in touching]
+        assert [each for each in allowed if each in aborted] == aborted, "in the order of the markers, none invented"
+        assert all(each in aborted for each in needed)
+
+    @rule(timestamp=st.integers(NOW_MS - 60, NOW_MS + 60))
+    def look_up_by_timestamp(self, timestamp: int) -> None:
+        found = asyncio.run(self.log.offset_for_timestamp(timestamp))
+        expected = None
+        for header in headers(self.log):
+            for record in iter_records(self._bytes(header.base_offset), max_decompressed_bytes=1 << 20):
+                if record.timestamp >= timestamp and expected is None:
+                    expected = (record.timestamp, record.offset, header.leader_epoch)
+        assert found == expected
+
+    def _bytes(self, offset: int) -> bytes:
+        result = self.log.read(offset, max_bytes=1, min_one_batch=True)
+        assert not isinstance(result, ColdRead)
+        return bytes(result.records)
+
+
+LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogMachine = LogMachine.TestCase

@@ -73,25 +73,25 @@ def to_prepared(
     An exhausted epoch takes the producer id of the next transaction along (from 4.3 on the fencing abort too,
     KAFKA-20090): it comes into force when the transaction is complete.
     """
-    prepared = replace(
+    runs = txn.state is TxnState.ONGOING
+    epoch, last_epoch, next_id = txn.producer_epoch, txn.last_producer_epoch, NO_PRODUCER_ID
+    if client_version >= TV2:
+        # 32767 is met only in logs in which a classic fence was the last bump: its abort must still go through.
+        assert epoch < EPOCH_MAX or state is TxnState.PREPARE_ABORT, "no epoch is left to commit with"
+        last_epoch = epoch
+        next_id = take_producer_id() if is_exhausted(epoch) else NO_PRODUCER_ID
+        epoch = min(epoch + 1, EPOCH_MAX)
+    return replace(
         txn,
         state=state,
-        partitions=txn.partitions if txn.state is TxnState.ONGOING else {},
-        start_ms=txn.start_ms if txn.state is TxnState.ONGOING else now_ms,
-        update_ms=now_ms,
+        producer_epoch=epoch,
+        last_producer_epoch=last_epoch,
         prev_producer_id=txn.producer_id,
+        next_producer_id=next_id,
+        partitions=txn.partitions if runs else {},
+        start_ms=txn.start_ms if runs else now_ms,
+        update_ms=now_ms,
         client_version=client_version,
-    )
-    if client_version < TV2:
-        return prepared
-    epoch = txn.producer_epoch
-    # 32767 is met only in logs in which a classic fence was the last bump: its abort must still go through.
-    assert epoch < EPOCH_MAX or state is TxnState.PREPARE_ABORT, "no epoch is left to commit with"
-    return replace(
-        prepared,
-        producer_epoch=min(epoch + 1, EPOCH_MAX),
-        last_producer_epoch=epoch,
-        next_producer_id=take_producer_id() if is_exhausted(epoch) else NO_PRODUCER_ID,
     )
 
 

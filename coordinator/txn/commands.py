@@ -135,7 +135,7 @@ class Tell:
     command: Command
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every command, and freezing triples its price
 class Situation:
     """What a decision about one id is made of. `txn` is None for an unknown id.
 

@@ -1,5 +1,6 @@
 """The records of `__transaction_state`: Transaction <-> (key, value), byte for byte Kafka's."""
 
+from functools import lru_cache
 from typing import Final
 
 from coordinator.txn.ports import TopicPartition
@@ -11,9 +12,12 @@ from runtime.shard import ShardRecord
 
 KEY_VERSION: Final = 0
 VERSION_BYTES: Final = 2
+CACHED_KEYS_MAX: Final = 10_000
+"""Keys of ids in use: an id writes three records for every transaction."""
 _KEY_PREFIX: Final = KEY_VERSION.to_bytes(VERSION_BYTES, "big")
 
 
+@lru_cache(maxsize=CACHED_KEYS_MAX)
 def encode_key(transactional_id: str) -> bytes:
     """int16 record type 0 (which doubles as the version), then the id."""
     return _KEY_PREFIX + encode(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)

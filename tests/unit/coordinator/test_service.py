@@ -7,105 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.producer_ids import ProducerIdPool
 from coordinator.txn import marker_driver, service
-from coordinator.txn.ports import NO_LEADER, Marker, MarkerResults, TopicPartition, TxnConfig
-from coordinator.txn.service import TransactionCoordinator
+from coordinator.txn.ports import NO_LEADER, Marker
 from coordinator.txn.state import TxnState
 from protocol.errors import ErrorCode, Refusal
-from runtime.tasks import Tasks
-from tests.support.fake_shard_log import FakeClock, FakeShardLog
-from tests.support.txn_rig import ID, NOW_MS, T0, T1, Level
+from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle
+from tests.support.fake_shard_log import FakeShardLog
+from tests.support.txn_rig import ID, NOW_MS, T0, T1
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
 S = TxnState
-SHARD = 45  # of "my-txn"
-
-
-class Sender:
-    """Answers NONE for everything at once, or holds requests back, or says what the test wants."""
-
-    def __init__(self) -> None:
-        self.hold = False
-        self.held: list[tuple[Sequence[Marker], asyncio.Future[MarkerResults]]] = []
-        self.sent: list[tuple[int, tuple[Marker, ...]]] = []
-        self.errors: list[ErrorCode | OSError] = []
-
-    def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> asyncio.Future[MarkerResults]:
-        self.sent.append((broker_id, tuple(markers)))
-        future: asyncio.Future[MarkerResults] = asyncio.get_running_loop().create_future()
-        if self.hold:
-            self.held.append((markers, future))
-        else:
-            self._answer(markers, future)
-        return future
-
-    def release(self) -> None:
-        self.hold = False
-        for markers, future in self.held:
-            self._answer(markers, future)
-        self.held.clear()
-
-    def _answer(self, markers: Sequence[Marker], future: asyncio.Future[MarkerResults]) -> None:
-        error = self.errors.pop(0) if self.errors else ErrorCode.NONE
-        if isinstance(error, OSError):
-            future.set_exception(error)
-        else:
-            future.set_result([dict.fromkeys(marker.partitions, error) for marker in markers])
-
-
-class Rig:
-    def __init__(self, *, level: int = 2, wait_ms: int = 1_000) -> None:
-        self.sender = Sender()
-        self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 1}
-        self.clock = FakeClock(NOW_MS)
-        self.failures: list[BaseException] = []
-        self.tasks = Tasks(self._failed)
-        self.blocks = iter([(0, 1_000), (1_000, 1_000)])
-        self.pool = ProducerIdPool(self._allocate, self.tasks.spawn)
-        self.coordinator = TransactionCoordinator(
-            clock=self.clock,
-            config=TxnConfig(wait_ms_max=wait_ms),
-            producer_ids=self.pool,
-            leaders=self,
-            sender=self.sender,
-            features=Level(level),
-            spawn=self.tasks.spawn,
-            on_failure=self._failed,
-        )
-        self.log = FakeShardLog()
-
-    def _failed(self, _name: str, failure: BaseException) -> None:
-        self.failures.append(failure)
-
-    async def _allocate(self) -> tuple[int, int]:
-        return next(self.blocks)
-
-    def leader_of(self, topic: str, partition: int) -> int | None:
-        return self.leaders.get(TopicPartition(topic, partition))
-
-    async def ready(self) -> Rig:
-        self.pool.prefetch()
-        await self.coordinator.on_leadership(SHARD, 0, self.log)
-        await settle()
-        return self
-
-    async def running(self, *, version: int = 2, partitions: tuple[TopicPartition, ...] = (T0,)) -> tuple[int, int]:
-        """An ongoing transaction; its producer."""
-        await self.ready()
-        pid, epoch = self.coordinator.init_producer_id(ID, 60_000).result()
-        self.coordinator.add_partitions(ID, pid, epoch, partitions, client_version=version, client_id="c").result()
-        return pid, epoch
-
-    async def state(self) -> TxnState:
-        return (await self.coordinator.describe(ID)).transaction.state
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -128,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_transaction_from_start_to_end() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running(partitions=(T0, T1))
     end = rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2)
     assert end.result() == (pid, 1)
@@ -142,7 +55,7 @@ async def test_a_transaction_from_start_to_end() -> None:
 
 
 async def test_answers_that_need_no_state() -> None:
-    rig = await Rig().ready()
+    rig = await CoordinatorRig().ready()
     coordinator = rig.coordinator
     assert coordinator.init_producer_id(None, -5).result() == (0, 0)
     assert refused(lambda: coordinator.init_producer_id(None, 1, 5, -1)) is ErrorCode.INVALID_REQUEST
@@ -161,7 +74,7 @@ async def test_answers_that_need_no_state() -> None:
 
 
 async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
-    rig = await Rig().ready()
+    rig = await CoordinatorRig().ready()
     assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
     gate = asyncio.Event()
 
@@ -186,7 +99,7 @@ async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
     "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ConnectionError("gone")]
 )
 async def test_markers_are_sent_until_they_are_written(error: ErrorCode | OSError) -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.errors = [error, error]
     rig.coordinator.end_txn(ID, pid, epoch, commit=False).result()
@@ -199,7 +112,7 @@ async def test_markers_are_sent_until_they_are_written(error: ErrorCode | OSErro
 
 
 async def test_a_deleted_topic_holds_nothing_back() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running(partitions=(T0, T1))
     rig.leaders = {T0: NO_LEADER}
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
@@ -217,7 +130,7 @@ async def test_a_deleted_topic_holds_nothing_back() -> None:
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CORRUPT_MESSAGE])
 async def test_a_completion_that_is_given_up_stays_prepared_until_the_shard_is_loaded_again(error: ErrorCode) -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.errors = [error]
     rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
@@ -234,7 +147,7 @@ async def test_a_completion_that_is_given_up_stays_prepared_until_the_shard_is_l
 
 
 async def test_a_lost_shard_forgets_its_markers_and_late_answers_change_nothing() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.hold = True
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
@@ -253,7 +166,7 @@ async def test_a_lost_shard_forgets_its_markers_and_late_answers_change_nothing(
 
 
 async def test_an_older_election_does_not_replace_a_newer_one() -> None:
-    rig = await Rig().ready()
+    rig = await CoordinatorRig().ready()
     await rig.coordinator.on_leadership(SHARD, 5, rig.log)
     engine = rig.coordinator.shards[SHARD]
     await rig.coordinator.on_leadership(SHARD, 4, rig.log)
@@ -261,7 +174,7 @@ async def test_an_older_election_does_not_replace_a_newer_one() -> None:
 
 
 async def test_a_shard_that_broke_is_loaded_again_and_its_transactions_are_completed() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.sender.hold = True
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
@@ -283,7 +196,7 @@ async def test_a_shard_that_broke_is_loaded_again_and_its_transactions_are_compl
 
 
 async def test_a_complete_record_that_the_log_refuses_is_tried_again() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -300,7 +213,7 @@ async def test_a_complete_record_that_the_log_refuses_is_tried_again() -> None:
 
 
 async def test_the_log_that_cannot_be_loaded_is_tried_again() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     rig.log.broken = True
     await rig.coordinator.on_leadership(SHARD, 0, rig.log)
     assert len(rig.failures) == 1
@@ -317,7 +230,7 @@ async def test_the_log_that_cannot_be_loaded_is_tried_again() -> None:
 
 
 async def test_markers_of_one_turn_share_a_request() -> None:
-    rig = await Rig().ready()
+    rig = await CoordinatorRig().ready()
     names = [
         name for name in (f"id-{number}" for number in range(1_000)) if rig.coordinator.partition_of(name) == SHARD
     ]
@@ -331,7 +244,7 @@ async def test_markers_of_one_turn_share_a_request() -> None:
 
 
 async def test_what_describe_and_list_show() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, _epoch = await rig.running(partitions=(T0, T1))
     described = await rig.coordinator.describe(ID)
     txn = described.transaction
@@ -344,7 +257,7 @@ async def test_what_describe_and_list_show() -> None:
 
 
 async def test_after_the_end_nothing_is_served_or_sent() -> None:
-    rig = Rig()
+    rig = CoordinatorRig()
     pid, epoch = await rig.running()
     rig.coordinator.end_txn(ID, pid, epoch, commit=True).result()
     rig.coordinator.stop()

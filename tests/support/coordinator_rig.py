@@ -1,0 +1,105 @@
+"""The whole transaction coordinator on a fake log, with a marker sender that the test holds in its hand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from coordinator.producer_ids import ProducerIdPool
+from coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
+from coordinator.txn.service import TransactionCoordinator
+from protocol.errors import ErrorCode
+from runtime.tasks import Tasks
+from tests.support.fake_shard_log import FakeClock, FakeShardLog
+from tests.support.txn_rig import ID, NOW_MS, T0, T1, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.txn.state import TxnState
+
+SHARD = 45  # of "my-txn"
+
+
+class Sender:
+    """Answers NONE for everything at once, or holds requests back, or says what the test wants."""
+
+    def __init__(self) -> None:
+        self.hold = False
+        self.held: list[tuple[Sequence[Marker], asyncio.Future[MarkerResults]]] = []
+        self.sent: list[tuple[int, tuple[Marker, ...]]] = []
+        self.errors: list[ErrorCode | OSError] = []
+
+    def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> asyncio.Future[MarkerResults]:
+        self.sent.append((broker_id, tuple(markers)))
+        future: asyncio.Future[MarkerResults] = asyncio.get_running_loop().create_future()
+        if self.hold:
+            self.held.append((markers, future))
+        else:
+            self._answer(markers, future)
+        return future
+
+    def release(self) -> None:
+        self.hold = False
+        for markers, future in self.held:
+            self._answer(markers, future)
+        self.held.clear()
+
+    def _answer(self, markers: Sequence[Marker], future: asyncio.Future[MarkerResults]) -> None:
+        error = self.errors.pop(0) if self.errors else ErrorCode.NONE
+        if isinstance(error, OSError):
+            future.set_exception(error)
+        else:
+            future.set_result([dict.fromkeys(marker.partitions, error) for marker in markers])
+
+
+class CoordinatorRig:
+    def __init__(self, *, level: int = 2, wait_ms: int = 1_000) -> None:
+        self.sender = Sender()
+        self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 1}
+        self.clock = FakeClock(NOW_MS)
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(self._failed)
+        self.blocks = iter([(0, 1_000), (1_000, 1_000)])
+        self.pool = ProducerIdPool(self._allocate, self.tasks.spawn)
+        self.coordinator = TransactionCoordinator(
+            clock=self.clock,
+            config=TxnConfig(wait_ms_max=wait_ms),
+            producer_ids=self.pool,
+            leaders=self,
+            sender=self.sender,
+            features=Level(level),
+            spawn=self.tasks.spawn,
+            on_failure=self._failed,
+        )
+        self.log = FakeShardLog()
+
+    def _failed(self, _name: str, failure: BaseException) -> None:
+        self.failures.append(failure)
+
+    async def _allocate(self) -> tuple[int, int]:
+        return next(self.blocks)
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        return self.leaders.get(TopicPartition(topic, partition))
+
+    async def ready(self) -> CoordinatorRig:
+        self.pool.prefetch()
+        await self.coordinator.on_leadership(SHARD, 0, self.log)
+        await settle()
+        return self
+
+    async def running(self, *, version: int = 2, partitions: tuple[TopicPartition, ...] = (T0,)) -> tuple[int, int]:
+        """An ongoing transaction; its producer."""
+        await self.ready()
+        pid, epoch = self.coordinator.init_producer_id(ID, 60_000).result()
+        self.coordinator.add_partitions(ID, pid, epoch, partitions, client_version=version, client_id="c").result()
+        return pid, epoch
+
+    async def state(self) -> TxnState:
+        return (await self.coordinator.describe(ID)).transaction.state
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)

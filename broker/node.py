@@ -8,7 +8,8 @@ The node in simulation is this one, over a simulated loop, disk and clock.
 
 from asyncio import CancelledError, Task, current_task, timeout
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from posixpath import dirname
 from typing import Any, Final
 
 import structlog
@@ -150,6 +151,9 @@ class Node:
         self.logs.open_directory(node_id=config.node_id, rng=env.rng)
         self._undo.callback(self._close_logs)
         self._undo.push_async_callback(self.tasks.cancel_all)
+        # A directory made just now is lost with its name, and all that is flushed inside, until its parent is synced.
+        with suppress(PermissionError):  # the parent may be somebody else's; then it was made by them, long ago
+            await env.disk.sync_directory(dirname(config.log_dirs.rstrip("/")) or ".")
 
     async def _bind(self) -> Shared:
         """Take the ports: connections wait, unread, until the node serves."""

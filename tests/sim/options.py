@@ -103,6 +103,7 @@ def draw(seed: int, *, durability: str | None = None) -> Options:
         cold_probability=rng.choice((0.0, 0.05, 0.5)),
         overflow=rng.random() < 0.35,
     )
+    options.padding_max = min(options.padding_max, options.segment_bytes // 5)
     options.faults = _draw_faults(rng, options)
     return options
 

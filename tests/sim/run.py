@@ -3,6 +3,7 @@
 import asyncio
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -80,7 +81,7 @@ def run_seed(
     trace = Trace(printing=printing)
     latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
     loop = SimLoop(rng, trace=trace, network=Network(rng, latency=latency))
-    with logs_into(loop):
+    with warnings.catch_warnings(), logs_into(loop):
         return _run(loop, rng, options, began=began, keep=keep)
 
 
@@ -92,7 +93,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         asyncio.set_event_loop(loop)
         findings = loop.run_until_complete(run.main())
     except Exception as error:
-        findings = [f"the run ended with {type(error).__name__}: {error}", traceback.format_exc()]
+        findings = [*run.seen_so_far(), f"the run ended with {type(error).__name__}: {error}", traceback.format_exc()]
     finally:
         asyncio.set_event_loop(None)
         run.abandon()
@@ -125,6 +126,8 @@ def logs_into(loop: SimLoop) -> Iterator[None]:
             print("   ", {name: value for name, value in event.items() if name != "event"}, flush=True)
         raise structlog.DropEvent
 
+    # A killed process leaves coroutines that never started. Outside of the simulation this stays an error.
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
     before = structlog.get_config()
     structlog.configure(processors=[note], cache_logger_on_first_use=False)
     try:
@@ -199,7 +202,7 @@ class Run:
         return [*dict.fromkeys(found), "after-modern", "after-classic"]
 
     async def _set_up(self) -> None:
-        await self.cluster.start()
+        assert await self.cluster.start(), "the first start failed"
         await self.inspector.create_topic(self.options.partitions)
         await self.inspector.find_coordinators(self.transactional_ids)
         if not self.options.overflow:
@@ -240,11 +243,15 @@ class Run:
         """L1: once faults have stopped every transaction is resolved, and new ones commit."""
         self.nemesis.stop()
         await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
-        deadline = self.loop.time() + RESOLVE_SECONDS_MAX
+        # A transaction that began before the wall clock was put back times out that much later: time-outs are persisted, so judged by it.
+        patience = RESOLVE_SECONDS_MAX + sum(
+            max(0, -fault.number) / 1000 for fault in self.nemesis.struck if fault.kind == "clock"
+        )
+        deadline = self.loop.time() + patience
         while self.loop.time() < deadline and self._unresolved():
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
         for left in self._unresolved():
-            self.findings.append(f"L1 {left} is not resolved {RESOLVE_SECONDS_MAX:.0f} s after the last fault")
+            self.findings.append(f"L1 {left} is not resolved {patience:.0f} s after the last fault")
         for dialect, name in ((MODERN, "after-modern"), (CLASSIC[0], "after-classic")):
             producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
             await producer.run(1)
@@ -266,10 +273,10 @@ class Run:
             reader = Reader(self.world, f"final-{isolation}", isolation)
             for partition in self.world.partitions:
                 end = self.monitor.partitions[partition].end if partition in self.monitor.partitions else 0
-                answer = await poller.poll(partition, isolation, final=True)
-                if answer.outcome == OK and answer.result_offset != end:
+                answer = await poller.poll_until(partition, isolation, end)
+                if answer.outcome != OK or answer.result_offset != end:
                     self.findings.append(
-                        f"I9 at rest: isolation {isolation} of {partition} ends at {answer.result_offset}, the log at {end}"
+                        f"I9 at rest: isolation {isolation} of {partition} ends at {answer.result_offset}, the log at {end}, error {answer.error}"
                     )
                 if not await reader.read_to(partition, end):
                     self.findings.append(
@@ -296,6 +303,15 @@ class Run:
         return producers, transactions
 
     # -- verdict
+
+    def seen_so_far(self) -> list[str]:
+        """What a run that broke off can say."""
+        return [
+            *self.findings,
+            *self.monitor.violations[:20],
+            *self.cluster.violations,
+            *self.cluster.unexpected_failures()[:5],
+        ]
 
     def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
         world, monitor = self.world, self.monitor

@@ -103,8 +103,9 @@ def check_watermarks(evidence: Evidence) -> Iterator[str]:
             yield f"I9 last stable offset {stable} above high watermark {high} of {operation.partition}"
         if stable > operation.stable_bound >= 0:
             yield f"I9 last stable offset {stable} of {operation.partition}, stable was at most {operation.stable_bound}"
+        # The watermarks inside a Fetch answer may go back after an election; what ListOffsets says may not (KIP-207).
         for mark, value in (("high watermark", high), ("last stable offset", stable)):
-            if value >= 0:
+            if value >= 0 and operation.kind == LIST:
                 samples.setdefault((operation.partition, mark), []).append(
                     (operation.invoked, operation.completed, value)
                 )

@@ -105,7 +105,8 @@ class PartitionModel:
         producer = self.producers.get(batch.producer_id)
         if producer is None:
             producer = self.producers[batch.producer_id] = Producer(batch.producer_epoch)
-            expected = 0
+            # Of a producer that it does not know a broker takes any first sequence, except in a transaction (kafka-facts 6.3).
+            expected = 0 if batch.is_transactional else batch.base_sequence
         elif producer.epoch != batch.producer_epoch:
             expected = 0
         else:

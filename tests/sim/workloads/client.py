@@ -29,6 +29,7 @@ DEFINITE: Final = frozenset(
         NOT_SENT,
         2,  # CORRUPT_MESSAGE
         10,  # MESSAGE_TOO_LARGE
+        18,  # RECORD_LIST_TOO_LARGE
         14,  # COORDINATOR_LOAD_IN_PROGRESS: answered before anything is decided
         NOT_ENOUGH_REPLICAS,
         35,  # UNSUPPORTED_VERSION

@@ -121,7 +121,9 @@ class Producer(Client):
     def batch(self, partition: Partition, count: int) -> Pending:
         sequence = self.sequences.get(partition, 0)
         self.sequences[partition] = (sequence + count) % SEQUENCES
-        values = self.world.next_values(count, padding=self.rng.choice((0, 20, 200, self.world.options.padding_max)))
+        values = self.world.next_values(
+            count, padding=self.rng.choice((0, 20, self.world.options.padding_max // 3, self.world.options.padding_max))
+        )
         data = encode_batch(
             [(None, value) for value in values],
             timestamp=self.world.timestamp(),

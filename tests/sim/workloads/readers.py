@@ -16,7 +16,7 @@ FETCH_VERSIONS: Final = (4, 7, 11, 12)
 LIST_VERSIONS: Final = (2, 5, 7, 10)
 LATEST: Final = -1
 FINAL_FETCH_BYTES: Final = 1 << 20
-FINAL_ATTEMPTS_MAX: Final = 400
+FINAL_ATTEMPTS_MAX: Final = 100
 
 
 class Reader(Client):
@@ -100,6 +100,15 @@ class Poller(Client):
             await self.poll(self.rng.choice(self.world.partitions), self.rng.choice((0, 1)))
             await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
         self.close()
+
+    async def poll_until(self, partition: Partition, isolation: int, end: int) -> Operation:
+        """The last answer: the first that says `end`, or the one with which patience ended."""
+        for _ in range(FINAL_ATTEMPTS_MAX):
+            operation = await self.poll(partition, isolation, final=True)
+            if operation.outcome == OK and operation.result_offset == end:
+                break
+            await self.backoff()
+        return operation
 
     async def poll(self, partition: Partition, isolation: int, *, final: bool = False) -> Operation:
         topic, index = partition

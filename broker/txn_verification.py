@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.config import Config
+from coordinator.txn.ports import TopicPartition
 from protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ ABORTABLE_MIN_VERSION: Final = 11
 NO_GUARD: Final = 0
 """The guard of an append that needs none."""
 
-TopicPartition = tuple[str, int]
-PartitionErrors = Mapping[TopicPartition, ErrorCode]
+PartitionErrors = dict[TopicPartition, ErrorCode]
 Outcome = int | Refusal
 """The guard to append with, or why the batch is refused."""
 
@@ -122,7 +122,7 @@ class TransactionVerifier:
             return [NO_GUARD] * len(batches)
         outcomes = [guard_of(batch, supports_epoch_bump=implicit_add) for batch in batches]
         asked = {
-            (batch.partition.topic, batch.partition.index): number
+            TopicPartition(batch.partition.topic, batch.partition.index): number
             for number, batch in enumerate(batches)
             if outcomes[number] != NO_GUARD and not isinstance(outcomes[number], Refusal)
         }

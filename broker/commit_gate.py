@@ -97,7 +97,7 @@ class GroupFlush:
         """The log has grown: acknowledge it at once, or as soon as enough of it is flushed."""
         log = self._log
         end = log.log_end_offset
-        if end - log.flushed_offset < self._messages:
+        if end < self._messages or end - log.flushed_offset < self._messages:
             self._acknowledgeable(end)
         elif not self._running:
             self._running = True

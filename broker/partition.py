@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import structlog
 
 from broker.commit_gate import CommitGate, CommitGateFactory, GroupFlush, Spawn
-from broker.waiters import CommitCallback, FetchWatchers, OffsetWaiters, Watermark
+from broker.waiters import CommitCallback, FetchWatchers, OffsetWaiters
 from protocol.errors import ErrorCode, Refusal
 from protocol.schema import Buffer
 from storage.config import LogConfig
@@ -312,7 +312,8 @@ class Partition:
         if offset <= self.acknowledged_offset:
             return  # flush.messages was lowered: more was acknowledged before than is flushed now
         self.acknowledged_offset = offset
-        self.acknowledged.advance(offset)
+        if offset >= self.acknowledged.next_offset:
+            self.acknowledged.advance(offset)
         assert self._gate is not None
         self._gate.acknowledgeable(offset)
 
@@ -324,9 +325,11 @@ class Partition:
         log.update_high_watermark(offset)
         high_watermark = log.high_watermark
         assert log.last_stable_offset <= high_watermark <= log.log_end_offset
-        self.fetch_watchers.advanced(Watermark.HIGH_WATERMARK, high_watermark)
-        if log.last_stable_offset > stable:
-            self.fetch_watchers.advanced(Watermark.LAST_STABLE_OFFSET, log.last_stable_offset)
-        self.committed.advance(high_watermark)
-        for callback in list(self._subscribers):
-            callback(high_watermark)
+        self.fetch_watchers.advanced(
+            high_watermark, log.last_stable_offset if log.last_stable_offset > stable else None
+        )
+        if high_watermark >= self.committed.next_offset:
+            self.committed.advance(high_watermark)
+        if self._subscribers:
+            for callback in list(self._subscribers):
+                callback(high_watermark)

@@ -21,6 +21,7 @@ R = TypeVar("R")
 CommitCallback = Callable[[ErrorCode], None]
 """Called once: NONE when the offset is reached, or why it never will be."""
 
+NOBODY_WAITS: Final = 2**63
 GROWTH_ENTRIES_MAX: Final = 4_096
 """Batches whose sizes are remembered beyond the last stable offset; when there are more, neighbours are merged."""
 
@@ -28,11 +29,13 @@ GROWTH_ENTRIES_MAX: Final = 4_096
 class OffsetWaiters:
     """Callbacks that wait for one watermark, each for its own offset."""
 
-    __slots__ = ("_offsets", "_waiting")
+    __slots__ = ("_offsets", "_waiting", "next_offset")
 
     def __init__(self) -> None:
         self._offsets: deque[int] = deque()
         self._waiting: deque[CommitCallback] = deque()
+        self.next_offset = NOBODY_WAITS
+        """The lowest offset that anybody waits for: a look at it saves the call of `advance`."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -42,22 +45,26 @@ class OffsetWaiters:
         if not self._offsets or offset >= self._offsets[-1]:
             self._offsets.append(offset)
             self._waiting.append(callback)
+            self.next_offset = self._offsets[0]
             return
         # A duplicate waits for the offset of its first copy, which lies behind newer ones.
         at = bisect_right(self._offsets, offset)
         self._offsets.insert(at, offset)
         self._waiting.insert(at, callback)
+        self.next_offset = self._offsets[0]
 
     def advance(self, watermark: int) -> None:
         offsets, waiting = self._offsets, self._waiting
         while offsets and offsets[0] <= watermark:
             offsets.popleft()
             waiting.popleft()(ErrorCode.NONE)
+        self.next_offset = offsets[0] if offsets else NOBODY_WAITS
 
     def fail(self, error: ErrorCode) -> None:
         """Nobody's offset will be reached here any more."""
         waiting = self._waiting
         self._offsets.clear()
+        self.next_offset = NOBODY_WAITS
         while waiting:
             waiting.popleft()(error)
 
@@ -130,20 +137,20 @@ class FetchWait:
     again before there is enough.
     """
 
-    __slots__ = ("_missing", "_timer", "_watched", "woken")
+    __slots__ = ("_lines", "_missing", "_timer", "woken")
 
     def __init__(self, missing_bytes: int) -> None:
         assert missing_bytes > 0
         self._missing = missing_bytes
-        self._watched: list[tuple[FetchWatchers, Watermark]] = []
+        self._lines: list[_Line] = []
         self._timer: TimerHandle | None = None
         self.woken: Future[None] = get_running_loop().create_future()
 
     def watch(self, partition: "Partition", watermark: Watermark, cap_bytes: int) -> None:
         """Count what becomes readable below `watermark`, `cap_bytes` at most (what the reader still has room for)."""
-        watchers = partition.fetch_watchers
-        watchers.add(self, watermark, cap_bytes)
-        self._watched.append((watchers, watermark))
+        line = partition.fetch_watchers.line(watermark)
+        line.waiting[self] = cap_bytes
+        self._lines.append(line)
 
     def start(self, timeout_ms: int) -> None:
         self._timer = get_running_loop().call_later(timeout_ms / 1_000, self.wake)
@@ -158,74 +165,100 @@ class FetchWait:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        watched, self._watched = self._watched, []
-        for watchers, watermark in watched:
-            watchers.remove(self, watermark)
+        lines, self._lines = self._lines, []
+        for line in lines:
+            line.waiting.pop(self, None)
         if not self.woken.done():
             self.woken.set_result(None)
+
+
+class _Line:
+    """Those who wait for one watermark of one partition, with the bytes that each has room for."""
+
+    __slots__ = ("mark", "waiting")
+
+    def __init__(self) -> None:
+        self.mark = 0
+        """Bytes that had been appended below the watermark when it moved last."""
+        self.waiting: dict[FetchWait, int] = {}
+
+    def reach(self, total: int) -> None:
+        """The watermark has moved, and now lies behind `total` bytes."""
+        # At least one byte: it did move, even where neighbours were merged and their sizes are not known apart.
+        grown = max(total - self.mark, 1)
+        self.mark = total
+        for wait, cap in list(self.waiting.items()):
+            if cap > 0:
+                counted = min(grown, cap)
+                self.waiting[wait] = cap - counted
+                wait.readable(counted)
 
 
 class FetchWatchers:
     """The parked fetches of one partition, and the sizes of its latest batches to count for them."""
 
-    __slots__ = ("_bytes", "_ends", "_marks", "_total", "_watching")
+    __slots__ = ("_bytes", "_ends", "_high_watermark", "_log_end", "_stable", "_total")
 
     def __init__(self) -> None:
-        self._watching: dict[Watermark, dict[FetchWait, int]] = {mark: {} for mark in Watermark}
-        # Batches beyond the lowest watermark: end offset, and bytes appended up to there since the log was opened.
+        self._log_end, self._high_watermark, self._stable = _Line(), _Line(), _Line()
+        # Batches beyond the last stable offset: end offset, and bytes appended up to there since the log was opened.
         self._ends: deque[int] = deque()
         self._bytes: deque[int] = deque()
         self._total = 0
-        self._marks: dict[Watermark, int] = dict.fromkeys(Watermark, 0)
 
     def __len__(self) -> int:
-        return sum(len(watching) for watching in self._watching.values())
+        return len(self._log_end.waiting) + len(self._high_watermark.waiting) + len(self._stable.waiting)
 
-    def add(self, wait: FetchWait, watermark: Watermark, cap_bytes: int) -> None:
-        self._watching[watermark][wait] = cap_bytes
-
-    def remove(self, wait: FetchWait, watermark: Watermark) -> None:
-        self._watching[watermark].pop(wait, None)
+    def line(self, watermark: Watermark) -> _Line:
+        if watermark is Watermark.LOG_END:
+            return self._log_end
+        return self._stable if watermark is Watermark.LAST_STABLE_OFFSET else self._high_watermark
 
     def appended(self, end_offset: int, size: int) -> None:
         """A batch of `size` bytes now ends the log at `end_offset`."""
         self._total += size
         self._ends.append(end_offset)
         self._bytes.append(self._total)
-        if self._watching[Watermark.LOG_END]:
-            self._count(Watermark.LOG_END, self._total)
-        self._marks[Watermark.LOG_END] = self._total
+        if self._log_end.waiting:
+            self._log_end.reach(self._total)
+        else:
+            self._log_end.mark = self._total
         if len(self._ends) > GROWTH_ENTRIES_MAX:
             self._merge()
 
-    def advanced(self, watermark: Watermark, offset: int) -> None:
-        """`watermark` is at `offset` now. The last stable offset moves last, since it never leads."""
-        at = bisect_right(self._ends, offset)
-        reached = self._bytes[at - 1] if at else self._marks[watermark]
-        if self._watching[watermark]:
-            self._count(watermark, reached)
-        self._marks[watermark] = reached
-        if watermark is Watermark.LAST_STABLE_OFFSET:
-            for _ in range(at):
-                self._ends.popleft()
+    def advanced(self, high_watermark: int, stable_offset: int | None) -> None:
+        """The high watermark has moved, and the last stable offset too unless it is None."""
+        ends = self._ends
+        if stable_offset is not None and (not ends or stable_offset >= ends[-1]):
+            # By far the most frequent: everything that was appended can be read by everybody.
+            self._move(self._high_watermark, self._total)
+            self._move(self._stable, self._total)
+            ends.clear()
+            self._bytes.clear()
+            return
+        self._move(self._high_watermark, self._bytes_below(high_watermark, self._high_watermark.mark))
+        if stable_offset is not None:
+            self._move(self._stable, self._bytes_below(stable_offset, self._stable.mark))
+            for _ in range(bisect_right(ends, stable_offset)):
+                ends.popleft()
                 self._bytes.popleft()
 
     def wake_all(self) -> None:
         """Leadership, the directory or the partition itself is gone: everybody learns it by reading again."""
-        for watching in self._watching.values():
-            for wait in list(watching):
+        for line in (self._log_end, self._high_watermark, self._stable):
+            for wait in list(line.waiting):
                 wait.wake()
 
-    def _count(self, watermark: Watermark, reached: int) -> None:
-        # At least one byte: the watermark did move, even where neighbours were merged and their sizes are not known apart.
-        grown = max(reached - self._marks[watermark], 1)
-        watching = self._watching[watermark]
-        for wait, cap in list(watching.items()):
-            if cap <= 0:
-                continue
-            counted = min(grown, cap)
-            watching[wait] = cap - counted
-            wait.readable(counted)
+    def _bytes_below(self, offset: int, mark: int) -> int:
+        at = bisect_right(self._ends, offset)
+        return max(self._bytes[at - 1], mark) if at else mark
+
+    @staticmethod
+    def _move(line: _Line, total: int) -> None:
+        if line.waiting:
+            line.reach(total)
+        else:
+            line.mark = total
 
     def _merge(self) -> None:
         # A transaction that stays open holds back the last stable offset over any number of batches. Of two

@@ -87,10 +87,10 @@ async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
     committed.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000)
     watchers.appended(10, 300)
     assert not uncommitted.woken.done()
-    watchers.advanced(Watermark.HIGH_WATERMARK, 10)
+    watchers.advanced(10, None)
     assert uncommitted.woken.done()
     assert not committed.woken.done()
-    watchers.advanced(Watermark.LAST_STABLE_OFFSET, 10)
+    watchers.advanced(10, 10)
     assert committed.woken.done()
     assert len(watchers) == 0
 
@@ -102,11 +102,11 @@ async def test_min_bytes_are_counted_over_partitions_and_capped_in_each() -> Non
     wait.watch(two, Watermark.HIGH_WATERMARK, 300)
     for end, size in ((1, 200), (2, 200), (3, 200)):
         one.fetch_watchers.appended(end, size)
-        one.fetch_watchers.advanced(Watermark.HIGH_WATERMARK, end)
+        one.fetch_watchers.advanced(end, None)
     assert not wait.woken.done()  # 600 bytes, of which the reader has room for 300
     two.fetch_watchers.appended(1, 200)
     assert not wait.woken.done()  # appended, and not yet visible
-    two.fetch_watchers.advanced(Watermark.HIGH_WATERMARK, 1)
+    two.fetch_watchers.advanced(1, None)
     assert wait.woken.done()
     assert len(one.fetch_watchers) == len(two.fetch_watchers) == 0
 
@@ -118,10 +118,10 @@ async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
         watchers.appended(end, 100)
     wait = FetchWait(450)
     wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 10_000)
-    watchers.advanced(Watermark.HIGH_WATERMARK, 10)
-    watchers.advanced(Watermark.LAST_STABLE_OFFSET, 4)
+    watchers.advanced(10, None)
+    watchers.advanced(10, 4)
     assert not wait.woken.done()
-    watchers.advanced(Watermark.LAST_STABLE_OFFSET, 5)
+    watchers.advanced(10, 5)
     assert wait.woken.done()
 
 
@@ -151,11 +151,11 @@ async def test_what_is_remembered_of_a_long_transaction_is_bounded(monkeypatch: 
     watchers = partition.fetch_watchers
     for end in range(1, 1_001):
         watchers.appended(end, 10)
-        watchers.advanced(Watermark.HIGH_WATERMARK, end)
+        watchers.advanced(end, None)
         assert len(watchers._ends) <= 17
     wait = FetchWait(10_000)
     wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 100_000)
-    watchers.advanced(Watermark.LAST_STABLE_OFFSET, 1_000)
+    watchers.advanced(1_000, 1_000)
     assert wait.woken.done()  # merged entries lose no bytes at the end
     assert len(watchers._ends) == 0
 
@@ -178,7 +178,7 @@ def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
             wait = FetchWait(1)
             wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000_000)
             mark = data.draw(st.integers(mark + 1, end))
-            watchers.advanced(Watermark.LAST_STABLE_OFFSET, mark)
+            watchers.advanced(end, mark)
             assert wait.woken.done()
 
     asyncio.run(play())
@@ -192,6 +192,6 @@ async def test_many_fetches_are_woken_in_the_order_they_came() -> None:
         wait.watch(partition, Watermark.HIGH_WATERMARK, 10)
         wait.woken.add_done_callback(partial(lambda number, _done: woken.append(number), number))
     partition.fetch_watchers.appended(1, 61)
-    partition.fetch_watchers.advanced(Watermark.HIGH_WATERMARK, 1)
+    partition.fetch_watchers.advanced(1, None)
     await asyncio.sleep(0)
     assert woken == [0, 1, 2, 3, 4]

@@ -1,0 +1,132 @@
+"""WriteTxnMarkers, the writer behind it, and the coordinator's local way to it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.apis import write_txn_markers
+from broker.marker_sender import LocalMarkerSender
+from broker.ports import AclOperation
+from coordinator.txn.ports import Marker, TopicPartition
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from storage.producer_entry import Origin
+from tests.support import broker_context
+from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig, batch, outcome
+
+E = ErrorCode
+
+
+def open_transaction(rig: Rig, producer_id: int, index: int = 0, epoch: int = 0) -> None:
+    partition = rig.partition("t", index)
+    guard = partition.log.start_verification(producer_id, epoch, 0, False)
+    data = batch(producer_id=producer_id, epoch=epoch, sequence=0, transactional=True)
+    partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+
+
+def marker(producer_id: int, *indexes: int, epoch: int = 0, coordinator_epoch: int = 0, version: int = 0) -> Marker:
+    partitions = tuple(TopicPartition("t", index) for index in indexes)
+    return Marker(producer_id, epoch, coordinator_epoch, True, partitions, version)
+
+
+async def test_every_marker_is_written_and_told_partition_by_partition(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 3)
+    rig.partition("t", 2).take_offline(OSError(EIO, "injected"))
+    open_transaction(rig, 7, 0)
+    open_transaction(rig, 7, 1)
+    open_transaction(rig, 8, 1, epoch=5)
+    markers = [
+        WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0, 1, 2, 9])], 3),
+        WritableTxnMarker(8, 4, False, [WritableTxnMarkerTopic("t", [1])], 3),
+    ]
+    response = write_txn_markers.handle(rig.context(27, 1), WriteTxnMarkersRequest(markers))
+    assert isinstance(response, WriteTxnMarkersResponse)
+    told = [
+        (result.producer_id, answer.partition_index, ErrorCode(answer.error_code))
+        for result in response.markers
+        for topic in result.topics
+        for answer in topic.partitions
+    ]
+    assert told == [
+        (7, 0, E.NONE),
+        (7, 1, E.NONE),
+        (7, 2, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (7, 9, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (8, 1, E.INVALID_PRODUCER_EPOCH),
+    ]
+    assert [rig.partition("t", index).log.last_stable_offset for index in (0, 1)] == [2, 1]
+
+
+async def test_an_older_coordinator_is_fenced_and_a_repetition_is_written(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    writer = rig.services.markers
+    open_transaction(rig, 7)
+    key = TopicPartition("t", 0)
+    for coordinator_epoch, error in ((3, E.NONE), (3, E.NONE), (2, E.TRANSACTION_COORDINATOR_FENCED)):
+        assert writer.write([marker(7, 0, coordinator_epoch=coordinator_epoch)]).result() == [{key: error}]
+    assert rig.partition().log.log_end_offset == 3
+
+
+async def test_a_marker_is_told_when_it_is_committed(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, gate=gate)
+    rig.topic("t", 2)
+    written = rig.services.markers.write([marker(7, 0, 1)])
+    gates[1].open()
+    assert not written.done()
+    gates[0].open()
+    assert written.result() == [{TopicPartition("t", 0): E.NONE, TopicPartition("t", 1): E.NONE}]
+
+
+async def test_a_marker_that_is_not_committed_in_time_or_loses_its_leader(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "request.timeout.ms=1", gate=Gate)
+    rig.topic("t", 2)
+    late = rig.services.markers.write([marker(7, 0)])
+    lost = rig.services.markers.write([marker(8, 1)])
+    rig.partition("t", 1).follow(9)
+    assert lost.result() == [{TopicPartition("t", 1): E.NOT_LEADER_OR_FOLLOWER}]
+    assert await late == [{TopicPartition("t", 0): E.REQUEST_TIMED_OUT}]
+
+
+async def test_nothing_asked_nothing_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    response = await outcome(write_txn_markers.handle(rig.context(27, 2), WriteTxnMarkersRequest()))
+    assert response.markers == []
+
+
+async def test_markers_need_the_cluster_permission(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    both = ((AclOperation.ALTER, "kafka-cluster"), (AclOperation.CLUSTER_ACTION, "kafka-cluster"))
+    asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
+    for denied, refused in ((both[:1], False), (both[1:], False), (both, True)):
+        rig.services.authorizer = broker_context.Deny(*denied)
+        if not refused:
+            write_txn_markers.handle(rig.context(27, 1), asked)
+            continue
+        with pytest.raises(Refusal) as refusal:
+            write_txn_markers.handle(rig.context(27, 1), asked)
+        assert refusal.value.error is E.CLUSTER_AUTHORIZATION_FAILED
+    told = write_txn_markers.refuse(rig.context(27, 1), asked, E.CLUSTER_AUTHORIZATION_FAILED, None)
+    assert told.markers[0].topics[0].partitions[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_the_coordinator_reaches_this_broker_and_no_other(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    sender = LocalMarkerSender(NODE, rig.services.markers)
+    assert sender.write_markers(NODE, [marker(7, 0)]).result() == [{TopicPartition("t", 0): E.NONE}]
+    with pytest.raises(OSError, match="broker 2"):
+        await sender.write_markers(2, [marker(7, 0)])

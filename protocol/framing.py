@@ -102,11 +102,11 @@ class FrameReader:
             if size + SIZE_BYTES > len(self._view):
                 self._begin_large(size)
             return None
+        frame = bytes(self._view[start + SIZE_BYTES : following])
+        self._start = following
         if following == self._end:
-            self._start = self._end = 0
-        else:
-            self._start = following
-        return bytes(self._view[start + SIZE_BYTES : following])
+            self._empty()
+        return frame
 
     def _begin_large(self, size: int) -> None:
         have = self._view[self._start + SIZE_BYTES : self._end]
@@ -114,14 +114,18 @@ class FrameReader:
         self._large_size = size
         self._large = memoryview(bytearray(min(size, max(LARGE_FRAME_START_BYTES, 2 * self._filled))))
         self._large[: self._filled] = have
-        self._start = self._end = 0
-        if len(self._view) > RECEIVE_BUFFER_BYTES:
-            self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self._empty()
 
     def _grow_large(self, large: memoryview) -> None:
         grown = memoryview(bytearray(min(self._large_size, 2 * self._filled)))
         grown[: self._filled] = large
         self._large = grown
+
+    def _empty(self) -> None:
+        """Nothing is unread: the next bytes go to the front, and what a burst had taken is given back."""
+        self._start = self._end = 0
+        if len(self._view) > RECEIVE_BUFFER_BYTES:
+            self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
 
     def _make_room(self) -> None:
         """The receive buffer is full: move what is unread to its front, or take a larger one when nothing was read yet."""

@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.client import ClientConnection
+from protocol.codec import decode, encode, encode_response
+from protocol.connection import JOIN_BYTES_MAX, RequestFrame, ServerConnection
+from protocol.errors import ErrorCode, Malformed
+from protocol.framing import LARGE_FRAME_START_BYTES, RECEIVE_BUFFER_BYTES, FrameReader
+from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+REQUEST_BYTES_MAX = 1_048_576
+SIZES = [
+    0,
+    1,
+    100,
+    RECEIVE_BUFFER_BYTES - 40,
+    RECEIVE_BUFFER_BYTES,
+    RECEIVE_BUFFER_BYTES + 1,
+    3 * LARGE_FRAME_START_BYTES,
+]
+
+
+def server() -> ServerConnection:
+    return ServerConnection(request_bytes_max=REQUEST_BYTES_MAX)
+
+
+def client() -> ClientConnection:
+    return ClientConnection(response_bytes_max=REQUEST_BYTES_MAX)
+
+
+def taken(connection: ServerConnection) -> list[RequestFrame]:
+    frames = []
+    while (frame := connection.next_request()) is not None:
+        frames.append(frame)
+    return frames
+
+
+def frame_of(body: bytes, api_key: int = 26, version: int = 0, client_id: bytes | None = b"me") -> bytes:
+    header = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True) + bytes((0, 0, 0, 9))
+    header += b"\xff\xff" if client_id is None else len(client_id).to_bytes(2, "big") + client_id
+    return (len(header) + len(body)).to_bytes(4, "big") + header + body
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(SIZES) | st.integers(0, 5_000), min_size=1, max_size=6),
+    st.lists(st.integers(1, 70_000), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_any_split_of_the_bytes_gives_the_same_frames(sizes: list[int], cuts: list[int], greedy: bool) -> None:
+    bodies = [bytes([index]) * size for index, size in enumerate(sizes)]
+    stream = b"".join(frame_of(body) for body in bodies)
+    connection = server()
+    frames: list[RequestFrame] = []
+    position = turn = 0
+    while position < len(stream):
+        piece = stream[position : position + cuts[turn % len(cuts)]]
+        position += len(piece)
+        turn += 1
+        if greedy:
+            connection.receive_data(piece)  # as when the reader is slower than the socket
+        else:
+            while piece:
+                buffer = connection.get_buffer(-1)
+                assert len(buffer) > 0
+                size = min(len(buffer), len(piece))
+                buffer[:size] = piece[:size]
+                connection.buffer_updated(size)
+                piece = piece[size:]
+                frames += taken(connection)
+        if not greedy or turn % 2 == 0:
+            frames += taken(connection)
+    frames += taken(connection)
+    assert [bytes(frame.body) for frame in frames] == bodies
+    assert [frame.seq for frame in frames] == list(range(len(bodies)))
+    assert not connection.frame_started
+    assert connection.buffered == 0
+
+
+def test_a_body_stays_valid_when_more_bytes_arrive() -> None:
+    connection = server()
+    for size in SIZES:
+        connection.receive_data(frame_of(b"a" * size))
+        frame = connection.next_request()
+        assert frame is not None
+        connection.receive_data(frame_of(b"b" * size))
+        assert bytes(frame.body) == b"a" * size
+        assert connection.next_request() is not None
+
+
+def test_headers_of_both_versions() -> None:
+    connection = server()
+    connection.receive_data(frame_of(b"body"))
+    connection.receive_data(frame_of(b"\x00body", version=3))
+    connection.receive_data(frame_of(b"\x01\x07\x02xybody", version=3))
+    connection.receive_data(frame_of(b"body", client_id=None))
+    frames = taken(connection)
+    assert [bytes(frame.body) for frame in frames] == [b"body"] * 4
+    assert [frame.client_id for frame in frames] == ["me", "me", "me", None]
+    assert {(frame.api_key, frame.correlation_id) for frame in frames} == {(26, 9)}
+    assert frames[0].size == len(frame_of(b"body")) - 4
+
+
+def test_an_unknown_api_key_is_for_the_caller_to_refuse() -> None:
+    connection = server()
+    connection.receive_data(frame_of(b"what follows", api_key=12_345, version=3))
+    connection.receive_data(frame_of(b"what follows", api_key=-1, version=-1))
+    assert [(frame.api_key, frame.api_version) for frame in taken(connection)] == [(12_345, 3), (-1, -1)]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        bytes.fromhex("00000008 001a0000 00000009"),  # ends before the client id
+        bytes.fromhex("0000000a 001a0000 00000009 0005"),  # client id past the end
+        bytes.fromhex("0000000a 001a0000 00000009 fffe"),  # client id of length -2
+        frame_of(b"", client_id=b"\xff\xfe"),
+        frame_of(b"", version=3),  # no tagged section
+        frame_of(b"\x02\x05\x00\x05\x00", version=3),  # the same tag twice
+    ],
+)
+def test_headers_that_make_no_sense(frame: bytes) -> None:
+    connection = server()
+    connection.receive_data(frame)
+    with pytest.raises(Malformed):
+        connection.next_request()
+
+
+def test_half_frames_are_known() -> None:
+    connection = server()
+    whole = frame_of(bytes(100_000))
+    assert not connection.frame_started
+    for position in (0, 3, 50_000):
+        connection.receive_data(whole[position : {0: 3, 3: 50_000, 50_000: 99_999}[position]])
+        assert connection.next_request() is None
+        assert connection.frame_started
+    connection.receive_data(whole[99_999:])
+    assert connection.next_request() is not None
+    assert not connection.frame_started
+
+
+def test_a_limit_may_rise_after_authentication() -> None:
+    connection = ServerConnection(request_bytes_max=100)
+    connection.set_request_bytes_max(1_000)
+    connection.receive_data(frame_of(bytes(500)))
+    assert connection.next_request() is not None
+
+
+def test_memory_grows_with_bytes_received() -> None:
+    connection = server()
+    tracemalloc.start()
+    try:
+        connection.receive_data(REQUEST_BYTES_MAX.to_bytes(4, "big"))
+        assert connection.next_request() is None
+        connection.receive_data(bytes(10))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * LARGE_FRAME_START_BYTES
+
+
+@given(st.permutations(range(5)), st.sets(st.integers(0, 4)))
+def test_responses_leave_in_the_order_of_the_requests(order: list[int], silent: set[int]) -> None:
+    connection = server()
+    connection.receive_data(frame_of(b"") * 5)
+    assert len(taken(connection)) == 5
+    assert connection.inflight == 5
+    sent = b""
+    for number, seq in enumerate(order):
+        connection.send_response(seq, None if seq in silent else [b"answer %d" % seq])
+        sent += b"".join(connection.data_to_send())
+        answered = set(order[: number + 1])
+        first_open = next((seq for seq in range(5) if seq not in answered), 5)
+        assert connection.inflight == 5 - first_open
+    assert sent == b"".join(b"\x00\x00\x00\x08answer %d" % seq for seq in range(5) if seq not in silent)
+
+
+def test_large_chunks_are_passed_on_untouched() -> None:
+    connection = server()
+    connection.receive_data(frame_of(b"") * 2)
+    taken(connection)
+    records, head = bytes(100_000), bytes(JOIN_BYTES_MAX + 1)
+    connection.send_response(0, [b"head", records, b"tail"])
+    connection.send_response(1, [head])
+    out = connection.data_to_send()
+    assert out[0] == (100_008).to_bytes(4, "big") + b"head"
+    assert out[1] is records
+    assert out[-1] is head
+    assert connection.data_to_send() == []
+
+
+def test_a_request_is_answered_once() -> None:
+    connection = server()
+    connection.receive_data(frame_of(b"") * 2)
+    taken(connection)
+    connection.send_response(1, None)
+    for seq in (1, 2, -1):
+        with pytest.raises(AssertionError):
+            connection.send_response(seq, None)
+
+
+def test_client_and_server_meet() -> None:
+    ours, theirs = client(), server()
+    requests = [
+        (EndTxnRequest("t", 1, 2, committed=True), 5),
+        (EndTxnRequest("u", 1, 2, committed=False), 0),
+        (ProduceRequest(acks=0, topic_data=[TopicProduceData("t", partition_data=[PartitionProduceData(0, b"r")])]), 9),
+        (EndTxnRequest("v", 1, 2, committed=True), 3),
+    ]
+    for request, version in requests:
+        silent = isinstance(request, ProduceRequest)
+        _, data = ours.send(request, version, "tester", expects_response=not silent)
+        theirs.receive_data(data)
+    assert ours.inflight == 3
+    for frame, (request, version) in zip(taken(theirs), requests, strict=True):
+        assert (frame.api_key, frame.api_version, frame.client_id) == (request.API_KEY, version, "tester")
+        assert encode(decode(type(request), version, frame.body), version) == encode(request, version)
+        answer = EndTxnResponse(error_code=frame.seq)
+        chunks = encode_response(26, version, frame.correlation_id, answer) if frame.api_key == 26 else None
+        theirs.send_response(frame.seq, chunks)
+    ours.receive_data(b"".join(theirs.data_to_send()))
+    answers = [ours.next_response() for _ in range(4)]
+    assert answers[3] is None
+    assert [(a[0], a[1].error_code) for a in answers[:3] if a and isinstance(a[1], EndTxnResponse)] == [
+        (0, 0),
+        (1, 1),
+        (3, 3),
+    ]
+    assert ours.inflight == 0
+
+
+def test_an_answer_in_version_0_to_a_version_that_the_server_lacks() -> None:
+    connection = client()
+    connection.send(ApiVersionsRequest("x", "1"), 4, None)
+    answer = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(18, 0, 3)])
+    body = encode(answer, 0)
+    connection.receive_data((4 + len(body)).to_bytes(4, "big") + bytes(4) + body)
+    response = connection.next_response()
+    assert response is not None
+    assert response[1] == answer
+
+
+@pytest.mark.parametrize(
+    ("expected", "data"),
+    [
+        (False, "00000004 00000000"),
+        (True, "00000006 00000001 0000"),
+        (True, "0000000b 00000000 00 00000000 0000"),
+        (True, "00000003 000000"),
+        (True, "ffffffff"),
+    ],
+)
+def test_responses_that_nobody_can_use(expected: bool, data: str) -> None:
+    connection = client()
+    if expected:
+        connection.send(EndTxnRequest("t"), 3, None)
+    connection.receive_data(bytes.fromhex(data))
+    with pytest.raises(Malformed):
+        connection.next_response()
+
+
+def test_the_receive_buffer_shrinks_again_after_a_burst() -> None:
+    frames = FrameReader(frame_bytes_max=REQUEST_BYTES_MAX, frame_bytes_min=0)
+    burst = b"".join((1_000).to_bytes(4, "big") + bytes(1_000) for _ in range(200))
+    frames.receive_data(burst)
+    while frames.next_frame() is not None:
+        pass
+    assert frames.buffered == 0
+    assert len(frames.get_buffer()) == RECEIVE_BUFFER_BYTES

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import Malformed
+from protocol.primitives import (
+    read_unsigned_varint,
+    read_unsigned_varlong,
+    read_varint,
+    read_varlong,
+    unsigned_varint,
+    uuid_of,
+    varint,
+)
+from protocol.schema import parse_range
+
+
+@given(st.integers(0, 2**32 - 1), st.binary(max_size=3))
+def test_unsigned_varints(value: int, behind: bytes) -> None:
+    data = unsigned_varint(value)
+    assert read_unsigned_varint(b"x" + data + behind, 1) == (value, 1 + len(data))
+    assert read_unsigned_varlong(data, 0) == (value, len(data))
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_varints(value: int) -> None:
+    data = varint(value)
+    assert len(data) <= 5
+    assert read_varint(data, 0) == (value, len(data))
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_varlongs(value: int) -> None:
+    data = varint(value)
+    assert len(data) <= 10
+    assert read_varlong(data, 0) == (value, len(data))
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (0, "00"),
+        (-1, "01"),
+        (1, "02"),
+        (63, "7e"),
+        (-64, "7f"),
+        (64, "8001"),
+        (2**31 - 1, "feffffff0f"),
+        (-(2**31), "ffffffff0f"),
+    ],
+)
+def test_zig_zag(value: int, data: str) -> None:
+    assert varint(value).hex() == data
+
+
+@pytest.mark.parametrize("data", ["", "80", "8080808080", "ffffffff1f", "808080808000"])
+def test_varints_that_cannot_be(data: str) -> None:
+    with pytest.raises(Malformed):
+        read_unsigned_varint(bytes.fromhex(data), 0)
+
+
+@pytest.mark.parametrize("data", ["ff" * 10, "80" * 10 + "01", "ff" * 9 + "02"])
+def test_varlongs_that_cannot_be(data: str) -> None:
+    with pytest.raises(Malformed):
+        read_unsigned_varlong(bytes.fromhex(data), 0)
+
+
+def test_a_negative_number_has_no_unsigned_varint() -> None:
+    with pytest.raises(ValueError, match="cannot hold -1"):
+        unsigned_varint(-1)
+
+
+def test_uuids_are_shared() -> None:
+    raw = bytes(range(16))
+    assert uuid_of(raw) == UUID(bytes=raw)
+    assert uuid_of(raw) is uuid_of(bytes(bytearray(raw)))
+
+
+@pytest.mark.parametrize(("text", "expected"), [("3+", (3, 32_767)), ("1-4", (1, 4)), ("2", (2, 2)), ("none", (0, -1))])
+def test_version_ranges(text: str, expected: tuple[int, int]) -> None:
+    assert parse_range(text) == expected

@@ -54,11 +54,15 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """`command` comes back at `deadline_ms` (wall clock). One timer a key: a new one replaces it, None cancels it."""
+    """`command` comes back at `deadline_ms` (wall clock, for what is persisted) or after `delay_ms` (monotonic, for
+    everything else: a clock set back must not silence a sweep). With neither, the timer of `key` is cancelled. One timer
+    a key: a new one replaces it.
+    """
 
     key: Hashable
-    deadline_ms: int | None
+    deadline_ms: int | None = None
     command: Any = None
+    delay_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

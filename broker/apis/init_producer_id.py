@@ -21,7 +21,8 @@ from typing import Final
 from broker.api import Api, RequestContext
 from broker.ports import AclOperation, ResourceType
 from coordinator.txn.commands import ProducerIdentity
-from coordinator.txn.state import NO_EPOCH, NO_PRODUCER_ID
+from coordinator.txn.epochs import NO_EPOCH
+from coordinator.txn.state import NO_PRODUCER_ID
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from coordinator.txn.commands import TV2, ProducerIdentity
+from coordinator.txn.epochs import NO_EPOCH, is_exhausted, is_highest, raised
 from coordinator.txn.ports import TopicPartition
 from coordinator.txn.state import (
-    EPOCH_MAX,
-    NO_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     Partitions,
     Transaction,
     TxnState,
-    is_exhausted,
 )
 
 
@@ -77,10 +75,10 @@ def to_prepared(
     epoch, last_epoch, next_id = txn.producer_epoch, txn.last_producer_epoch, NO_PRODUCER_ID
     if client_version >= TV2:
         # 32767 is met only in logs in which a classic fence was the last bump: its abort must still go through.
-        assert epoch < EPOCH_MAX or state is TxnState.PREPARE_ABORT, "no epoch is left to commit with"
+        assert not is_highest(epoch) or state is TxnState.PREPARE_ABORT, "no epoch is left to commit with"
         last_epoch = epoch
         next_id = take_producer_id() if is_exhausted(epoch) else NO_PRODUCER_ID
-        epoch = min(epoch + 1, EPOCH_MAX)
+        epoch = raised(epoch)
     return replace(
         txn,
         state=state,
@@ -106,7 +104,7 @@ def to_fenced(txn: Transaction, *, now_ms: int) -> Transaction:
         to_prepared(
             txn, TxnState.PREPARE_ABORT, client_version=0, take_producer_id=lambda: NO_PRODUCER_ID, now_ms=now_ms
         ),
-        producer_epoch=min(txn.producer_epoch + 1, EPOCH_MAX),
+        producer_epoch=raised(txn.producer_epoch),
         last_producer_epoch=NO_EPOCH,
     )
 
@@ -139,8 +137,8 @@ def check_step(before: Transaction, after: Transaction) -> None:
     same_epoch = after.producer_epoch == before.producer_epoch
     state = after.state
     if state is TxnState.EMPTY:
-        raised = same_id and after.producer_epoch == before.producer_epoch + 1
-        assert (same_id and same_epoch) or raised or after.producer_epoch == 0, "Empty: epoch"
+        is_next = same_id and after.producer_epoch == before.producer_epoch + 1
+        assert (same_id and same_epoch) or is_next or after.producer_epoch == 0, "Empty: epoch"
         assert not after.partitions, "Empty: partitions"
         assert after.start_ms == NO_TIMESTAMP, "Empty: start"
         return
@@ -152,8 +150,7 @@ def check_step(before: Transaction, after: Transaction) -> None:
         assert before.state is not TxnState.ONGOING or before.partitions.keys() <= after.partitions.keys(), "Ongoing"
     elif state.is_prepared:
         assert same_id, "Prepare: producer id"
-        raised = after.producer_epoch == min(before.producer_epoch + 1, EPOCH_MAX)
-        assert same_epoch or raised, "Prepare: epoch"
+        assert same_epoch or after.producer_epoch == raised(before.producer_epoch), "Prepare: epoch"
         assert after.partitions == (before.partitions if before.state is TxnState.ONGOING else {}), (
             "Prepare: partitions"
         )

@@ -123,7 +123,7 @@ class TransactionShard:
         """Prepared transactions send their markers again, under the epoch of the new coordinator."""
         self.leader_epoch = leader_epoch
         effects = tuple(send_markers(txn, leader_epoch) for txn in self.transactions.values() if txn.state.is_prepared)
-        return Loaded(timers=(self._next_timeout_sweep(now_ms), self._next_expiry_sweep(now_ms)), effects=effects)
+        return Loaded(timers=(self._next_timeout_sweep(), self._next_expiry_sweep()), effects=effects)
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
         return _APPEND_REFUSALS.get(error, error)
@@ -147,13 +147,13 @@ class TransactionShard:
             for txn in map(self.transactions.__getitem__, self._ongoing)
             if txn.timed_out(now_ms)
         )
-        return Decision(None, effects=found, timers=(self._next_timeout_sweep(now_ms),))
+        return Decision(None, effects=found, timers=(self._next_timeout_sweep(),))
 
     def _sweep_expired(self, command: c.SweepExpired, now_ms: int) -> Decision[None]:
         config = self._config
         expired = [txn.transactional_id for txn in self.transactions.values() if self._may_expire(txn, now_ms)]
         told = tuple(c.Tell(c.ExpireIds(ids)) for ids in batches(expired, config.tombstone_batch_bytes_max))
-        return Decision(None, effects=told, timers=(self._next_expiry_sweep(now_ms),))
+        return Decision(None, effects=told, timers=(self._next_expiry_sweep(),))
 
     def _expire(self, command: c.ExpireIds, now_ms: int) -> Decision[int]:
         """Between the sweep and this an id may have come back to life: judged again, one by one."""
@@ -215,8 +215,10 @@ class TransactionShard:
         self._ongoing.pop(transactional_id, None)
         self._dead.append((offset, transactional_id))
 
-    def _next_timeout_sweep(self, now_ms: int) -> Timer:
-        return Timer(_SWEEP_TIMED_OUT, now_ms + self._config.abort_timed_out_interval_ms, c.SweepTimedOut())
+    def _next_timeout_sweep(self) -> Timer:
+        interval_ms = self._config.abort_timed_out_interval_ms
+        return Timer(_SWEEP_TIMED_OUT, command=c.SweepTimedOut(), delay_ms=interval_ms)
 
-    def _next_expiry_sweep(self, now_ms: int) -> Timer:
-        return Timer(_SWEEP_EXPIRED, now_ms + self._config.remove_expired_interval_ms, c.SweepExpired())
+    def _next_expiry_sweep(self) -> Timer:
+        interval_ms = self._config.remove_expired_interval_ms
+        return Timer(_SWEEP_EXPIRED, command=c.SweepExpired(), delay_ms=interval_ms)

@@ -16,9 +16,10 @@ from coordinator.txn.commands import (
     Situation,
     again,
 )
+from coordinator.txn.epochs import is_highest, last_client_epoch
 from coordinator.txn.ports import Marker
 from coordinator.txn.records import to_record
-from coordinator.txn.state import EPOCH_MAX, LAST_CLIENT_EPOCH, Transaction, TxnState
+from coordinator.txn.state import Transaction, TxnState
 from coordinator.txn.transitions import Event, Outcome, Refuse, To, look_up
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import Again, Decision
@@ -51,7 +52,7 @@ def decide_end(command: EndTransaction, now: Situation) -> Decision[ProducerIden
         raise Refusal(action.error)
     if not isinstance(action, To):
         return Decision(ProducerIdentity(txn.producer_id, txn.producer_epoch))
-    if txn.producer_epoch == EPOCH_MAX and command.commit and command.client_version >= TV2:
+    if is_highest(txn.producer_epoch) and command.commit and command.client_version >= TV2:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "no producer epoch is left to commit with")
     prepared = to_prepared(
         txn,
@@ -135,10 +136,14 @@ def _tv2_event(command: EndTransaction, txn: Transaction) -> Event:
     """
     stored, asked = txn.producer_epoch, command.producer_epoch
     same_id = command.producer_id == txn.producer_id
-    overflow_retry = command.producer_id == txn.prev_producer_id and asked == LAST_CLIENT_EPOCH and stored == 0
+    overflow_retry = command.producer_id == txn.prev_producer_id and asked == last_client_epoch() and stored == 0
     if not same_id and not overflow_retry:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if stored == asked + 1 or (overflow_retry and txn.state.is_complete):
+    # Only an end under TV2 raises the epoch. After a classic one the epoch before is that of a producer which has lost
+    # the id to a classic client: taken for a retry, as Kafka does, it would be handed the other's identity
+    # (docs/decisions/0012).
+    ended_classic = txn.state.is_complete and txn.client_version < TV2
+    if (stored == asked + 1 and not ended_classic) or (overflow_retry and txn.state.is_complete):
         return Event.COMMIT_TV2_RETRY if command.commit else Event.ABORT_TV2_RETRY
     if asked != stored:
         raise Refusal(ErrorCode.PRODUCER_FENCED)

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from coordinator.txn.changes import to_empty
 from coordinator.txn.commands import InitProducerId, ProducerIdentity, Situation, again
 from coordinator.txn.end_txn import abort_by_broker
+from coordinator.txn.epochs import NO_EPOCH, is_exhausted
 from coordinator.txn.records import to_record
-from coordinator.txn.state import NO_EPOCH, Transaction, TxnState, is_exhausted
+from coordinator.txn.state import Transaction, TxnState
 from coordinator.txn.transitions import Event, Outcome, To, look_up
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import Again, Decision

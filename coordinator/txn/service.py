@@ -15,11 +15,12 @@ import structlog
 from coordinator.producer_ids import ProducerIdPool
 from coordinator.txn import commands as c
 from coordinator.txn.core import TransactionShard
+from coordinator.txn.epochs import NO_EPOCH
 from coordinator.txn.hashing import partition_for
 from coordinator.txn.marker_driver import MarkerDriver
 from coordinator.txn.markers import Completion, Finished, Verdict
 from coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
-from coordinator.txn.state import NO_EPOCH, NO_PRODUCER_ID, Partitions, Transaction
+from coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
 from protocol.errors import ErrorCode, Malformed, Refusal
 from runtime.clock import Clock
 from runtime.engine import Engine, LoadCancelled

@@ -4,14 +4,11 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
+from coordinator.txn.epochs import NO_EPOCH
 from coordinator.txn.ports import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
-NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
-EPOCH_MAX: Final = 32_767
-"""Reserved for the bump of a broker's own abort (fencing)."""
-LAST_CLIENT_EPOCH: Final = EPOCH_MAX - 1
 NEVER_TIMES_OUT_MS: Final = 2_147_483_647
 """The time-out of a transaction that takes part in a two-phase commit (KIP-939)."""
 
@@ -112,8 +109,3 @@ class Transaction:
         if feature_level >= 1:
             return kept
         return replace(kept, prev_producer_id=NO_PRODUCER_ID, next_producer_id=NO_PRODUCER_ID, client_version=0)
-
-
-def is_exhausted(epoch: int) -> bool:
-    """No epoch is left for a client: it needs another producer id."""
-    return epoch >= LAST_CLIENT_EPOCH

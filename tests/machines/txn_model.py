@@ -132,7 +132,8 @@ class Model:
             return MAPPING
         if self.busy:
             return AGAIN
-        bump_retry = self.epoch == epoch + 1
+        ended_classic = self.state.startswith("Complete") and self.version < 2
+        bump_retry = self.epoch == epoch + 1 and not ended_classic
         overflow_retry = self.prev == pid and epoch == 32_766 and self.epoch == 0
         if pid != self.pid and not overflow_retry:
             return MAPPING
@@ -146,7 +147,7 @@ class Model:
             if not bump_retry:
                 return FENCED
             return AGAIN if self.state == f"Prepare{wanted}" else INVALID
-        elif bump_retry or overflow_retry:
+        elif (bump_retry and self.version == 2) or overflow_retry:
             return (self.pid, self.epoch) if self.state == f"Complete{wanted}" else INVALID
         elif not same:
             return FENCED

@@ -11,12 +11,14 @@ from runtime.shard import Marker, ShardRecord
 class FakeClock:
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = now_ms
+        self.monotonic_offset_ms = 0
+        """Added to `now_ms`: set it when the wall clock jumps."""
 
     def wall_ms(self) -> int:
         return self.now_ms
 
     def monotonic_ms(self) -> int:
-        return self.now_ms
+        return self.now_ms + self.monotonic_offset_ms
 
 
 class FakeShardLog:

@@ -17,7 +17,6 @@ from broker.apis import (
 )
 from broker.dispatch import Call, Dispatcher
 from broker.ports import AclOperation, AllowAll
-from coordinator.txn.state import LAST_CLIENT_EPOCH
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -351,4 +350,3 @@ def test_announced_versions() -> None:
         (65, 0, 0),
         (66, 0, 2),
     ]
-    assert LAST_CLIENT_EPOCH == 32_766

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.txn import commands as c
-from coordinator.txn.state import EPOCH_MAX, LAST_CLIENT_EPOCH, NEVER_TIMES_OUT_MS, Transaction, TxnState
+from coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
+from coordinator.txn.state import NEVER_TIMES_OUT_MS, Transaction, TxnState
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, U0, CoreRig, transaction
 
+LAST_CLIENT_EPOCH = last_client_epoch()
 S = TxnState
 PC, PA = "PrepareCommit", "PrepareAbort"
 
@@ -62,7 +64,18 @@ TV2 = {  # state: commit e=E, commit retry, abort e=E, abort retry
 def test_tv2(state: TxnState) -> None:
     asked = ((True, 5), (True, 4), (False, 5), (False, 4))
     for (commit, epoch), expected in zip(asked, TV2[state], strict=True):
-        assert outcome(given_up(transaction(state)), end(commit=commit, epoch=epoch, version=2)) == expected
+        stored = transaction(state, client_version=2)
+        assert outcome(given_up(stored), end(commit=commit, epoch=epoch, version=2)) == expected
+
+
+@pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_a_tv2_producer_does_not_inherit_the_end_of_a_classic_one(state: TxnState) -> None:
+    """1. A TV2 producer at epoch 4 loses the id to a classic one, which gets epoch 5. 2. That one ends its transaction.
+    3. The first one's EndTxn arrives: 5 is one higher than 4, but no end of its own has led there. Kafka takes it for a
+    retry and hands the identity of the second producer to the first.
+    """
+    for commit in (True, False):
+        assert outcome(CoreRig(transaction(state)), end(commit=commit, epoch=4, version=2)) == "PRODUCER_FENCED"
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -244,3 +257,10 @@ def test_completion(state: TxnState, after: TxnState) -> None:
     assert txn.last_producer_epoch == 4
     rig.do(c.CompleteTransaction(ID, PID, 5))
     assert len(rig.log) == 2
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_fenced_tv2_producer_is_not_handed_the_epoch_of_a_classic_one(commit: bool) -> None:
+    """The id went from a TV2 producer (epoch 4) to a classic one (epoch 5), which has ended a transaction without a bump."""
+    rig = CoreRig(transaction(S.COMPLETE_COMMIT if commit else S.COMPLETE_ABORT, client_version=0))
+    assert rig.do(end(epoch=4, commit=commit, version=2)) == "PRODUCER_FENCED"

@@ -92,9 +92,9 @@ def test_a_sweep_of_many_ids_respects_the_batch_size() -> None:
 def test_sweeps_come_back_at_their_intervals() -> None:
     rig = CoreRig(config=TxnConfig(abort_timed_out_interval_ms=7, remove_expired_interval_ms=9))
     loaded = rig.core.on_loaded(3, NOW_MS)
-    assert {timer.deadline_ms for timer in loaded.timers} == {NOW_MS + 7, NOW_MS + 9}
+    assert {timer.delay_ms for timer in loaded.timers} == {7, 9}
     for command, interval_ms in ((c.SweepTimedOut(), 7), (c.SweepExpired(), 9)):
         decision = rig.core.decide(command, NOW_MS)
         timer = decision.timers[0]  # type: ignore[union-attr]
         assert isinstance(timer, Timer)
-        assert (timer.deadline_ms, timer.command) == (NOW_MS + interval_ms, command)
+        assert (timer.delay_ms, timer.deadline_ms, timer.command) == (interval_ms, None, command)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.txn import commands as c
-from coordinator.txn.state import EPOCH_MAX, LAST_CLIENT_EPOCH, TxnState
+from coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
+from coordinator.txn.state import TxnState
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, CoreRig, shown, transaction
 
+LAST_CLIENT_EPOCH = last_client_epoch()
 OTHER = 77
 
 

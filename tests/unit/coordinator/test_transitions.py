@@ -82,7 +82,9 @@ COMMANDS: dict[Event, c.Command] = {
 @pytest.mark.parametrize("event", list(Event))
 def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event) -> None:
     """Command and state are put together as nothing is pending: the outcome must be the table's, and nobody else's."""
-    stored = transaction(state, timeout_ms=500, update_ms=0)
+    stored = transaction(
+        state, timeout_ms=500, update_ms=0, client_version=getattr(COMMANDS[event], "client_version", 0)
+    )
     rig = CoreRig(stored)
     rig.core.give_up(ID, PID, 5)
     before = VISITS[state, event]

@@ -39,7 +39,7 @@ async def test_replaced_entries_do_not_pile_up() -> None:
     timers, _, _ = queue()
     for deadline_ms in range(10 * STALE_MAX):
         timers.set(Timer("a", deadline_ms, "x"))
-    assert len(timers._heap) <= STALE_MAX + 3
+    assert len(timers._wall) <= STALE_MAX + 3
     timers.clear()
     assert timers._handle is None
 
@@ -74,3 +74,37 @@ async def test_a_command_that_sets_its_timer_for_now_does_not_starve_the_loop() 
     timers._expire()
     assert fired == ["first"]
     timers.clear()
+
+
+async def test_a_clock_set_back_does_not_silence_a_delay() -> None:
+    """A sweep every 10 s goes on; a deadline of the wall clock moves with it."""
+    timers, clock, fired = queue()
+    clock.monotonic_offset_ms = 0
+    timers.set(Timer("sweep", command="sweep", delay_ms=10_000))
+    timers.set(Timer("deadline", 10_000, "deadline"))
+    clock.now_ms -= 3_600_000
+    clock.monotonic_offset_ms = 3_600_000 + 9_999
+    timers._expire()
+    assert fired == []
+    clock.monotonic_offset_ms += 1
+    timers._expire()
+    assert fired == ["sweep"]
+    assert len(timers) == 1
+
+
+async def test_the_loop_is_woken_for_the_earliest_of_both_clocks() -> None:
+    timers, _, _ = queue()
+    loop = asyncio.get_running_loop()
+    timers.set(Timer("late", command="late", delay_ms=60_000))
+    handle = timers._handle
+    assert handle is not None
+    assert 59 < handle.when() - loop.time() < 61
+    timers.set(Timer("soon", command="soon", delay_ms=100))
+    handle = timers._handle
+    assert handle is not None
+    assert handle.when() - loop.time() < 1
+    timers.set(Timer("soon"))
+    timers._expire()
+    assert len(timers) == 1
+    timers.clear()
+    assert timers._handle is None

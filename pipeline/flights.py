@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.plan import SOURCE_ROWS
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -14,7 +16,6 @@ INTEGERS = (
 )  # fmt: skip
 STRINGS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 COLUMNS = (ROW, *INTEGERS, *STRINGS)
-SOURCE_ROWS = 336_776
 
 
 def load_flights(limit: int = SOURCE_ROWS) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
+SOURCE_ROWS = 336_776
 ABORT_ONE_IN = 10
 KILLS = 5
 WINDOW_KILLS = 2

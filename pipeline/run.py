@@ -91,7 +91,8 @@ def run(supervisor: Supervisor, places: Places, topics: Topics, master: str, con
     produced = threading.Event()
 
     def produce() -> None:
-        supervisor.run()
+        if not supervisor.run():
+            return
         # A commit is answered when it is decided; a moment later its markers are in the log and readers see it.
         await_stable(places.bootstrap, topics)
         produced.set()

@@ -96,13 +96,11 @@ def death_line(death: Death) -> str:
         return f"{text}, {death.kill.delay_seconds * 1e3:.1f} ms after a commit"
     if caught is None or caught.killed_at is None:
         return f"{text}, no EndTxn was caught"
-    text += f", {(caught.killed_at - caught.sent_at) * 1e3:.2f} ms after its EndTxn left"
+    text += f", {(caught.killed_at - caught.sent_at) * 1e3:.2f} ms after its EndTxn"
     if caught.answered_at is None:
-        return f"{text}; the broker never answered"
+        return f"{text}; never answered"
     outcome = "done" if caught.error == 0 else f"error {caught.error}"
-    return (
-        f"{text}; the answer ({outcome}), {(caught.answered_at - caught.sent_at) * 1e3:.2f} ms after it, was withheld"
-    )
+    return f"{text}; '{outcome}' at {(caught.answered_at - caught.sent_at) * 1e3:.2f} ms withheld"
 
 
 def delays_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:

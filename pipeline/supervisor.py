@@ -90,8 +90,8 @@ class Supervisor:
         self._stopped = threading.Event()
         self.campaign = Campaign()
 
-    def run(self) -> Campaign:
-        """Raises ProducerFailed. Returns early, with the work undone, only after `stop`."""
+    def run(self) -> bool:
+        """True when the producer has finished its work, False after `stop`. Raises ProducerFailed."""
         relay = Relay(self._task.bootstrap)
         relayed = relay.start()
         try:
@@ -99,7 +99,7 @@ class Supervisor:
                 pass
         finally:
             relay.stop()
-        return self.campaign
+        return not self._stopped.is_set()
 
     def stop(self) -> None:
         self._stopped.set()

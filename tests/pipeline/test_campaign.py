@@ -50,9 +50,10 @@ class Bench:
         )
 
     def run(self, *kills: Kill) -> Campaign:
-        campaign = self.supervisor(*kills).run()
+        supervisor = self.supervisor(*kills)
+        assert supervisor.run()
         await_stable(self.task.bootstrap, {self.flights: 6, self.progress: 1})
-        return campaign
+        return supervisor.campaign
 
     def supervisor(self, *kills: Kill) -> Supervisor:
         return Supervisor(self.task, kills, self.events.append)

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.feed import Feed, write_feed
-from pipeline.flights import SOURCE_ROWS, load_flights
+from pipeline.flights import load_flights
 from pipeline.plan import (
     ABORT_ONE_IN,
     HOURS_MIN,
     KILLS,
+    SOURCE_ROWS,
     WINDOW_KILLS,
     Fate,
     KillKind,

@@ -1,0 +1,61 @@
+"""Every message in every version against Kafka's own classes, out of the jars: they read what we write, to the last byte,
+and write the same again. It covers the internal records too, which kio does not have.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from protocol.codec import encode
+from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values
+
+if TYPE_CHECKING:
+    from protocol.schema import Message
+
+JARS = Path(__file__).resolve().parents[2] / "build" / "jars" / "kafka"
+REFEREE = Path(__file__).with_name("Referee.java")
+TIMEOUT_S = 120.0
+EXAMPLES_PER_CASE = 5
+
+pytestmark = pytest.mark.interop
+
+
+def ask_kafka(lines: list[str]) -> list[str]:
+    command = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", str(REFEREE)]
+    done = subprocess.run(
+        command, input="\n".join(lines), capture_output=True, text=True, timeout=TIMEOUT_S, check=True
+    )
+    return done.stdout.splitlines()
+
+
+def drawn_lines(name: str, version: int) -> list[str]:
+    """ "name version hex" for a few messages."""
+    lines: list[str] = []
+
+    @settings(
+        max_examples=EXAMPLES_PER_CASE,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(struct_values(ALL_MESSAGES[name], version))
+    def collect(message: Message) -> None:
+        lines.append(f"{name} {version} {encode(message, version).hex()}")
+
+    collect()
+    return lines
+
+
+def test_kafka_reads_what_we_write_and_writes_it_again() -> None:
+    lines = [line for name, version in ALL_CASES for line in drawn_lines(name, version)]
+    assert len(lines) >= len(ALL_CASES)
+    answers = ask_kafka(lines)
+    assert len(answers) == len(lines)
+    wrong = [(line, answer) for line, answer in zip(lines, answers, strict=True) if line.split(" ")[2] != answer]
+    assert wrong == []

@@ -1,0 +1,175 @@
+"""Any file of a log's directory may be cut, flipped, zeroed, extended or gone: the log opens with the longest valid prefix.
+
+The oracle below reads the damaged files by itself: Kafka's layout by struct, and nothing of the storage package.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from crc32c import crc32c
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import Malformed, Refusal
+from storage.config import LogConfig
+from storage.os_disk import OsDisk
+from tests.support.logs import CODECS, append, batch, headers, marker, open_log, produced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200)
+HEADER = struct.Struct(">qiibIhiqqqhii")
+VICTIMS = ("log", "log", "index", "timeindex", "txnindex", "snapshot", "leader-epoch-checkpoint", "partition.metadata")
+
+
+@dataclass(frozen=True)
+class Damage:
+    victim: str
+    which: int
+    how: str
+    where: int
+    amount: int
+    garbage: bytes
+
+    def strike(self, directory: Path) -> None:
+        files = sorted(path for path in directory.iterdir() if path.name.endswith(self.victim))
+        if not files:
+            return
+        path = files[self.which % len(files)]
+        data = bytearray(path.read_bytes())
+        at = self.where % (len(data) + 1)
+        if self.how == "cut":
+            del data[at:]
+        elif self.how == "flip" and data:
+            data[at % len(data)] ^= 1 + self.amount % 255
+        elif self.how == "zero":
+            data[at : at + self.amount] = bytes(len(data[at : at + self.amount]))
+        elif self.how == "extend":
+            data += self.garbage
+        elif self.how == "gone":
+            path.unlink()
+            return
+        path.write_bytes(data)
+
+
+DAMAGES = st.lists(
+    st.builds(
+        Damage,
+        victim=st.sampled_from(VICTIMS),
+        which=st.integers(0, 5),
+        how=st.sampled_from(["cut", "flip", "zero", "extend", "gone"]),
+        where=st.integers(0, 4000),
+        amount=st.integers(1, 300),
+        garbage=st.binary(min_size=1, max_size=200) | st.just(bytes(100)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.fixture(scope="module")
+def pristine() -> Iterator[Path]:
+    """Several segments with plain, compressed and transactional batches, stopped cleanly."""
+    root = Path(tempfile.mkdtemp())
+    log = open_log(OsDisk(), str(root), CONFIG)
+    sequences = [0, 0]
+    for number in range(45):
+        producer_id = number % 2
+        if number % 9 == 8:
+            append(log, marker(producer_id, commit=number % 2 == 0))
+        elif number % 3 == 0:
+            append(log, batch(3, size=40, compression=CODECS[number % 5]), leader_epoch=number // 20)
+        else:
+            data = produced(producer_id, sequences[producer_id], 2, transactional=True)
+            append(log, data, leader_epoch=number // 20)
+            sequences[producer_id] += 2
+    log.close(clean=True)
+    yield root / "t-0"
+    shutil.rmtree(root)
+
+
+def surviving(directory: Path) -> list[int]:
+    """CRCs of the batches in the longest valid prefix."""
+    found: list[int] = []
+    expected: int | None = None
+    for path in sorted(directory.glob("*.log")):
+        base = int(path.stem)
+        if expected is not None and base != expected:
+            return found
+        expected = base
+        data = path.read_bytes()
+        position = 0
+        while position < len(data):
+            if len(data) - position < HEADER.size:
+                return found
+            first, length, _, magic, crc, _, delta, _, _, _, _, _, count = HEADER.unpack_from(data, position)
+            end = position + 12 + length
+            whole = magic == 2 and length >= 49 and end <= len(data) and delta >= 0 and count >= 0
+            if not whole or first != expected or crc32c(data[position + 21 : end]) != crc:
+                return found
+            found.append(crc)
+            expected = first + delta + 1
+            position = end
+    return found
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=DAMAGES)
+def test_the_longest_valid_prefix_is_kept(pristine: Path, damages: list[Damage]) -> None:
+    disk = OsDisk()
+    with tempfile.TemporaryDirectory() as root:
+        directory = Path(root) / "t-0"
+        shutil.copytree(pristine, directory)
+        for damage in damages:
+            damage.strike(directory)
+        expected = surviving(directory)
+        log = open_log(disk, root, CONFIG)
+        assert [header.crc for header in headers(log)] == expected
+        log.update_high_watermark(log.log_end_offset)
+        producers = log.active_producers()
+        opened = [
+            max(row.current_txn_start_offset, log.log_start_offset)
+            for row in producers
+            if row.current_txn_start_offset >= 0
+        ]
+        assert log.last_stable_offset == min([*opened, log.log_end_offset])
+        append(log, batch(2), leader_epoch=9)
+        log.close(clean=False)
+        again = open_log(disk, root, CONFIG)
+        assert [header.crc for header in headers(again)][:-1] == expected, "recovery is repeatable"
+        again.update_high_watermark(again.log_end_offset)
+        assert again.active_producers() == producers
+        assert again.last_stable_offset == min([*opened, again.log_end_offset])
+        again.close(clean=True)
+    disk.close()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=DAMAGES, recovery_point=st.integers(0, 200), clean=st.booleans(), offset=st.integers(0, 120))
+def test_damage_below_the_recovery_point_is_an_answer_not_a_crash(
+    pristine: Path, damages: list[Damage], recovery_point: int, clean: bool, offset: int
+) -> None:
+    """What was durable is trusted unread, so bit rot in it is met by readers: as a refusal, never anything else."""
+    disk = OsDisk()
+    with tempfile.TemporaryDirectory() as root:
+        directory = Path(root) / "t-0"
+        shutil.copytree(pristine, directory)
+        for damage in damages:
+            damage.strike(directory)
+        log = open_log(disk, root, CONFIG, clean=clean, recovery_point=recovery_point)
+        try:
+            headers(log)
+            log.read(min(max(offset, log.log_start_offset), log.log_end_offset), max_bytes=700)
+        except (Refusal, Malformed):
+            pass  # refused by the log, or served as it is and found out by the reader's own checks
+        append(log, batch(1), leader_epoch=9)
+        log.close(clean=True)
+    disk.close()

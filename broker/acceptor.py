@@ -53,6 +53,16 @@ class Acceptor:
             )
         )
 
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are served now."""
+        return [] if self._shared is None else list(self._shared.connections.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """What requests and responses take of the byte budget now."""
+        return 0 if self._shared is None else self._shared.budget.used_bytes
+
     def open(self) -> None:
         """Begin to serve, the connections that are there already first."""
         assert self._shared is not None

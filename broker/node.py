@@ -41,7 +41,7 @@ from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import BrokerRegistration
 from cluster.controller.service import ControllerService
 from cluster.controller.state import ControllerConfig
-from cluster.image import TRANSACTION_VERSION, Endpoint
+from cluster.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
 from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
 from cluster.metadata import MetadataCache
 from cluster.raft.driver import RaftDriver
@@ -253,6 +253,7 @@ class Node:
         shards = TransactionShards(self.coordinator, spawn, load_bytes=config.transaction_state_log_load_buffer_size)
         self.partitions.listen(TRANSACTION_STATE, shards)
         self.metadata.subscribe_from_start(self.partitions.on_metadata)
+        self._warn_of_strays()
         producer_ids.prefetch()
         Jobs(config, env.clock, self.partitions, self.logs, self.tasks).start()
         self.services = Services(
@@ -284,6 +285,12 @@ class Node:
         _logger.info(
             "listening", listeners=", ".join(listeners), data=self.config.log_dirs, cluster=self.logs.cluster_id
         )
+
+    def _warn_of_strays(self) -> None:
+        """Logs that the metadata does not place here are left alone: if it is the metadata that is wrong, they are needed."""
+        for log in self.logs:
+            if log.topic != METADATA_TOPIC and self.partitions.get(log.topic, log.partition) is None:
+                _logger.warning("a log belongs to no partition of this broker", directory=log.directory)
 
     # -- ends
 

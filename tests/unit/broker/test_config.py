@@ -2,6 +2,7 @@ import dataclasses
 
 import pytest
 
+from broker import config_doc
 from broker.addresses import parse_listeners
 from broker.config import PROPERTIES, Config
 from broker.config_source import load, parse_properties, variable_name, with_host_name
@@ -119,3 +120,7 @@ def test_all_interfaces_are_advertised_by_the_name_of_the_host() -> None:
     assert told == [("::1", 1), ("box", 2), ("c", 4)]
     named = loaded("listeners=PLAINTEXT://127.0.0.1:9092")
     assert with_host_name(named, "box") is named
+
+
+def test_the_documentation_is_fresh() -> None:
+    assert config_doc.PATH.read_text() == config_doc.render(), "python -m broker.config_doc --write"

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from broker.clock import SystemClock
 from broker.commit_gate import LocalCommitGate
 from broker.env import Env
 from broker.node import CannotStartError, Node
+from cluster.records import NotUnderstood
 from protocol.batch import build_batch, iter_batches, iter_records
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -293,3 +295,51 @@ async def test_many_connections_at_once(tmp_path: Path) -> None:
         assert sorted(answer.base_offset for answer in answers) == list(range(20))
         for client in clients:
             client.close()
+
+
+async def test_a_metadata_log_that_fails_stops_the_node_and_leaves_no_mark_of_a_clean_stop(tmp_path: Path) -> None:
+    node, unexpected = make(tmp_path)
+    fatal: list[str] = []
+    node._on_fatal = fatal.append
+    await node.start()
+    client = await RawClient.connect("127.0.0.1", node.listeners[0].port)
+
+    async def refuse() -> None:
+        raise OSError(5, "Input/output error")
+
+    node.raft._storage.sync = refuse  # type: ignore[method-assign]  # the disk has failed
+    create = CreateTopicsRequest(
+        topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=500
+    )
+    created = await client.call(create, 7)
+    assert created.topics[0].error_code not in {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert fatal == ["raft-1: [Errno 5] Input/output error"]
+    client.close()
+    await node.stop()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert unexpected == []
+    async with running(tmp_path) as again:
+        assert (await again.produce("t", b"a")).error_code == ErrorCode.NONE
+
+
+async def test_metadata_of_a_later_version_stops_the_start_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def later(_: object) -> None:
+        raise NotUnderstood("metadata log: record type 99 at offset 7 is not supported by this version")
+
+    node, _ = make(tmp_path)
+    monkeypatch.setattr(node.metadata, "on_committed", later)
+    assert (await reason(node)) == "raft-1: metadata log: record type 99 at offset 7 is not supported by this version"
+
+
+async def test_a_log_that_the_metadata_does_not_know_is_left_alone(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.produce("t", b"a")
+    (tmp_path / "stranger-0").mkdir()
+    with capture_logs() as lines:
+        async with running(tmp_path) as node:
+            assert await node.values("t") == [b"a"]
+    stray = [line["directory"] for line in lines if line["event"] == "a log belongs to no partition of this broker"]
+    assert stray == [f"{tmp_path}/stranger-0"]
+    assert (tmp_path / "stranger-0").exists()

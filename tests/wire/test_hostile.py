@@ -229,7 +229,7 @@ def test_a_declared_size_allocates_nothing() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 4 * received
+    assert peak < 8 * received  # a buffer grows to four times what is there, beside the old one
 
 
 # -- anything at all

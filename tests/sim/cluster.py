@@ -129,9 +129,9 @@ class Cluster:
         if name not in self.died_at and not (self._disk_failed and isinstance(error, OSError)):
             self.violations.append(f"{name}: unexpected in {where}: {''.join(traceback.format_exception(error))}")
 
-    def _crash_if(self, name: str) -> None:
+    def _crash_if(self, name: str, power: bool = False) -> None:
         if self.name == name:
-            self.crash(power=False, downtime=0.05)
+            self.crash(power=power, downtime=0.05)
 
     async def stop(self) -> None:
         """Stop cleanly and forget the node."""
@@ -199,7 +199,10 @@ class Cluster:
         disk.on_death = lambda: self.crash(power=power, downtime=downtime)
 
     def disk_fault(self, fault: DiskFault, *, restart_after: float) -> None:
-        """The next such operation fails; the operator replaces what is broken and restarts the node a while later."""
+        """The next such operation fails; the operator restarts the node a while later.
+
+        After a failed sync the whole machine: what the page cache still shows was never written, and no restart of the process would find out.
+        """
         disk = self.disk
         if disk is None or disk.detached:
             return
@@ -208,7 +211,9 @@ class Cluster:
 
         def struck() -> None:
             self._disk_failed = True
-            self.loop.call_later(restart_after, self._crash_if, name, context=self.loop.context_of("operator"))
+            self.loop.call_later(
+                restart_after, self._crash_if, name, fault.operation == "sync", context=self.loop.context_of("operator")
+            )
 
         disk.on_fault = struck
 

@@ -85,7 +85,12 @@ class Monitor:
         if match is None or match["root"] != self._root or match["topic"] not in {self._topic, TRANSACTION_STATE}:
             return
         partition = (match["topic"], int(match["index"]))
-        for batch in read_batches(data):
+        try:
+            batches = list(read_batches(data))
+        except Unreadable as error:
+            self.violations.append(f"{path}: {len(data)} bytes were written at {offset} that are no batches: {error}")
+            return
+        for batch in batches:
             if partition[0] == TRANSACTION_STATE:
                 self._coordinator_batch(partition[1], batch)
             else:
@@ -148,8 +153,11 @@ class Monitor:
         for name in sorted(directory.durable):
             inode = directory.durable[name]
             if name.endswith(".log") and not isinstance(inode, Directory):
-                for batch in read_batches(bytes(inode.durable)):
-                    end = batch.last_offset + 1
+                try:
+                    for batch in read_batches(bytes(inode.durable)):
+                        end = batch.last_offset + 1
+                except Unreadable:
+                    return end
         return end
 
     # -- data

@@ -243,6 +243,16 @@ class Run:
         """L1: once faults have stopped every transaction is resolved, and new ones commit."""
         self.nemesis.stop()
         await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
+        await self._resolve()
+        for dialect, name in ((MODERN, "after-modern"), (CLASSIC[0], "after-classic")):
+            producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
+            await producer.run(1)
+            last = [operation for operation in self.world.history.of(END) if operation.process == name]
+            if not last or last[-1].outcome != OK:
+                self.findings.append(f"L1 a new transaction of {name} does not commit after healing")
+        await self._resolve()
+
+    async def _resolve(self) -> None:
         # A transaction that began before the wall clock was put back times out that much later: time-outs are persisted, so judged by it.
         patience = RESOLVE_SECONDS_MAX + sum(
             max(0, -fault.number) / 1000 for fault in self.nemesis.struck if fault.kind == "clock"
@@ -252,12 +262,6 @@ class Run:
             await asyncio.sleep(0.5)
         for left in self._unresolved():
             self.findings.append(f"L1 {left} is not resolved {patience:.0f} s after the last fault")
-        for dialect, name in ((MODERN, "after-modern"), (CLASSIC[0], "after-classic")):
-            producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
-            await producer.run(1)
-            last = [operation for operation in self.world.history.of(END) if operation.process == name]
-            if not last or last[-1].outcome != OK:
-                self.findings.append(f"L1 a new transaction of {name} does not commit after healing")
 
     def _unresolved(self) -> list[str]:
         return [

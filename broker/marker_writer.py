@@ -46,7 +46,7 @@ class MarkerWriter:
                     outcome[key] = refusal.error
                     continue
                 if partition.log.high_watermark < end:
-                    partition.await_commit(end, wait.expect(_settler(outcome, key)))
+                    partition.await_commit(wait, end, _settler(outcome, key))
         return wait.start(self._timeout_ms)
 
     def _append(self, marker: Marker, key: TopicPartition, batch: bytes, now_ms: int) -> tuple[Partition, int]:

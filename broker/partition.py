@@ -7,12 +7,12 @@ inside the append: the watermarks move (when the commit gate lets them), and who
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from broker.commit_gate import CommitGate, CommitGateFactory, GroupFlush, Spawn
-from broker.waiters import CommitCallback, FetchWatchers, OffsetWaiters
+from broker.waiters import CommitCallback, CommitWait, FetchWatchers, OffsetWaiters
 from protocol.errors import ErrorCode, Refusal
 from protocol.schema import Buffer
 from storage.config import LogConfig
@@ -201,19 +201,19 @@ class Partition:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
-    def await_commit(self, end_offset: int, callback: CommitCallback) -> None:
-        """Call `callback` once everything below `end_offset` is committed (NONE), or will not be by this leader."""
+    def await_commit(self, wait: CommitWait[Any], end_offset: int, settle: CommitCallback) -> None:
+        """Let `wait` wait until everything below `end_offset` is committed, or will not be by this leader."""
         if self.role is Role.LEADER:
-            self.committed.add(end_offset, callback)
+            wait.expect(self.committed, end_offset, settle)
         else:
-            callback(self.role.value)
+            settle(self.role.value)
 
-    def await_acknowledged(self, end_offset: int, callback: CommitCallback) -> None:
+    def await_acknowledged(self, wait: CommitWait[Any], end_offset: int, settle: CommitCallback) -> None:
         """As `await_commit`, for this broker alone (acks=1)."""
         if self.role is Role.LEADER:
-            self.acknowledged.add(end_offset, callback)
+            wait.expect(self.acknowledged, end_offset, settle)
         else:
-            callback(self.role.value)
+            settle(self.role.value)
 
     def subscribe(self, callback: Callable[[int], None]) -> None:
         """Call `callback(high watermark)` whenever it has advanced."""

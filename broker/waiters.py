@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from protocol.errors import ErrorCode
 
@@ -53,6 +53,14 @@ class OffsetWaiters:
         self._waiting.insert(at, callback)
         self.next_offset = self._offsets[0]
 
+    def discard(self, callback: CommitCallback) -> None:
+        """Its request has been answered without it. Unknown callbacks are ignored."""
+        if callback in self._waiting:
+            at = self._waiting.index(callback)
+            del self._waiting[at]
+            del self._offsets[at]
+            self.next_offset = self._offsets[0] if self._offsets else NOBODY_WAITS
+
     def advance(self, watermark: int) -> None:
         offsets, waiting = self._offsets, self._waiting
         while offsets and offsets[0] <= watermark:
@@ -75,30 +83,20 @@ class CommitWait(Generic[R]):
     `future` yields `response`, which the callbacks of `expect` have filled in by then.
     """
 
-    __slots__ = ("_expected", "_left", "_response", "_started", "_timer", "future")
+    __slots__ = ("_left", "_response", "_started", "_timer", "future")
 
     def __init__(self, response: R) -> None:
         self._response = response
-        self._expected = 0
-        self._left: dict[int, CommitCallback] = {}
+        self._left: dict[_Expected, None] = {}
         self._started = False
         self._timer: TimerHandle | None = None
         self.future: Future[R] = get_running_loop().create_future()
 
-    def expect(self, settle: CommitCallback) -> CommitCallback:
-        """One more partition to wait for; hand the result to its `OffsetWaiters`. `settle` gets the outcome once."""
-        number = self._expected
-        self._expected += 1
-        self._left[number] = settle
-
-        def settled(error: ErrorCode) -> None:
-            if self._left.pop(number, None) is None:
-                return
-            settle(error)
-            if not self._left and self._started:
-                self._finish()
-
-        return settled
+    def expect(self, queue: OffsetWaiters, offset: int, settle: CommitCallback) -> None:
+        """One more partition to wait for: `settle` gets the outcome, once."""
+        expected = _Expected(self, queue, settle)
+        self._left[expected] = None
+        queue.add(offset, expected)
 
     def start(self, timeout_ms: int) -> "Future[R]":
         """Everything is expected: wait for at most `timeout_ms`. The future is done on return if nothing is missing."""
@@ -109,10 +107,17 @@ class CommitWait(Generic[R]):
             self._finish()
         return self.future
 
+    def settled(self, expected: "_Expected") -> None:
+        del self._left[expected]
+        if not self._left and self._started:
+            self._finish()
+
     def _expire(self) -> None:
         left, self._left = self._left, {}
-        for settle in left.values():
-            settle(ErrorCode.REQUEST_TIMED_OUT)
+        for expected in left:
+            # A watermark that stands still would otherwise collect the waiters of every repetition.
+            expected.queue.discard(expected)
+            expected.settle(ErrorCode.REQUEST_TIMED_OUT)
         self._finish()
 
     def _finish(self) -> None:
@@ -120,6 +125,21 @@ class CommitWait(Generic[R]):
             self._timer.cancel()
         if not self.future.done():  # cancelled when the node stops
             self.future.set_result(self._response)
+
+
+class _Expected:
+    """One partition of a CommitWait; what its queue calls."""
+
+    __slots__ = ("queue", "settle", "wait")
+
+    def __init__(self, wait: "CommitWait[Any]", queue: OffsetWaiters, settle: CommitCallback) -> None:
+        self.wait = wait
+        self.queue = queue
+        self.settle = settle
+
+    def __call__(self, error: ErrorCode) -> None:
+        self.settle(error)
+        self.wait.settled(self)
 
 
 class Watermark(Enum):

@@ -227,11 +227,11 @@ def _commit(produce: _Produce, waiting: list[tuple[_Entry, int]]) -> Awaitable[R
     wait: CommitWait[Response] = CommitWait(produce.response)
     for entry, end in waiting:
         partition = entry.partition
-        settle = wait.expect(_settler(produce, entry))
+        settle = _settler(produce, entry)
         if produce.acks == ACKS_ALL:
-            partition.await_commit(end, settle)
+            partition.await_commit(wait, end, settle)
         else:
-            partition.await_acknowledged(end, settle)
+            partition.await_acknowledged(wait, end, settle)
     return wait.start(produce.timeout_ms)
 
 

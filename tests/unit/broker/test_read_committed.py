@@ -1,3 +1,5 @@
+"""What a read_committed consumer makes of our answers, against a model of the log."""
+
 import asyncio
 
 import pytest
@@ -5,17 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.batch import iter_batches, iter_records
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
-    PartitionData,
-)
+from protocol.messages.fetch import PartitionData
+from storage.config import LogConfig
 from tests.support.data_rig import Rig
 from tests.support.fetching import answers, append, end, in_transaction, offsets, read, request
-
-E = ErrorCode
-
-
-# ---- read_committed against a model
 
 
 class Model:
@@ -63,12 +58,22 @@ STEP = st.tuples(st.sampled_from(["data", "data", "plain", "commit", "abort"]), 
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps=st.lists(STEP, max_size=25), size=st.integers(1, 800))
+@given(
+    steps=st.lists(STEP, max_size=25),
+    size=st.integers(1, 800),
+    segment_bytes=st.sampled_from([100, 300, 1_000_000]),
+    index_interval=st.sampled_from([0, 150, 4096]),
+)
 def test_a_committed_reader_sees_exactly_what_is_committed(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], size: int
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[str, int]],
+    size: int,
+    segment_bytes: int,
+    index_interval: int,
 ) -> None:
     async def play() -> None:
-        rig = Rig(tmp_path_factory.mktemp("logs"))
+        config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=index_interval)
+        rig = Rig(tmp_path_factory.mktemp("logs"), config=config)
         rig.topic("t")
         model, sequences = Model(), dict.fromkeys(range(4), 0)
         for kind, producer in steps:

@@ -49,13 +49,14 @@ def test_any_order_of_adding_wakes_by_offset(offsets: list[int], steps: list[int
 
 async def test_a_commit_is_answered_when_every_partition_is_settled() -> None:
     outcome: dict[str, ErrorCode] = {}
+    first, second = OffsetWaiters(), OffsetWaiters()
     wait: CommitWait[dict[str, ErrorCode]] = CommitWait(outcome)
-    first = wait.expect(lambda error: outcome.update(first=error))
-    second = wait.expect(lambda error: outcome.update(second=error))
-    first(NONE)
+    wait.expect(first, 3, lambda error: outcome.update(first=error))
+    wait.expect(second, 4, lambda error: outcome.update(second=error))
+    first.advance(3)
     future = wait.start(60_000)
     assert not future.done()
-    second(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    second.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert future.result() == {"first": NONE, "second": ErrorCode.NOT_LEADER_OR_FOLLOWER}
 
 
@@ -64,19 +65,29 @@ async def test_a_commit_of_nothing_is_done_at_once() -> None:
 
 
 async def test_a_commit_that_is_settled_before_the_start_is_done_at_the_start() -> None:
+    queue = OffsetWaiters()
     wait: CommitWait[str] = CommitWait("answer")
-    wait.expect(lambda _error: None)(NONE)
+    wait.expect(queue, 1, lambda _error: None)
+    queue.advance(1)
     assert wait.start(60_000).done()
 
 
-async def test_a_commit_times_out_once_for_what_is_missing() -> None:
+async def test_a_commit_times_out_once_for_what_is_missing_and_leaves_its_queues() -> None:
     told: list[tuple[str, ErrorCode]] = []
+    queue = OffsetWaiters()
+    other: list[ErrorCode] = []
     wait: CommitWait[None] = CommitWait(None)
-    wait.expect(lambda error: told.append(("a", error)))(NONE)
-    late = wait.expect(lambda error: told.append(("b", error)))
+    wait.expect(queue, 1, lambda error: told.append(("a", error)))
+    wait.expect(queue, 2, lambda error: told.append(("b", error)))
+    queue.add(2, other.append)
+    wait.expect(queue, 3, lambda error: told.append(("c", error)))
+    queue.advance(1)
     await wait.start(0)
-    late(NONE)
-    assert told == [("a", NONE), ("b", ErrorCode.REQUEST_TIMED_OUT)]
+    assert (len(queue), queue.next_offset) == (1, 2)
+    queue.advance(9)
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert told == [("a", NONE), ("b", timed_out), ("c", timed_out)]
+    assert other == [NONE]
 
 
 async def test_a_fetch_is_woken_by_its_own_watermark() -> None:

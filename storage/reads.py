@@ -193,8 +193,9 @@ def _damaged(segment: Segment, position: int) -> Refusal:
 
 def _cut(data: Buffer, segment: Segment, position: int, first_size: int, limit: int) -> Buffer:
     """Leave out batches from `limit` on. The index leads near it, so this walks over one index interval at most."""
-    assert segment.offset_index is not None
-    at = max(segment.offset_index.position_for(limit)[0] - position, first_size)
+    at = first_size
+    if segment.offset_index is not None:  # it may have been let go of while a cold read was under way
+        at = max(segment.offset_index.position_for(limit)[0] - position, first_size)
     view = memoryview(data)
     while at + _WALK.size <= len(view):
         base_offset, size, _ = _walk(view, at, segment, position + at)

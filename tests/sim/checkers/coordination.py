@@ -13,16 +13,20 @@ from tests.sim.checkers.coordinator_log import (
     Entry,
 )
 from tests.sim.checkers.evidence import Evidence
-from tests.sim.history import Partition
+from tests.sim.history import PRODUCE, Operation, Partition
 
 SLACK_MS = 2000
 
 
 def check_grammar(evidence: Evidence) -> Iterator[str]:
     """I13: offsets, sequences and epochs of each partition are in order."""
+    modern = {value for operation in evidence.history.of(PRODUCE) if is_modern(operation) for value in operation.values}
     for (topic, index), model in evidence.partitions.items():
         for anomaly in model.anomalies:
             yield f"I13 {topic}-{index}: {anomaly}"
+        for offset, sequence in model.late_starts.items():
+            if model.slots[offset].value in modern:
+                yield f"I13 {topic}-{index}: offset {offset}: a new TV2 producer starts with sequence {sequence}"
 
 
 def check_coordinator_log(evidence: Evidence) -> Iterator[str]:
@@ -105,3 +109,8 @@ def check_timeouts(evidence: Evidence) -> Iterator[str]:
             over_ms = entry.updated_ms - before.started_ms - before.timeout_ms
             if over_ms > evidence.scan_interval_ms + evidence.disturbance_ms + SLACK_MS:
                 yield f"I15 {entry.transactional_id} ran {over_ms} ms over its time-out of {before.timeout_ms} ms"
+
+
+def is_modern(operation: Operation) -> bool:
+    """Whether it belongs to a TV2 transaction."""
+    return operation.generation == 2 and operation.transactional_id is not None

@@ -61,6 +61,7 @@ class PartitionModel:
         self.markers: list[Marker] = []
         self.producers: dict[int, Producer] = {}
         self.anomalies: list[str] = []
+        self.late_starts: dict[int, int] = {}
         self.batches = 0
 
     @classmethod
@@ -105,8 +106,11 @@ class PartitionModel:
         producer = self.producers.get(batch.producer_id)
         if producer is None:
             producer = self.producers[batch.producer_id] = Producer(batch.producer_epoch)
-            # Of a producer that it does not know a broker takes any first sequence, except in a transaction (kafka-facts 6.3).
-            expected = 0 if batch.is_transactional else batch.base_sequence
+            # Of a producer that it does not know a broker takes any first sequence, except under TV2 (kafka-facts 6.3): who
+            # knows the generation judges it.
+            expected = batch.base_sequence
+            if batch.base_sequence != 0:
+                self.late_starts[batch.base_offset] = batch.base_sequence
         elif producer.epoch != batch.producer_epoch:
             expected = 0
         else:

@@ -326,6 +326,11 @@ def sequence_gap(case: Case) -> None:
     case.write(P0, values("q"), 1, epoch=1)
 
 
+def late_start(case: Case) -> None:
+    case.produce(P0, values("q"), 3, offset=2, transaction=2, producer_id=77)
+    case.write(P0, values("q"), 3, pid=77)
+
+
 def epoch_inside_transaction(case: Case) -> None:
     case.write(P0, values("q"), 0, epoch=1)
     case.write(P0, values("r"), 0, epoch=2)
@@ -406,6 +411,7 @@ def transaction_state(case: Case) -> None:
         (offset_gap, "I13"),
         (old_epoch_after_marker, "I13"),
         (sequence_gap, "writes sequence 1, not 0"),
+        (late_start, "a new TV2 producer starts with sequence 3"),
         (epoch_inside_transaction, "inside the transaction"),
         (old_coordinator, "coordinator epoch 2 after 3"),
         (illegal_transition, "PrepareCommit after CompleteCommit"),

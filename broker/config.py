@@ -45,7 +45,7 @@ class Config:
 
     # Logs: the defaults of topics
     log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: no retention.", choices=("delete", "compact"), topic="cleanup.policy")
-    compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; other values name the one codec batches must have.", choices=("producer",), topic="compression.type")
+    compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; any other: they are brought into that form.", choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), topic="compression.type")
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "The largest record batch in bytes.", low=0, topic="max.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", low=1, topic="min.insync.replicas")
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Whether a record keeps its producer's time or gets the broker's.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
@@ -65,7 +65,6 @@ class Config:
     log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, LONG_MAX, "Records after which a partition is flushed to stable storage; 1 flushes before every acknowledgement.", low=1, topic="flush.messages")
     log_flush_interval_ms: int | None = row("log.flush.interval.ms", LONG, None, "The longest that records stay unflushed; where unset, for as long as the operating system likes.", low=0, topic="flush.ms")
     log_segment_delete_delay_ms: int = row("log.segment.delete.delay.ms", LONG, 60000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms")
-    log_preallocate: bool = row("log.preallocate", BOOL, False, "Whether a new segment takes its whole size on disk at once.", topic="preallocate")
     unclean_leader_election_enable: bool = row("unclean.leader.election.enable", BOOL, False, "Whether a replica that is not in sync may lead when no other can.", topic="unclean.leader.election.enable")
     odradek_validate_records: str = row("odradek.validate.records", STR, "headers", "headers: checksum, counts and sequences of every batch. all: every record inside, too.", choices=("headers", "all"), scope=CLUSTER)
 
@@ -92,7 +91,6 @@ class Config:
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = row("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, "How often transactions are looked through for timed out ones.", low=1)
     transaction_remove_expired_transaction_cleanup_interval_ms: int = row("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000, "How often transactional ids are looked through for expired ones.", low=1)
     transaction_partition_verification_enable: bool = row("transaction.partition.verification.enable", BOOL, True, "Ask the coordinator whether a partition is part of a transaction before its first batch is written (KIP-890).", scope=CLUSTER)
-    transaction_two_phase_commit_enable: bool = row("transaction.two.phase.commit.enable", BOOL, False, "Whether producers may take part in a two-phase commit (KIP-939).")
     producer_id_expiration_ms: int = row("producer.id.expiration.ms", INT, 86400000, "A producer that is idle on a partition for so long is forgotten there.", low=1, scope=CLUSTER)
     producer_id_expiration_check_interval_ms: int = row("producer.id.expiration.check.interval.ms", INT, 600000, "How often partitions are looked through for expired producers.", low=1)
     add_partitions_to_txn_retry_backoff_ms: int = row("add.partitions.to.txn.retry.backoff.ms", INT, 20, "The pause before a produce asks the coordinator again to add its partition.", low=1)

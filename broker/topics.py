@@ -69,6 +69,7 @@ class TopicMaker:
             replicas,
             configs=(
                 ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
                 ("min.insync.replicas", str(min_isr)),
                 ("segment.bytes", str(config.transaction_state_log_segment_bytes)),
                 ("unclean.leader.election.enable", "false"),

@@ -36,7 +36,7 @@ TEXTS: Final = ("", "t", "missing", ".", "..", "../../etc/passwd", "a b", "é" *
 def absurd(kind: type[Struct], rng: random.Random, depth: int = 0) -> Any:
     """A message whose fields hold what no client would send; unset fields keep their defaults."""
     made: Any = kind()
-    hints = {field.name: str(field.type) for field in dataclasses.fields(kind)}
+    hints = {field.name: str(field.type) for field in dataclasses.fields(made)}
     for name, hint in hints.items():
         if name == "unknown_tagged_fields" or rng.random() < 0.3:
             continue

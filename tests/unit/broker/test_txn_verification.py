@@ -1,42 +1,42 @@
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.txn_verification import NO_GUARD, TransactionalBatch, TransactionVerifier, refusal_for
+from coordinator.txn.ports import TopicPartition
 from protocol.errors import ErrorCode, Refusal
 from tests.support import broker_context
 
 E = ErrorCode
-TopicPartition = tuple[str, int]
 
 
 class CoordinatorOf:
     """Gives the prepared answers, one per call, and remembers the calls."""
 
-    def __init__(self, *answers: Mapping[TopicPartition, ErrorCode] | Refusal, later: bool = False) -> None:
+    def __init__(self, *answers: dict[TopicPartition, ErrorCode] | Refusal, later: bool = False) -> None:
         self.answers = list(answers)
         self.later = later
         self.calls: list[tuple[str, tuple[TopicPartition, ...]]] = []
 
     def verify_partitions(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
-    ) -> "asyncio.Future[Mapping[TopicPartition, ErrorCode]]":
+    ) -> "asyncio.Future[dict[TopicPartition, ErrorCode]]":
         return self._answer("verify", partitions)
 
     def add_partitions_for_produce(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
-    ) -> "asyncio.Future[Mapping[TopicPartition, ErrorCode]]":
+    ) -> "asyncio.Future[dict[TopicPartition, ErrorCode]]":
         return self._answer("add", partitions)
 
     def _answer(
         self, call: str, partitions: Sequence[TopicPartition]
-    ) -> "asyncio.Future[Mapping[TopicPartition, ErrorCode]]":
+    ) -> "asyncio.Future[dict[TopicPartition, ErrorCode]]":
         self.calls.append((call, tuple(partitions)))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        future: asyncio.Future[Mapping[TopicPartition, ErrorCode]] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[dict[TopicPartition, ErrorCode]] = asyncio.get_running_loop().create_future()
         if isinstance(answer, Refusal):
             if not self.later:
                 raise answer
@@ -77,7 +77,7 @@ async def outcomes(
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(("version", "call"), [(11, "verify"), (12, "add")])
 async def test_only_partitions_without_an_open_transaction_are_asked_for(version: int, call: str, later: bool) -> None:
-    coordinator = CoordinatorOf({("t", 1): E.NONE}, later=later)
+    coordinator = CoordinatorOf({TopicPartition("t", 1): E.NONE}, later=later)
     assert await outcomes(coordinator, [batch(0, guard=NO_GUARD), batch(1, guard=9)], version) == [NO_GUARD, 9]
     assert coordinator.calls == [(call, (("t", 1),))]
 
@@ -90,7 +90,7 @@ async def test_nothing_is_asked_when_every_transaction_is_open() -> None:
 
 @pytest.mark.parametrize(("version", "calls"), [(11, 0), (12, 1)])
 async def test_the_switch_turns_off_verification_and_never_the_implicit_add(version: int, calls: int) -> None:
-    coordinator = CoordinatorOf({("t", 0): E.NONE})
+    coordinator = CoordinatorOf({TopicPartition("t", 0): E.NONE})
     await outcomes(coordinator, [batch(0)], version, "transaction.partition.verification.enable=false")
     assert len(coordinator.calls) == calls
 
@@ -102,7 +102,7 @@ async def test_two_producers_in_one_request_are_refused_as_a_whole() -> None:
 
 
 async def test_a_partition_that_is_not_led_or_refuses_is_not_asked_for() -> None:
-    coordinator = CoordinatorOf({("t", 2): E.NONE})
+    coordinator = CoordinatorOf({TopicPartition("t", 2): E.NONE})
     batches = [
         batch(0, leads=E.NOT_LEADER_OR_FOLLOWER),
         batch(1, guard=Refusal(E.INVALID_PRODUCER_EPOCH)),
@@ -124,21 +124,21 @@ async def test_a_coordinator_that_refuses_the_whole_refuses_each_partition(later
 
 
 async def test_a_busy_transaction_is_asked_for_again_until_it_is_free() -> None:
-    busy = {("t", 0): E.CONCURRENT_TRANSACTIONS}
-    coordinator = CoordinatorOf(busy, busy, {("t", 0): E.NONE})
+    busy = {TopicPartition("t", 0): E.CONCURRENT_TRANSACTIONS}
+    coordinator = CoordinatorOf(busy, busy, {TopicPartition("t", 0): E.NONE})
     assert await outcomes(coordinator, [batch(0)], 12) == [5]
     assert len(coordinator.calls) == 3
 
 
 async def test_asking_again_ends_and_the_client_is_told() -> None:
-    coordinator = CoordinatorOf({("t", 0): E.CONCURRENT_TRANSACTIONS})
+    coordinator = CoordinatorOf({TopicPartition("t", 0): E.CONCURRENT_TRANSACTIONS})
     found = await outcomes(coordinator, [batch(0)], 12, "add.partitions.to.txn.retry.backoff.max.ms=5")
     assert found == [(E.CONCURRENT_TRANSACTIONS, None)]
     assert 2 <= len(coordinator.calls) <= 6
 
 
 async def test_an_old_producer_is_told_at_once_that_the_transaction_is_busy() -> None:
-    coordinator = CoordinatorOf({("t", 0): E.CONCURRENT_TRANSACTIONS})
+    coordinator = CoordinatorOf({TopicPartition("t", 0): E.CONCURRENT_TRANSACTIONS})
     found = await outcomes(coordinator, [batch(0)], 11)
     assert found[0][0] is E.NOT_ENOUGH_REPLICAS
     assert len(coordinator.calls) == 1

@@ -160,4 +160,3 @@ class EngineStats:
     wait_expired: int = 0
     timed_out: int = 0
     appended: int = 0
-    extra: dict[str, int] = field(default_factory=dict)

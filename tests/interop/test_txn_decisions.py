@@ -15,7 +15,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from protocol.errors import ErrorCode, Refusal
+from protocol.errors import ErrorCode, Malformed, Refusal
 from runtime.clock import Clock
 from runtime.log_port import ShardLog
 from runtime.shard import (
@@ -376,7 +376,10 @@ class Engine(Generic[C, R]):
     def _visit(self, offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
         if self.state is not EngineState.LOADING:
             raise LoadCancelled(self.name)
-        if isinstance(entry, Marker):
-            self.shard.apply_marker(offset, entry, leader_epoch)
-        else:
-            self.shard.apply(offset, entry, leader_epoch)
+        try:
+            if isinstance(entry, Marker):
+                self.shard.apply_marker(offset, entry, leader_epoch)
+            else:
+                self.shard.apply(offset, entry, leader_epoch)
+        except Malformed as malformed:
+            raise Malformed(f"{self.name} at offset {offset}: {malformed}") from malformed

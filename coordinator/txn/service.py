@@ -32,7 +32,8 @@ __all__ = ["Described", "TransactionCoordinator", "partition_for"]
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Before a Complete record is tried again that the log refused, or has not committed in time."""
 RELOAD_BACKOFF_S: Final = 1.0
-"""Before a shard that was lost to an I/O error or a bug is loaded again."""
+"""Before a shard that was lost to an I/O error or a bug is loaded again; doubled with every failure in a row."""
+RELOAD_BACKOFF_S_MAX: Final = 60.0
 
 _log = structlog.get_logger(__name__)
 
@@ -46,6 +47,7 @@ class _Led:
     log: ShardLog
     engine: Engine[c.Command, Any]
     reload: TimerHandle | None = None
+    failed_loads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,7 @@ class TransactionCoordinator:
             self._on_failure(led.engine.name, failure)
             self._schedule_reload(led)
             return
+        led.failed_loads = 0
         _log.debug("transactions loaded", shard=led.shard, leader_epoch=led.leader_epoch)
 
     def _forget(self, led: _Led) -> None:
@@ -280,7 +283,9 @@ class TransactionCoordinator:
 
     def _schedule_reload(self, led: _Led) -> None:
         if self._led.get(led.shard) is led:
-            led.reload = get_running_loop().call_later(RELOAD_BACKOFF_S, self._reload, led)
+            delay_s = min(RELOAD_BACKOFF_S * 2**led.failed_loads, RELOAD_BACKOFF_S_MAX)
+            led.failed_loads += 1
+            led.reload = get_running_loop().call_later(delay_s, self._reload, led)
 
     def _reload(self, led: _Led) -> None:
         led.engine = self._new_engine(led.shard, led.leader_epoch, led.log)

@@ -9,8 +9,10 @@ import pytest
 
 from coordinator.txn import marker_driver, service
 from coordinator.txn.ports import NO_LEADER, Marker
+from coordinator.txn.records import encode_key
 from coordinator.txn.state import TxnState
 from protocol.errors import ErrorCode, Refusal
+from runtime.shard import ShardRecord
 from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle
 from tests.support.fake_shard_log import FakeShardLog
 from tests.support.txn_rig import ID, NOW_MS, T0, T1
@@ -227,6 +229,16 @@ async def test_the_log_that_cannot_be_loaded_is_tried_again() -> None:
             return False
 
     await until(served)
+
+
+async def test_a_record_that_cannot_be_read_is_named_by_its_offset() -> None:
+    rig = await CoordinatorRig().ready()
+    rig.coordinator.init_producer_id(ID, 1_000).result()
+    rig.log.append([ShardRecord(encode_key("x"), b"\x00\x01broken")], NOW_MS)
+    await rig.coordinator.on_leadership(SHARD, 1, rig.log.successor())
+    assert f"__transaction_state-{SHARD} at offset 1" in str(rig.failures[0])
+    assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.NOT_COORDINATOR
+    rig.coordinator.stop()
 
 
 async def test_markers_of_one_turn_share_a_request() -> None:

@@ -38,6 +38,7 @@ from protocol.batch import (
 from protocol.errors import ErrorCode, Malformed, Refusal
 from storage.config import COMPRESSION_AS_PRODUCED, LONG_MAX, UNCOMPRESSED, LogConfig
 from storage.producer_entry import EndMarker, Origin
+from storage.record_errors import RecordErrors
 from storage.scan import BATCH_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -221,8 +222,7 @@ def _check_content(
         if header.timestamp_type:
             raise Refusal(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
         if not config.log_append_time:
-            _check_timestamp(header.base_timestamp, config, now_ms)
-            _check_timestamp(header.max_timestamp, config, now_ms)
+            _check_header_timestamps(batch_bytes, header, config, now_ms)
         bounded_below = config.message_timestamp_before_max_ms != LONG_MAX and not config.log_append_time
         if config.compacted or config.validate_records_all or bounded_below:
             newest = _check_records(batch_bytes, header, config, now_ms)
@@ -234,33 +234,45 @@ def _check_content(
     return _convert(batch_bytes, header, codec, config)
 
 
-def _check_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> None:
+def _check_header_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """The header bounds the records; only when it is out of range are they looked at, to name the ones to blame."""
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        wrong = _wrong_timestamp(timestamp, config, now_ms)
+        if wrong is not None:
+            _check_records(batch, header, config, now_ms)
+            raise Refusal(ErrorCode.INVALID_TIMESTAMP, wrong)  # the header alone is wrong
+
+
+def _wrong_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
+    """What is wrong with it, None when nothing is."""
     if timestamp == NO_TIMESTAMP:
-        return
-    if not -config.message_timestamp_after_max_ms <= now_ms - timestamp <= config.message_timestamp_before_max_ms:
-        raise Refusal(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {timestamp} is out of the range of the topic, which is from "
-            f"{now_ms - config.message_timestamp_before_max_ms} to {now_ms + config.message_timestamp_after_max_ms}",
-        )
+        return None
+    if -config.message_timestamp_after_max_ms <= now_ms - timestamp <= config.message_timestamp_before_max_ms:
+        return None
+    return (
+        f"timestamp {timestamp} is out of the range of the topic, which is from "
+        f"{now_ms - config.message_timestamp_before_max_ms} to {now_ms + config.message_timestamp_after_max_ms}"
+    )
 
 
 def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
     """Look at each record of a client's batch; the newest timestamp among them."""
     newest = NO_TIMESTAMP
-    expected = header.base_offset
+    errors = RecordErrors()
     try:
-        for record in iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX):
-            if record.offset != expected:
-                raise _invalid(f"record {expected - header.base_offset} of the batch has offset {record.offset}")
+        for index, record in enumerate(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX)):
+            if record.offset != header.base_offset + index:
+                errors.bad_record(index, f"offset {record.offset} instead of {header.base_offset + index}")
             if record.key is None and config.compacted:
-                raise _invalid("a compacted topic takes no record without a key")
+                errors.bad_record(index, "a compacted topic takes no record without a key")
             if not config.log_append_time:
-                _check_timestamp(record.timestamp, config, now_ms)
+                wrong = _wrong_timestamp(record.timestamp, config, now_ms)
+                if wrong is not None:
+                    errors.bad_timestamp(index, wrong)
             newest = max(newest, record.timestamp)
-            expected += 1
     except Malformed as error:
         raise _invalid(f"the records of the batch cannot be decoded: {error}") from error
+    errors.raise_if_any()
     return newest
 
 

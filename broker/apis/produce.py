@@ -31,6 +31,7 @@ from broker.txn_verification import NO_GUARD, Outcome, TransactionalBatch
 from broker.waiters import CommitCallback, CommitWait
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -41,6 +42,7 @@ from protocol.messages.produce import (
 )
 from protocol.schema import Buffer
 from storage.producer_entry import Origin
+from storage.record_errors import RecordsRefused
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
@@ -253,6 +255,8 @@ def _refuse(produce: _Produce, answer: PartitionProduceResponse, topic: str, ref
     answer.base_offset = UNKNOWN_OFFSET
     if refusal.error in EXPLAINED:
         answer.error_message = refusal.message
+    if isinstance(refusal, RecordsRefused):
+        answer.record_errors = [BatchIndexAndErrorMessage(index, text) for index, text in refusal.record_errors]
     _set_error(produce, answer, topic, refusal.error)
 
 

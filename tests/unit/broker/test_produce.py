@@ -355,6 +355,22 @@ async def test_a_failed_write_acknowledges_nothing_and_takes_the_partition_offli
     assert errors(await send(rig, request(("t", 1, batch()), acks=1))) == [E.NONE]
 
 
+async def test_the_records_to_blame_are_named(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(cleanup_policy=("compact",)))
+    rig.topic("t")
+    late = NOW_MS + 7_200_000
+    timed = build_batch([(b"k", b"v", late if index in {1, 3} else NOW_MS, ()) for index in range(5)])
+    keyless = build_batch([(None if index == 2 else b"k", b"v", NOW_MS, ()) for index in range(4)])
+    for data, error, named in ((timed, E.INVALID_TIMESTAMP, [1, 3]), (keyless, E.INVALID_RECORD, [2])):
+        answer = answers(await send(rig, request(("t", 0, data))))[0]
+        assert answer.error_code == error
+        assert [each.batch_index for each in answer.record_errors] == named
+        assert all(each.batch_index_error_message for each in answer.record_errors)
+        assert answer.error_message is not None
+        assert f"record {named[0]}: " in answer.error_message
+    assert rig.partition().log.log_end_offset == 0
+
+
 async def test_log_append_time_is_told(tmp_path: Path) -> None:
     rig = Rig(tmp_path, config=replace(LogConfig(), message_timestamp_type="LogAppendTime"))
     rig.topic("t")

@@ -148,7 +148,7 @@ class MarkerPlan:
             if not queue:
                 del self._queues[broker_id]
             if taken:
-                markers = tuple(replace(completion.marker, partitions=tuple(parts)) for completion, parts in taken)
+                markers = tuple(_for_partitions(completion.marker, tuple(parts)) for completion, parts in taken)
                 request = MarkerRequest(broker_id, tuple(completion for completion, _ in taken), markers)
                 self._in_flight[broker_id] = request
                 requests.append(request)
@@ -215,3 +215,7 @@ class MarkerPlan:
         for work in (self._unresolved, self._later, *self._queues.values()):
             work.pop(completion, None)
         self._finished.append(Finished(completion, verdict, error))
+
+
+def _for_partitions(marker: Marker, partitions: tuple[TopicPartition, ...]) -> Marker:
+    return marker if partitions == marker.partitions else replace(marker, partitions=partitions)

@@ -188,9 +188,11 @@ class LogManager:
             return present
         if present is not None:
             self._retire(present)
+        path = self._path(names.partition_directory(topic, partition))
+        self._make_room(path, topic, partition, topic_id)
         made = PartitionLog.open(
             self.disk,
-            self._path(names.partition_directory(topic, partition)),
+            path,
             config,
             topic=topic,
             partition=partition,
@@ -202,6 +204,13 @@ class LogManager:
         )
         self._logs[key] = made
         return made
+
+    def _make_room(self, path: str, topic: str, partition: int, topic_id: uuid.UUID) -> None:
+        """A directory that a failed deletion has left behind must not become the log of a new topic."""
+        if self.disk.is_directory(path):
+            left_behind = self._read_topic_id(path)
+            if left_behind not in {ZERO_UUID, topic_id}:
+                self._give_deleted_name(path, topic, partition, left_behind, self._default_config.file_delete_delay_ms)
 
     def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
         """Take the log out at once; awaiting the answer makes that durable. Its files go by `remove_deleted`.
@@ -221,11 +230,16 @@ class LogManager:
         """Give the directory its deleted name. The log counts as gone even if that fails."""
         del self._logs[present.topic, present.partition]
         present.close(clean=False)
-        path = self._path(names.deleted_directory(present.topic, present.partition, present.topic_id))
-        if self.disk.exists(path):
-            raise OSError(errno.EEXIST, "an earlier deletion of the same partition is under way", path)
-        self.disk.rename(present.directory, path)
-        self._deleted.append(DeletedDirectory(path, present.config.file_delete_delay_ms))
+        self._give_deleted_name(
+            present.directory, present.topic, present.partition, present.topic_id, present.config.file_delete_delay_ms
+        )
+
+    def _give_deleted_name(self, path: str, topic: str, partition: int, topic_id: uuid.UUID, delay_ms: int) -> None:
+        deleted = self._path(names.deleted_directory(topic, partition, topic_id))
+        if self.disk.exists(deleted):
+            raise OSError(errno.EEXIST, "an earlier deletion of the same partition is under way", deleted)
+        self.disk.rename(path, deleted)
+        self._deleted.append(DeletedDirectory(deleted, delay_ms))
 
     async def _deleted_durably(self, failure: OSError | None) -> None:
         if failure is not None:

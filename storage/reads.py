@@ -53,9 +53,10 @@ class ColdRead:
 
     async def resolve(self) -> ReadResult:
         """Raises what the read raises: Refusal (also when the log was cut meanwhile), OSError."""
-        result = await _finish(self._reading, self._piece)
-        self.check()
-        return result
+        try:
+            return await _finish(self._reading, self._piece)
+        finally:
+            self.check()  # also instead of what a read of bytes that were cut away has stumbled over
 
 
 def _no_check() -> None:

@@ -1,0 +1,87 @@
+"""A real disk that refuses, or has nothing in memory, where a test says so."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from storage.os_disk import OsDisk
+
+if TYPE_CHECKING:
+    from storage.disk import Buffer, File
+
+
+class FaultyDisk(OsDisk):
+    """`refuse(operation, suffix)`: from now on that File or Disk method fails on paths ending so. `cold`: no warm reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cold = False
+        self.synced: list[str] = []
+        self._refused: list[tuple[str, str]] = []
+
+    def refuse(self, operation: str, suffix: str = "") -> None:
+        self._refused.append((operation, suffix))
+
+    def heal(self) -> None:
+        self._refused.clear()
+
+    def check(self, operation: str, path: str) -> None:
+        if any(operation == refused and path.endswith(suffix) for refused, suffix in self._refused):
+            raise OSError(errno.EIO, f"{operation} refused", path)
+
+    def open(self, path: str, *, create: bool) -> File:
+        self.check("open", path)
+        return FaultyFile(self, path, super().open(path, create=create))
+
+    def rename(self, old: str, new: str) -> None:
+        self.check("rename", old)
+        super().rename(old, new)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        self.check("write_atomic", path)
+        super().write_atomic(path, data)
+
+    async def sync_directory(self, path: str) -> None:
+        self.check("sync_directory", path)
+        await super().sync_directory(path)
+
+
+class FaultyFile:
+    def __init__(self, disk: FaultyDisk, path: str, file: File) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = file
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, offset: int, *buffers: Buffer) -> None:
+        self._disk.check("write", self._path)
+        self._file.write(offset, *buffers)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        return self._file.read(offset, size)
+
+    def read_warm(self, offset: int, size: int) -> Buffer | None:
+        return None if self._disk.cold else self._file.read_warm(offset, size)
+
+    async def read_cold(self, offset: int, size: int) -> Buffer:
+        self._disk.check("read_cold", self._path)
+        return await self._file.read_cold(offset, size)
+
+    async def sync(self) -> None:
+        self._disk.check("sync", self._path)
+        await self._file.sync()
+        self._disk.synced.append(self._path)
+
+    def sync_now(self) -> None:
+        self._disk.check("sync", self._path)
+        self._file.sync_now()
+
+    def truncate(self, size: int) -> None:
+        self._file.truncate(size)
+
+    def close(self) -> None:
+        self._file.close()

@@ -14,7 +14,7 @@ from protocol.batch import (
     iter_records,
     parse_end_txn_marker,
 )
-from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.errors import ErrorCode, Refusal
 from runtime.log_port import ReplayVisitor, WatermarkCallback
 from runtime.shard import Marker, ShardRecord
 from storage.producer_entry import Origin
@@ -81,7 +81,7 @@ class PartitionLogPort:
                 _visit_batch(header, batch, visit, offset)
                 offset = header.last_offset + 1
             if offset == before:
-                raise Malformed(f"{partition.topic}-{partition.index}: nothing can be read at offset {offset}")
+                return  # a gap up to the end, left by the cleaner or by a crash (KAFKA-9065)
 
     def subscribe(self, callback: WatermarkCallback) -> None:
         self._partition.subscribe(callback)

@@ -179,8 +179,12 @@ class Cluster:
     async def _bury(self, name: str) -> None:
         """A task that does not end when it is cancelled has leaked out of its node."""
         for _ in range(LEAK_CHECKS_MAX):
-            if not self.loop.tasks_of(name):
+            left = self.loop.tasks_of(name)
+            if not left:
                 break
+            for task in left:  # what was started in the very step in which the node died has not been told yet
+                if not task.cancelling():
+                    task.cancel()
             await asyncio.sleep(LEAK_CHECK_SECONDS)
         else:
             leaked = [task.get_name() for task in self.loop.tasks_of(name)]

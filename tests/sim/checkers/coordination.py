@@ -76,8 +76,6 @@ def check_markers(evidence: Evidence) -> Iterator[str]:
             elif entry.state in {COMPLETE_COMMIT, COMPLETE_ABORT} and entry.transactional_id in prepared:
                 decision = prepared.pop(entry.transactional_id)
                 yield from _missing_markers(evidence, decision, written)
-    if evidence.lossy:
-        return
     for partition, producer_id, epoch, commit in written:
         if (partition, producer_id, epoch, commit) not in decided:
             yield f"I14 undecided marker of ({producer_id}, {epoch}) in {partition}: nobody decided to {'commit' if commit else 'abort'}"
@@ -86,8 +84,6 @@ def check_markers(evidence: Evidence) -> Iterator[str]:
 def _missing_markers(
     evidence: Evidence, decision: Entry, written: dict[tuple[Partition, int, int, bool], None]
 ) -> Iterator[str]:
-    if evidence.lossy:
-        return
     for partition in sorted(decision.partitions):
         key = (partition, decision.producer_id, decision.producer_epoch, decision.state == PREPARE_COMMIT)
         if partition in evidence.partitions and key not in written:

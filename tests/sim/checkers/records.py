@@ -9,8 +9,6 @@ from tests.sim.history import FAIL, FETCH, LIST, OK, PRODUCE, READ_COMMITTED, Op
 
 def check_acknowledged(evidence: Evidence) -> Iterator[str]:
     """I1, I3: what was acknowledged at an offset is there, with that value."""
-    if evidence.lossy:
-        return
     for operation in evidence.history.of(PRODUCE):
         if operation.outcome != OK:
             continue
@@ -48,7 +46,7 @@ def check_order(evidence: Evidence) -> Iterator[str]:
     """I4: of one producer and partition, what was acknowledged later lies later."""
     last: dict[tuple[str, tuple[str, int], int, int], Operation] = {}
     for operation in evidence.history.of(PRODUCE):
-        if operation.outcome != OK or evidence.lossy:
+        if operation.outcome != OK:
             continue
         key = (operation.process, operation.partition, operation.producer_id, operation.producer_epoch)
         before = last.get(key)
@@ -63,8 +61,6 @@ def check_order(evidence: Evidence) -> Iterator[str]:
 
 def check_reads(evidence: Evidence) -> Iterator[str]:
     """I3, I5: each Fetch delivered exactly what the log holds in its range, for read_committed exactly the committed records."""
-    if evidence.lossy:
-        return
     for operation in evidence.history.of(FETCH):
         if operation.outcome == OK:
             yield from _check_read(evidence, operation)
@@ -92,8 +88,6 @@ def _check_read(evidence: Evidence, operation: Operation) -> Iterator[str]:
 
 def check_watermarks(evidence: Evidence) -> Iterator[str]:
     """I9: high watermark and last stable offset never go back, the latter is not above the former, nor above what is stable."""
-    if evidence.lossy:
-        return
     samples: dict[tuple[tuple[str, int], str], list[tuple[int, int, int]]] = {}
     for operation in evidence.history.of(FETCH, LIST):
         if operation.outcome != OK:

@@ -15,8 +15,6 @@ def check_atomicity(evidence: Evidence) -> Iterator[str]:
 
     A transaction of unknown outcome of which one value is visible must have committed, so all that it had acknowledged must be visible.
     """
-    if evidence.lossy:
-        return
     slots = {slot.value: slot for model in evidence.partitions.values() for slot in model.slots.values()}
     exposed = evidence.exposed_transactions()
     for number, operations in evidence.history.transactions().items():

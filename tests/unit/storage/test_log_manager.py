@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import random
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage import checkpoint
+from storage.checkpoint import ZERO_UUID
+from storage.config import LogConfig
+from storage.disk import DirectoryLocked
+from storage.log_manager import DirectoryRefused, LogManager
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, marker, produced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OTHER_ID = uuid.UUID(int=99)
+CONFIG = LogConfig(file_delete_delay_ms=100, segment_bytes=1000)
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    disk = FaultyDisk()
+    yield disk
+    disk.close()
+
+
+def opened(disk: FaultyDisk, root: Path, *, node_id: int = 1) -> LogManager:
+    manager = LogManager(disk, str(root), CONFIG)
+    manager.open_directory(node_id=node_id, rng=random.Random(1))
+    manager.load_all(NOW_MS)
+    return manager
+
+
+def test_a_clean_stop_is_remembered_once(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    assert not manager.clean_start
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    for sequence in range(8):
+        append(log, produced(7, sequence, size=200))
+    identity = (manager.cluster_id, manager.directory_id)
+    manager.close(broker_epoch=42)
+    assert (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
+
+    again = opened(disk, tmp_path)
+    assert (again.clean_start, again.previous_broker_epoch) == (True, 42)
+    assert (again.cluster_id, again.directory_id) == identity
+    assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
+    loaded = again.get("t", 0)
+    assert loaded is not None
+    assert (loaded.log_end_offset, loaded.high_watermark, loaded.recovery_point, loaded.topic_id) == (8, 8, 8, TOPIC_ID)
+    again.close(clean=False)
+    assert not opened(disk, tmp_path).clean_start
+
+
+async def test_a_kill_is_recovered_from_the_checkpoints(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    for _ in range(8):
+        append(log, batch(1, size=200))
+    assert await manager.flush_sealed() == []
+    assert log.recovery_point == log.segments.active.base_offset
+    log.move_log_start(2)
+    await manager.checkpoint_recovery_points()
+    await manager.checkpoint_log_starts()
+    await manager.checkpoint_high_watermarks()
+    manager.close(clean=False)
+    loaded = opened(disk, tmp_path).get("t", 0)
+    assert loaded is not None
+    assert (loaded.log_start_offset, loaded.high_watermark, loaded.log_end_offset) == (2, 8, 8)
+    assert len(headers(loaded)) == 6
+
+
+def test_a_directory_has_one_owner_of_one_identity(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    with pytest.raises(DirectoryLocked):
+        opened(disk, tmp_path)
+    manager.close()
+    with pytest.raises(DirectoryRefused, match="belongs to node 1"):
+        opened(disk, tmp_path, node_id=2)
+    # A refused one keeps its lock until it is closed, as a node does when its start fails.
+
+
+def test_a_damaged_identity_is_refused_with_its_name(disk: FaultyDisk, tmp_path: Path) -> None:
+    (tmp_path / checkpoint.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\n")
+    with pytest.raises(DirectoryRefused, match="damaged"):
+        opened(disk, tmp_path)
+
+
+def test_damaged_checkpoints_cost_nothing_but_time(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    manager.close(clean=False)
+    for name in (checkpoint.RECOVERY_POINTS, checkpoint.HIGH_WATERMARKS, checkpoint.LOG_START_OFFSETS):
+        (tmp_path / name).write_bytes(b"garbage")
+    (tmp_path / "t-0" / checkpoint.PARTITION_METADATA).write_bytes(b"")
+    again = opened(disk, tmp_path)
+    loaded = again.get("t", 0)
+    assert loaded is not None
+    assert (loaded.log_end_offset, loaded.high_watermark, loaded.topic_id) == (3, 0, ZERO_UUID)
+    assert again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS) is loaded, "the metadata log knows its id"
+    assert (
+        checkpoint.decode_partition_metadata((tmp_path / "t-0" / checkpoint.PARTITION_METADATA).read_bytes())
+        == TOPIC_ID
+    )
+
+
+async def test_deletion(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    durable = manager.delete("t", 0)
+    assert manager.get("t", 0) is None
+    await durable
+    deleted = tmp_path / f"t-0.{TOPIC_ID.hex}-delete"
+    assert deleted.exists()
+    fresh = manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS)
+    assert fresh.log_end_offset == 0
+    await manager.remove_deleted(NOW_MS)
+    await manager.remove_deleted(NOW_MS + 99)
+    assert deleted.exists()
+    await manager.remove_deleted(NOW_MS + 100)
+    assert not deleted.exists()
+    assert (tmp_path / "t-0").exists()
+
+
+async def test_a_deletion_that_a_stop_interrupted_goes_on(disk: FaultyDisk, tmp_path: Path) -> None:
+    (tmp_path / f"t-0.{TOPIC_ID.hex}-delete").mkdir()
+    manager = opened(disk, tmp_path)
+    assert list(manager) == []
+    await manager.remove_deleted(NOW_MS)
+    await manager.remove_deleted(NOW_MS + 100)
+    assert list(tmp_path.glob("*-delete")) == []
+
+
+def test_a_topic_that_was_made_anew_starts_empty(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    assert manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS).log_end_offset == 0
+
+
+async def test_a_deletion_that_fails_leaves_nothing_to_the_next_topic(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    disk.refuse("rename", "t-0")
+    with pytest.raises(OSError, match="refused"):
+        await manager.delete("t", 0)
+    disk.heal()
+    assert manager.get("t", 0) is None
+    assert manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS).log_end_offset == 0
+
+
+def test_a_log_that_cannot_be_opened_leaves_the_others_alone(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    for partition in (0, 1):
+        append(manager.create("t", partition, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    manager.close(clean=True)
+    disk.refuse("open", f"t-0/{0:020d}.log")
+    again = opened(disk, tmp_path)
+    disk.heal()
+    assert [log.partition for log in again] == [1]
+    with pytest.raises(OSError, match="could not be opened"):
+        again.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    again.close(clean=True)
+    assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists(), "what was not seen cannot have been closed cleanly"
+
+
+def test_no_marker_without_a_clean_close_of_every_log(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    disk.refuse("sync", ".log")
+    manager.close(clean=True)
+    disk.heal()
+    assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
+    assert not opened(disk, tmp_path).clean_start
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../x", "a" * 250, "ü", "a\x00b", "a\n"])
+def test_names_never_become_paths_unchecked(disk: FaultyDisk, tmp_path: Path, topic: str) -> None:
+    manager = opened(disk, tmp_path / "data")
+    with pytest.raises(ValueError, match="topic name"):
+        manager.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+async def test_the_longest_topic_name_can_be_deleted(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    manager.create("a" * 249, 12345, TOPIC_ID, CONFIG, NOW_MS)
+    await manager.delete("a" * 249, 12345)
+    (deleted,) = tmp_path.glob("*-delete")
+    assert len(deleted.name) == 255
+
+
+def test_directories_that_are_nobodys_are_left_alone(disk: FaultyDisk, tmp_path: Path) -> None:
+    for name in ("lost+found", "t", "t-x", "t-01", "t-99999999999"):
+        (tmp_path / name).mkdir()
+    assert list(opened(disk, tmp_path)) == []
+    assert (tmp_path / "t-01").exists()
+
+
+def test_compacted_topics_may_have_gaps(disk: FaultyDisk, tmp_path: Path) -> None:
+    """After a kill: the cleaner has been there for internal topics, and where its checkpoint says so."""
+    for name in ("__transaction_state-0", "cleaned-0", "plain-0"):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / f"{0:020d}.log").write_bytes(batch(1, base_offset=3) + batch(1, base_offset=9))
+    (tmp_path / checkpoint.CLEANER_OFFSETS).write_bytes(checkpoint.encode_offsets({("cleaned", 0): 5}))
+    manager = opened(disk, tmp_path)
+    ends = {log.topic: log.log_end_offset for log in manager}
+    assert ends == {"__transaction_state": 10, "cleaned": 10, "plain": 0}
+
+
+async def test_a_cut_lowers_the_recovery_point_on_the_disk_first(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    for sequence in range(8):
+        append(log, produced(7, sequence, size=200, transactional=True))
+    append(log, marker(7, commit=False))
+    await log.flush()
+    assert await manager.truncate_to("t", 0, 4, now_ms=NOW_MS)
+    points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
+    assert points["t", 0] <= 4
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.recovery_point) == (4, 4, 0, 4)

@@ -1,0 +1,183 @@
+"""Retention, truncation, expiry and look-ups by time on a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from protocol.batch import build_batch
+from storage.config import DAY_MS, LogConfig
+from storage.dump import dump_file
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from protocol.batch import Compression
+
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=1000, file_delete_delay_ms=50)
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    disk = FaultyDisk()
+    yield disk
+    disk.close()
+
+
+def names(disk: FaultyDisk, root: Path) -> list[str]:
+    return disk.list(f"{root}/t-0")
+
+
+def test_retention_takes_whole_segments_with_all_their_files(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), SMALL)
+    for number in range(9):
+        append(log, produced(7, number, size=200, timestamp=NOW_MS + 100 * number), leader_epoch=number // 4)
+    bases = [segment.base_offset for segment in log.segments]
+    assert bases == [0, 3, 6]
+    assert log.delete_expired_segments(NOW_MS + 1201) == 1
+    assert (log.log_start_offset, log.epochs.entries()[0]) == (3, (0, 3))
+    assert [header.base_offset for header in headers(log)] == list(range(3, 9))
+    assert f"{0:020d}.log.deleted" in names(disk, tmp_path)
+    assert log.remove_deleted(NOW_MS) == 0
+    assert log.remove_deleted(NOW_MS + 50) > 0
+    assert not any(name.startswith(f"{0:020d}") for name in names(disk, tmp_path))
+
+
+def test_when_all_is_expired_an_empty_segment_stays(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), SMALL)
+    for number in range(9):
+        append(log, produced(7, number, size=200))
+    assert log.delete_expired_segments(NOW_MS + 10**6) == 3
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (9, 9, 9)
+    assert log.active_producers()[0].last_sequence == 8, "producers outlive their records"
+    log.close(clean=True)
+    log = open_log(disk, str(tmp_path), SMALL, clean=True, high_watermark=9)
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    assert log.active_producers()[0].last_sequence == 8
+    assert append(log, produced(7, 9)).first_offset == 9
+
+
+def test_retention_waits_for_the_high_watermark(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), SMALL)
+    for _ in range(9):
+        append(log, batch(1, size=200), commit=False)
+    log.update_high_watermark(5)
+    assert log.delete_expired_segments(NOW_MS + 10**6) == 1
+
+
+def test_a_transaction_whose_beginning_is_gone_is_unstable_from_the_log_start(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), SMALL)
+    append(log, produced(7, 0, transactional=True))
+    for _ in range(9):
+        append(log, batch(1, size=200))
+    assert log.last_stable_offset == 0
+    log.delete_expired_segments(NOW_MS + 10**6)
+    assert log.last_stable_offset == log.log_start_offset == log.first_unstable_offset
+    append(log, marker(7, commit=False))
+    assert log.last_stable_offset == log.log_end_offset
+
+
+def test_truncation_forgets_what_is_cut(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), SMALL)
+    for number in range(4):
+        append(log, produced(7, number, size=200, transactional=True), leader_epoch=number)
+    append(log, marker(7, commit=False), leader_epoch=4)
+    append(log, batch(5), leader_epoch=5)
+    assert not log.truncate_to(10, now_ms=NOW_MS)
+    assert log.truncate_to(7, now_ms=NOW_MS), "inside of a batch: the whole batch goes"
+    assert log.log_end_offset == 5
+    assert log.truncate_to(4, now_ms=NOW_MS)
+    assert len(log.segments.active.txn_index) == 0
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (4, 4, 0)
+    assert log.epochs.entries() == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert log.truncate_to(2, now_ms=NOW_MS)
+    assert [segment.base_offset for segment in log.segments] == [0]
+    assert append(log, produced(7, 2, transactional=True), leader_epoch=6).first_offset == 2
+    assert log.epochs.entries() == [(0, 0), (1, 1), (6, 2)]
+    log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.active_producers()) == (100, 100, 100, [])
+    assert append(log, batch(1)).first_offset == 100
+    log.close(clean=False)
+    again = open_log(disk, str(tmp_path), SMALL)
+    assert (again.log_start_offset, again.log_end_offset) == (100, 101)
+
+
+def test_expiry_of_producers(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path))
+    append(log, produced(1, 0))
+    append(log, produced(2, 0, transactional=True))
+    log.start_verification(3, 0, 0, False)
+    assert log.expire_producers(NOW_MS + DAY_MS - 1) == 0
+    assert log.verification_guard(3) != 0
+    assert log.expire_producers(NOW_MS + DAY_MS) == 1
+    assert [row.producer_id for row in log.active_producers()] == [2], "an open transaction keeps its producer"
+    log.expire_producers(NOW_MS + 2 * DAY_MS)
+    assert log.verification_guard(3) == 0
+    assert append(log, produced(1, 5)).first_offset == 2, "an expired producer is unknown: any sequence will do"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+async def test_look_ups_by_time_see_into_batches(disk: FaultyDisk, tmp_path: Path, codec: Compression) -> None:
+    log = open_log(disk, str(tmp_path), SMALL)
+    for number in range(20):
+        stamps = [NOW_MS + 100 * number, NOW_MS + 100 * number + 50, NOW_MS + 100 * number + 20]
+        append(
+            log,
+            build_batch([(b"k", b"v" * 50, stamp, ()) for stamp in stamps], compression=codec),
+            leader_epoch=number // 10,
+        )
+    assert await log.offset_for_timestamp(0) == (NOW_MS, 0, 0)
+    assert await log.offset_for_timestamp(NOW_MS + 1) == (NOW_MS + 50, 1, 0)
+    assert await log.offset_for_timestamp(NOW_MS + 1500) == (NOW_MS + 1500, 45, 1)
+    assert await log.offset_for_timestamp(NOW_MS + 1951) is None
+    assert await log.max_timestamp_offset() == (NOW_MS + 1950, 58, 1)
+    log.move_log_start(44)
+    assert await log.offset_for_timestamp(0) == (NOW_MS + 1420, 44, 1)
+    disk.cold = True
+    assert await log.offset_for_timestamp(NOW_MS + 1500) == (NOW_MS + 1500, 45, 1)
+    disk.cold = False
+    log.close(clean=True)
+    log = open_log(disk, str(tmp_path), SMALL, clean=True)
+    assert await log.offset_for_timestamp(NOW_MS + 1500) == (NOW_MS + 1500, 45, 1)
+    assert await log.max_timestamp_offset() == (NOW_MS + 1950, 58, 1)
+
+
+async def test_logs_without_timestamps_have_no_newest_record(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path))
+    assert await log.max_timestamp_offset() is None
+    append(log, build_batch([(b"k", b"v", -1, ())]))
+    assert await log.max_timestamp_offset() is None
+    assert await log.offset_for_timestamp(0) is None
+
+
+def test_a_log_that_ends_below_its_start_begins_anew(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path))
+    append(log, produced(7, 0))
+    log.close(clean=False)
+    log = open_log(disk, str(tmp_path), log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset, log.active_producers()) == (50, 50, [])
+    assert read(log, 50) == b""
+    assert append(log, produced(7, 1)).first_offset == 50
+
+
+def test_damage_is_shown_and_not_raised(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path))
+    append(log, batch(1))
+    append(log, batch(1))
+    log.close(clean=True)
+    path = log.segments.first.path(".log")
+    disk.write_atomic(path, disk.read_file(path)[:-3] + b"???")
+    entries = list(dump_file(disk, path, records=True))
+    assert [entry["valid"] for entry in entries] == [True, False]
+    disk.write_atomic(path, disk.read_file(path)[:-3])
+    assert "error" in list(dump_file(disk, path))[-1]
+    for suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+        broken = f"{tmp_path}/{0:020d}{suffix}"
+        disk.write_atomic(broken, b"?" * 7)
+        assert "error" in next(dump_file(disk, broken))
+    with pytest.raises(ValueError, match="not a kind of file"):
+        dump_file(disk, f"{tmp_path}/notes.txt")

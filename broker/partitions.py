@@ -1,20 +1,17 @@
 """All partitions of this broker: hosted as the metadata log says, found by name or by topic id."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 from uuid import UUID
-
-import structlog
 
 from broker.partition import Leadership, Partition, Surroundings, say_offline
 from cluster.delta import MetadataDelta
-from cluster.image import METADATA_TOPIC, RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
+from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from storage.config import LogConfig
 from storage.log import PartitionLog
 
-LOG: Final = structlog.get_logger(__name__)
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """The log configuration of a topic out of the properties that were set for it."""
 Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
@@ -25,8 +22,6 @@ class Logs(Protocol):
 
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
         """The log of the partition, made unless it is there; one of another topic id makes room. Raises OSError."""
-
-    def __iter__(self) -> Iterator[PartitionLog]: ...
 
     def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
         """The log is taken out when it is called; the coroutine makes that durable. The coroutine raises OSError."""
@@ -119,8 +114,6 @@ class Partitions:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow what has been committed to the metadata log. Called in commit order."""
-        if self._image is None:
-            self._say_strays(image)
         self._image = image
         for deleted in delta.deleted_topics():
             self._delete(deleted)
@@ -186,12 +179,6 @@ class Partitions:
             config = self._config_of(image.topic_config(topic))
             for partition in hosted.values():
                 partition.configure(config)
-
-    def _say_strays(self, image: MetadataImage) -> None:
-        """Data that belongs to no topic is no topic's to serve, and nobody's to delete without being asked."""
-        for log in self._logs:
-            if log.topic != METADATA_TOPIC and image.partition(log.topic, log.partition) is None:
-                LOG.warning("log belongs to no topic and is left alone", directory=log.directory)
 
     def _resigned(self, partition: Partition) -> None:
         listener = self._listeners.get(partition.topic)

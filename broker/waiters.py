@@ -159,9 +159,8 @@ class FetchWait:
 
     __slots__ = ("_lines", "_missing", "_timer", "woken")
 
-    def __init__(self, missing_bytes: int) -> None:
-        assert missing_bytes > 0
-        self._missing = missing_bytes
+    def __init__(self) -> None:
+        self._missing = 0
         self._lines: list[_Line] = []
         self._timer: TimerHandle | None = None
         self.woken: Future[None] = get_running_loop().create_future()
@@ -172,7 +171,10 @@ class FetchWait:
         line.waiting[self] = cap_bytes
         self._lines.append(line)
 
-    def start(self, timeout_ms: int) -> None:
+    def start(self, missing_bytes: int, timeout_ms: int) -> None:
+        """Everything is watched: wait for so many bytes, and for so long, at most."""
+        assert missing_bytes > 0
+        self._missing = missing_bytes
         self._timer = get_running_loop().call_later(timeout_ms / 1_000, self.wake)
 
     def readable(self, size: int) -> None:

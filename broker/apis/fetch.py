@@ -81,7 +81,13 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     cold = read.advance()
     if cold is None and _answer_now(fetch, read):
         return _respond(fetch, read)
-    return _later(fetch, read, cold)
+    # Before this call returns: what is appended, or asked for by this connection, between here and the first step of
+    # stage two must find somebody to wake.
+    wait = FetchWait()
+    context.session.on_next_request(wait.wake)
+    if cold is None:
+        _park(fetch, read, wait)
+    return _later(fetch, read, cold, wait)
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
@@ -190,13 +196,20 @@ def _answer_now(fetch: _Fetch, read: FetchPass) -> bool:
     return read.enough or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
 
 
-async def _later(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> FetchResponse:
+async def _later(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None, wait: FetchWait) -> FetchResponse:
     """Stage two: bring in what was not in memory; wait for what is not there yet; read once more."""
-    await _read_on(read, cold)
-    if not _answer_now(fetch, read):
-        await _park(fetch, read)
-        read = _survey(fetch)
-        await _read_on(read, read.advance())
+    try:
+        if cold is not None:
+            await _read_on(read, cold)
+            if _answer_now(fetch, read):
+                return _respond(fetch, read)
+            _park(fetch, read, wait)
+        await wait.woken
+    finally:
+        fetch.context.session.forget(wait.wake)
+        wait.wake()
+    read = _survey(fetch)
+    await _read_on(read, read.advance())
     return _respond(fetch, read)
 
 
@@ -209,20 +222,14 @@ async def _read_on(read: FetchPass, cold: ColdFetch | None) -> None:
         cold = read.advance()
 
 
-async def _park(fetch: _Fetch, read: FetchPass) -> None:
-    """Until enough has become readable, the time is up, or the connection has something else to ask."""
-    wait = FetchWait(fetch.limits.min_bytes - read.size)
+def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> None:
+    """Wait until enough has become readable, the time is up, or the connection has something else to ask."""
+    if wait.woken.done():
+        return  # it has asked during the cold read
     for reading in read.readings:
         if reading.partition is not None:
             wait.watch(reading.partition, fetch.limits.watermark, reading.slot.max_bytes - reading.size)
-    session = fetch.context.session
-    session.on_next_request(wait.wake)
-    wait.start(fetch.max_wait_ms)
-    try:
-        await wait.woken
-    finally:
-        session.forget(wait.wake)
-        wait.wake()
+    wait.start(fetch.limits.min_bytes - read.size, fetch.max_wait_ms)
 
 
 # ---- answering ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,9 +94,6 @@ class Logs:
         )
         self.logs[topic, partition] = log
         return log
-
-    def __iter__(self) -> Iterator[PartitionLog]:
-        return iter(list(self.logs.values()))
 
     async def delete(self, topic: str, partition: int) -> None:
         self.deleted.append((topic, partition))

@@ -4,20 +4,15 @@ from typing import Any
 
 import pytest
 
+from broker.apis import fetch
 from broker.fetch_read import FetchPass
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
-    FetchRequest,
-    FetchResponse,
-)
+from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.records.metadata import PartitionChangeRecord, RemoveTopicRecord
-from tests.support.data_rig import EIO, Gate, Rig, batch
-from tests.support.fetching import answers, append, end, errors, in_transaction, offsets, read, request, settle
+from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
+from tests.support.fetching import VERSION, answers, append, end, errors, in_transaction, offsets, read, request, settle
 
 E = ErrorCode
-
-
-# ---- waiting
 
 
 async def park(rig: Rig, asked: FetchRequest) -> "asyncio.Task[FetchResponse]":
@@ -116,6 +111,30 @@ async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) 
     assert answers(await task)[0].records == b""
     assert rig.session._waiting == {}
     assert len(rig.partition().fetch_watchers) == 0
+
+
+async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    waiting = fetch.handle(rig.context(1, VERSION), request(("t", 0, 0), max_wait_ms=60_000))
+    append(rig, b"a")
+    assert offsets(answers(await asyncio.wait_for(outcome(waiting), 5))[0]) == [0]
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_a_request_that_comes_before_the_fetch_is_parked_is_not_missed(tmp_path: Path, cold: bool) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 2)
+    append(rig, b"x", index=1)
+    rows = [("t", 0, 0)]
+    if cold:
+        rig.disk.failing["cold"] = 0
+        rows.append(("t", 1, 0))
+    asked = request(*rows, max_wait_ms=60_000, min_bytes=2 * len(batch()))
+    waiting = fetch.handle(rig.context(1, VERSION), asked)
+    rig.session.wake_waiting()
+    found = answers(await asyncio.wait_for(outcome(waiting), 5))
+    assert [len(offsets(answer)) for answer in found] == [0, 1][: len(rows)]
 
 
 async def test_a_fetch_that_is_answered_is_forgotten_by_its_session(tmp_path: Path) -> None:

@@ -93,9 +93,11 @@ async def test_a_commit_times_out_once_for_what_is_missing_and_leaves_its_queues
 async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
     partition = hosted()
     watchers = partition.fetch_watchers
-    uncommitted, committed = FetchWait(1), FetchWait(1)
+    uncommitted, committed = FetchWait(), FetchWait()
     uncommitted.watch(partition, Watermark.HIGH_WATERMARK, 1_000)
     committed.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000)
+    uncommitted.start(1, 60_000)
+    committed.start(1, 60_000)
     watchers.appended(10, 300)
     assert not uncommitted.woken.done()
     watchers.advanced(10, None)
@@ -108,9 +110,10 @@ async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
 
 async def test_min_bytes_are_counted_over_partitions_and_capped_in_each() -> None:
     one, two = hosted(), hosted()
-    wait = FetchWait(500)
+    wait = FetchWait()
     wait.watch(one, Watermark.HIGH_WATERMARK, 300)
     wait.watch(two, Watermark.HIGH_WATERMARK, 300)
+    wait.start(500, 60_000)
     for end, size in ((1, 200), (2, 200), (3, 200)):
         one.fetch_watchers.appended(end, size)
         one.fetch_watchers.advanced(end, None)
@@ -127,8 +130,9 @@ async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
     watchers = partition.fetch_watchers
     for end in range(1, 11):
         watchers.appended(end, 100)
-    wait = FetchWait(450)
+    wait = FetchWait()
     wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 10_000)
+    wait.start(450, 60_000)
     watchers.advanced(10, None)
     watchers.advanced(10, 4)
     assert not wait.woken.done()
@@ -138,19 +142,20 @@ async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
 
 async def test_time_and_loss_of_the_partition_wake_a_fetch() -> None:
     partition = hosted()
-    timed, lost = FetchWait(1), FetchWait(1)
+    timed, lost = FetchWait(), FetchWait()
     timed.watch(partition, Watermark.HIGH_WATERMARK, 10)
-    timed.start(0)
+    timed.start(1, 0)
     await timed.woken
     lost.watch(partition, Watermark.LOG_END, 10)
+    lost.start(1, 60_000)
     partition.fetch_watchers.wake_all()
     assert lost.woken.done()
     assert len(partition.fetch_watchers) == 0
 
 
 async def test_waking_twice_is_harmless() -> None:
-    wait = FetchWait(1)
-    wait.start(60_000)
+    wait = FetchWait()
+    wait.start(1, 60_000)
     wait.wake()
     wait.wake()
     assert wait.woken.done()
@@ -164,8 +169,9 @@ async def test_what_is_remembered_of_a_long_transaction_is_bounded(monkeypatch: 
         watchers.appended(end, 10)
         watchers.advanced(end, None)
         assert len(watchers._ends) <= 17
-    wait = FetchWait(10_000)
+    wait = FetchWait()
     wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 100_000)
+    wait.start(10_000, 60_000)
     watchers.advanced(1_000, 1_000)
     assert wait.woken.done()  # merged entries lose no bytes at the end
     assert len(watchers._ends) == 0
@@ -186,8 +192,9 @@ def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
                 watchers._merge()
         mark = 0
         while mark < end:
-            wait = FetchWait(1)
+            wait = FetchWait()
             wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000_000)
+            wait.start(1, 60_000)
             mark = data.draw(st.integers(mark + 1, end))
             watchers.advanced(end, mark)
             assert wait.woken.done()
@@ -199,8 +206,9 @@ async def test_many_fetches_are_woken_in_the_order_they_came() -> None:
     partition = hosted()
     woken: list[int] = []
     for number in range(5):
-        wait = FetchWait(1)
+        wait = FetchWait()
         wait.watch(partition, Watermark.HIGH_WATERMARK, 10)
+        wait.start(1, 60_000)
         wait.woken.add_done_callback(partial(lambda number, _done: woken.append(number), number))
     partition.fetch_watchers.appended(1, 61)
     partition.fetch_watchers.advanced(1, None)

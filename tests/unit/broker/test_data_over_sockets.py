@@ -1,0 +1,93 @@
+"""What only a connection shows of the data path: order, early answers, and the silence of acks=0."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from broker.clock import SystemClock
+from broker.commit_gate import LocalCommitGate
+from broker.env import Env
+from broker.node import Node
+from protocol.batch import build_batch
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from storage.os_disk import OsDisk
+from tests.support.broker_context import config
+from tests.support.raw_client import RawClient
+
+LONG_MS = 600_000
+LATEST = -1
+
+
+@asynccontextmanager
+async def client(folder: Path) -> AsyncIterator[RawClient]:
+    """Connected to a node of its own, which has a topic `t`."""
+    chosen = config(f"log.dirs={folder}", "listeners=PLAINTEXT://127.0.0.1:0")
+    node = Node(chosen, Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate))
+    try:
+        await node.start()
+        connection = await RawClient.connect("127.0.0.1", node.listeners[0].port)
+        await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+        yield connection
+        connection.close()
+    finally:
+        await node.stop()
+
+
+def produce(acks: int = -1, topic: str = "t") -> ProduceRequest:
+    data = build_batch([(None, b"v", SystemClock().wall_ms(), ())])
+    return ProduceRequest(
+        None, acks, LONG_MS, [TopicProduceData(topic, partition_data=[PartitionProduceData(0, data)])]
+    )
+
+
+def fetch(offset: int) -> FetchRequest:
+    topics = [FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=offset, partition_max_bytes=1_000_000)])]
+    return FetchRequest(max_wait_ms=LONG_MS, min_bytes=1, session_epoch=-1, topics=topics)
+
+
+def latest() -> ListOffsetsRequest:
+    return ListOffsetsRequest(-1, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, timestamp=LATEST)])])
+
+
+async def test_the_next_request_of_a_connection_ends_the_wait_of_its_fetch(tmp_path: Path) -> None:
+    """Spark's executors ask for offsets behind a fetch that waits, and stall by its whole max_wait_ms with Kafka."""
+    async with client(tmp_path) as connection, asyncio.timeout(30):
+        parked = connection.send(fetch(0), 12)
+        assert await connection.call(latest(), 9)
+        assert parked.done()  # and before the answer that was behind it
+        answer = (await parked).responses[0].partitions[0]  # type: ignore[attr-defined]  # a FetchResponse
+        assert (answer.error_code, bytes(answer.records)) == (0, b"")
+
+
+async def test_a_fetch_that_waits_gets_what_another_connection_writes(tmp_path: Path) -> None:
+    async with client(tmp_path) as reader, asyncio.timeout(30):
+        port = reader._transport.get_extra_info("peername")[1]  # type: ignore[union-attr]  # it is connected
+        writer = await RawClient.connect("127.0.0.1", port)
+        parked = reader.send(fetch(0), 12)
+        await writer.call(produce(), 11)
+        assert len((await parked).responses[0].partitions[0].records) > 0  # type: ignore[attr-defined]  # as above
+        writer.close()
+
+
+async def test_five_produces_in_flight_are_answered_in_order(tmp_path: Path) -> None:
+    async with client(tmp_path) as connection, asyncio.timeout(30):
+        sent = [connection.send(produce(), 11) for _ in range(5)]
+        answers = [(await each).responses[0].partition_responses[0] for each in sent]  # type: ignore[attr-defined]  # as above
+        assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, offset) for offset in range(5)]
+
+
+async def test_acks_zero_is_silent_and_its_error_ends_the_connection(tmp_path: Path) -> None:
+    async with client(tmp_path) as connection, asyncio.timeout(30):
+        silent = connection.send(produce(acks=0), 11)
+        connection._waiting.pop()
+        found = await connection.call(latest(), 9)
+        assert found.topics[0].partitions[0].offset == 1
+        assert not silent.done()
+        refused = connection.send(produce(acks=0, topic="nothing"), 11)
+        error = await asyncio.wait_for(asyncio.gather(refused, return_exceptions=True), 10)
+        assert isinstance(error[0], ConnectionError)

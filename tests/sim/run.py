@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import structlog
 
-from tests.sim.checkers.evidence import Evidence, SnapshotRow
-from tests.sim.checkers.recovery import read_snapshot
+from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.verdict import judge
-from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.cluster import ROOT, Cluster
-from tests.sim.history import END, INIT, LIST, OK, PRODUCE, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
+from tests.sim.evidence_of_run import Described, collect, count_reached
+from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
 from tests.sim.inspector import Inspector
 from tests.sim.loop import SimLoop
 from tests.sim.monitor import Monitor
@@ -38,7 +37,7 @@ from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.world import TOPIC, World
 
 RESOLVE_SECONDS_MAX: Final = 60.0
-WORKLOAD_SECONDS_MAX: Final = 900.0
+WORKLOAD_SECONDS_MAX: Final = 600.0
 IDEMPOTENT_BATCHES: Final = 12
 
 Producers = dict[Partition, list[SnapshotRow]]
@@ -234,7 +233,12 @@ class Run:
         ]
         deadline = loop.time() + WORKLOAD_SECONDS_MAX
         for worker in workers:
-            await asyncio.wait_for(worker, deadline - loop.time())
+            try:
+                await asyncio.wait_for(worker, max(0.0, deadline - loop.time()))
+            except TimeoutError:
+                self.findings.append(
+                    f"L1 {worker.get_name()} does not come to its end within {WORKLOAD_SECONDS_MAX:.0f} s"
+                )
         world.stopping = True
         for task in background:
             await asyncio.wait_for(task, 60.0)
@@ -318,90 +322,20 @@ class Run:
         ]
 
     def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
-        world, monitor = self.world, self.monitor
-        partitions = {}
-        for partition in world.partitions:
-            model = partitions[partition] = PartitionModel.of(monitor.surviving_batches(partition))
-            live = monitor.partitions.get(partition)
-            if live is not None and live.end != model.end:
-                self.findings.append(
-                    f"I3 {partition}: the node wrote up to {live.end}, the files hold up to {model.end}"
-                )
-        evidence = Evidence(
-            history=world.history,
-            partitions=partitions,
-            coordinators={index: model.entries for index, model in monitor.coordinators.items()},
-            late_frames=world.late_frames,
-            lossy=self.options.lossy,
-            scan_interval_ms=self.options.scan_interval_ms,
-            disturbance_ms=self.nemesis.disturbance_ms + self.cluster.downtime_ms + self._fenced_ms(),
-            clock_jumped=any(fault.kind == "clock" for fault in self.nemesis.struck),
-            described_producers=producers,
-            described_transactions=transactions,
-        )
-        self._add_snapshots(evidence)
+        described = Described(producers, transactions)
+        evidence = collect(self.world, self.nemesis, described, self.findings)
         findings = judge(evidence)
-        self._count(evidence)
+        count_reached(self.world, evidence)
         if self.options.lossy:
             # Outside of every promise: the node has to come back, to serve, and to know what its files say, no more.
             self.findings.clear()
             return [*self.cluster.violations, *findings, *self.cluster.unexpected_failures()[:5]]
-        return [*monitor.violations[:20], *self.cluster.violations, *findings, *self.cluster.unexpected_failures()[:5]]
-
-    def _fenced_ms(self) -> int:
-        return sum(
-            int(fault.seconds * 1000) + 1000
-            for fault in self.nemesis.struck
-            if fault.kind in {"leadership", "cut_all", "disk_write", "disk_sync"}
-        )
-
-    def _add_snapshots(self, evidence: Evidence) -> None:
-        medium = self.cluster.medium
-        for partition in self.world.partitions:
-            path = f"{ROOT}/{partition[0]}-{partition[1]}"
-            batches = self.monitor.surviving_batches(partition)
-            for name in sorted(medium.directory(path).live):
-                if not name.endswith(".snapshot"):
-                    continue
-                offset = int(name.removesuffix(".snapshot"))
-                rows = read_snapshot(medium.contents(f"{path}/{name}"))
-                if rows is None:
-                    self.findings.append(f"I16 {path}/{name} is not a valid snapshot after a clean stop")
-                    continue
-                evidence.snapshots.setdefault(partition, []).append((offset, rows))
-                evidence.snapshot_models[partition, offset] = PartitionModel.of(
-                    batch for batch in batches if batch.base_offset < offset
-                )
-
-    def _count(self, evidence: Evidence) -> None:
-        world, monitor = self.world, self.monitor
-        for name, count in {**monitor.counters, **evidence.counters}.items():
-            world.count(name, count)
-        spans: dict[str, list[tuple[int, int]]] = {}
-        for operation in world.history.of(INIT, END):
-            if operation.transactional_id is not None:
-                spans.setdefault(operation.transactional_id, []).append((operation.invoked, operation.completed))
-        for transactional_id, clock in monitor.aborts_at:
-            if not any(invoked < clock < completed for invoked, completed in spans.get(transactional_id, ())):
-                world.count("time-out abort")
-        for operation in world.history.of(PRODUCE):
-            if (
-                operation.outcome == OK
-                and monitor.written_at.get(operation.values[0], operation.invoked) < operation.invoked
-            ):
-                world.count("duplicate sequence")
-        for frame in world.late_frames:
-            identity = (frame.transactional_id, frame.producer_id, frame.producer_epoch)
-            for operation in world.history.of(END, INIT):
-                mine = (operation.transactional_id, operation.producer_id, operation.producer_epoch)
-                if (
-                    operation.completed < frame.clock
-                    and operation.outcome == OK
-                    and (mine == identity or (operation.kind == INIT and mine[0] == identity[0]))
-                ):
-                    world.count("late EndTxn")
-                    break
-        world.count("reads", sum(1 for operation in world.history.of("fetch", LIST) if operation.outcome == OK))
+        return [
+            *self.monitor.violations[:20],
+            *self.cluster.violations,
+            *findings,
+            *self.cluster.unexpected_failures()[:5],
+        ]
 
     def abandon(self) -> None:
         """The run is over, however it ended: nothing may be left that complains when it is collected."""

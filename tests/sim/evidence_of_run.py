@@ -1,0 +1,112 @@
+"""Gathers, when a run is over, what the checkers judge; and counts what it has reached."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.sim.checkers.coordinator_log import read_entries
+from tests.sim.checkers.evidence import Evidence, SnapshotRow
+from tests.sim.checkers.recovery import read_snapshot
+from tests.sim.checkers.visibility import PartitionModel
+from tests.sim.cluster import ROOT
+from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Partition
+from tests.sim.world import TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from tests.sim.nemesis import Nemesis
+    from tests.sim.world import LateFrame, World
+
+FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the restarted node said about itself."""
+
+    producers: dict[Partition, list[SnapshotRow]]
+    transactions: dict[str, tuple[str, int, int]]
+
+
+def collect(world: "World", nemesis: "Nemesis", described: Described, findings: list[str]) -> Evidence:
+    """Read the files as they are after the last, clean stop. What cannot be read is a finding."""
+    monitor, options = world.monitor, world.options
+    partitions = {}
+    for partition in world.partitions:
+        model = partitions[partition] = PartitionModel.of(monitor.surviving_batches(partition))
+        live = monitor.partitions.get(partition)
+        if live is not None and live.end != model.end:
+            findings.append(f"I3 {partition}: the node wrote up to {live.end}, the files hold up to {model.end}")
+    evidence = Evidence(
+        history=world.history,
+        partitions=partitions,
+        coordinators={
+            index: read_entries(monitor.surviving_batches((TRANSACTION_STATE, index))) for index in monitor.coordinators
+        },
+        late_frames=world.late_frames,
+        lossy=options.lossy,
+        scan_interval_ms=options.scan_interval_ms,
+        disturbance_ms=nemesis.disturbance_ms + world.cluster.downtime_ms + _delayed_ms(nemesis),
+        clock_jumped=any(fault.kind == "clock" for fault in nemesis.struck),
+        described_producers=described.producers,
+        described_transactions=described.transactions,
+    )
+    _add_snapshots(world, evidence, findings)
+    return evidence
+
+
+def _delayed_ms(nemesis: "Nemesis") -> int:
+    return sum(int(fault.seconds * 1000) + 1000 for fault in nemesis.struck if fault.kind in FAULTS_THAT_DELAY)
+
+
+def _add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
+    medium = world.cluster.medium
+    for partition in world.partitions:
+        path = f"{ROOT}/{partition[0]}-{partition[1]}"
+        batches = world.monitor.surviving_batches(partition)
+        for name in sorted(medium.directory(path).live):
+            if not name.endswith(".snapshot"):
+                continue
+            offset = int(name.removesuffix(".snapshot"))
+            rows = read_snapshot(medium.contents(f"{path}/{name}"))
+            if rows is None:
+                findings.append(f"I16 {path}/{name} is not a valid snapshot after a clean stop")
+                continue
+            evidence.snapshots.setdefault(partition, []).append((offset, rows))
+            evidence.snapshot_models[partition, offset] = PartitionModel.of(
+                batch for batch in batches if batch.base_offset < offset
+            )
+
+
+def count_reached(world: "World", evidence: Evidence) -> None:
+    """Add to the run's counters what a campaign has to reach."""
+    monitor, history = world.monitor, world.history
+    for name, count in {**monitor.counters, **evidence.counters}.items():
+        world.count(name, count)
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for operation in history.of(INIT, END):
+        if operation.transactional_id is not None:
+            spans.setdefault(operation.transactional_id, []).append((operation.invoked, operation.completed))
+    for transactional_id, clock in monitor.aborts_at:
+        # Nobody was asking for it: the coordinator aborted on its own.
+        if not any(invoked < clock < completed for invoked, completed in spans.get(transactional_id, ())):
+            world.count("time-out abort")
+    for operation in history.of(PRODUCE):
+        written_at = monitor.written_at.get(operation.values[0], operation.invoked)
+        if operation.outcome == OK and written_at < operation.invoked:
+            world.count("duplicate sequence")
+    for frame in world.late_frames:
+        if _came_late(world, frame):
+            world.count("late EndTxn")
+    world.count("reads", sum(1 for operation in history.of(FETCH, LIST) if operation.outcome == OK))
+
+
+def _came_late(world: "World", frame: "LateFrame") -> bool:
+    """Whether its transaction had been ended otherwise when the frame arrived."""
+    identity = (frame.transactional_id, frame.producer_id, frame.producer_epoch)
+    for operation in world.history.of(END, INIT):
+        if operation.outcome != OK or operation.completed >= frame.clock:
+            continue
+        if operation.kind == INIT and operation.transactional_id == frame.transactional_id:
+            return True
+        if (operation.transactional_id, operation.producer_id, operation.producer_epoch) == identity:
+            return True
+    return False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from storage import checkpoint, names
 
 if TYPE_CHECKING:
-    from storage.disk import Disk, File
+    from storage.disk import Disk
     from storage.leader_epochs import LeaderEpochs
     from storage.segments import Segments
     from storage.snapshot import SnapshotFiles
@@ -28,7 +28,7 @@ class Flusher:
         self.flushed_offset = flushed_offset
         self.sealed_from = sealed_from
         self.names_changed = True  # since the directory was synced last
-        self.unsynced_metadata: File | None = None  # partition.metadata, just written
+        self.metadata_unsynced = False  # partition.metadata has just been written
         self._running: asyncio.Future[None] | None = None
 
     async def flush(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
@@ -54,9 +54,13 @@ class Flusher:
         if epochs.dirty:
             epochs.dirty = False
             await self._disk.replace_file(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
-        if self.unsynced_metadata is not None:
-            await self.unsynced_metadata.sync()
-            self._close_metadata()
+        if self.metadata_unsynced:
+            self.metadata_unsynced = False
+            file = self._disk.open(self._metadata_path, create=False)
+            try:
+                await file.sync()
+            finally:
+                file.close()
         if self.names_changed:
             self.names_changed = False
             await self._disk.sync_directory(self._directory)
@@ -72,9 +76,11 @@ class Flusher:
         if epochs.dirty or not self._disk.exists(self._epochs_path):
             self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
             epochs.dirty = False
-        if self.unsynced_metadata is not None:
-            self.unsynced_metadata.sync_now()
-            self._close_metadata()
+        if self.metadata_unsynced:
+            self.metadata_unsynced = False
+            file = self._disk.open(self._metadata_path, create=False)
+            file.sync_now()
+            file.close()
         self.flushed_offset = end_offset
         self.sealed_from = segments.active.base_offset
 
@@ -88,14 +94,10 @@ class Flusher:
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.sealed_from = min(self.sealed_from, segments.base_below(end_offset))
 
-    def close(self) -> None:
-        self._close_metadata()
-
     @property
     def _epochs_path(self) -> str:
         return f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
 
-    def _close_metadata(self) -> None:
-        if self.unsynced_metadata is not None:
-            self.unsynced_metadata.close()
-            self.unsynced_metadata = None
+    @property
+    def _metadata_path(self) -> str:
+        return f"{self._directory}/{checkpoint.PARTITION_METADATA}"

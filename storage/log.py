@@ -237,13 +237,11 @@ class PartitionLog(LogBase):
 
     async def offset_for_timestamp(self, timestamp: int) -> Found | None:
         """(timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""
-        segments = self.segments.from_offset(self.log_start_offset)
         interval = self.config.index_interval_bytes
         return await reads.run(
-            timestamps.first_at_or_after(segments, self.disk, timestamp, self.log_start_offset, interval=interval)
+            timestamps.first_at_or_after(self.segments, self.disk, timestamp, self.log_start_offset, interval=interval)
         )
 
     async def max_timestamp_offset(self) -> Found | None:
         """(timestamp, offset, leader epoch) of the first record that has the newest timestamp; None without timestamps."""
-        segment = max(self.segments, key=lambda segment: segment.max_timestamp)
-        return await reads.run(timestamps.newest(segment, self.disk, interval=self.config.index_interval_bytes))
+        return await reads.run(timestamps.newest(self.segments, self.disk, interval=self.config.index_interval_bytes))

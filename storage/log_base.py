@@ -112,9 +112,11 @@ class LogBase:
         if self.topic_id == checkpoint.ZERO_UUID:
             return
         if not self.disk.exists(path) or self.disk.read_file(path) != content:
-            file = self.flusher.unsynced_metadata = self.disk.open(path, create=True)
+            file = self.disk.open(path, create=True)
             file.truncate(0)
             file.write(0, content)
+            file.close()
+            self.flusher.metadata_unsynced = True
 
     def roll(self, now_ms: int, first_offset: int | None = None) -> Segment:
         """Seal the active segment and open one for what comes next. Raises OSError."""
@@ -338,7 +340,6 @@ class LogBase:
                 self.flusher.flush_now(self.segments, self.snapshots, self.epochs, self.log_end_offset)
         finally:
             self.closed = True
-            self.flusher.close()
             for segment in self.segments:
                 segment.close()
             for files in self.deleted:

@@ -128,6 +128,8 @@ def read_batches(
     for segment in segments.from_offset(offset):
         end = segment.size
         found = yield from locate(segment, disk, offset, end, interval=interval)
+        if segment is not segments.active:
+            segments.note_index_use(segment)
         if found is None:
             continue
         position, known_header = found

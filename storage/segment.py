@@ -131,6 +131,7 @@ class Segment:
         if self.time_index is not None:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.write_indexes()
+        self._close_txn_file()
 
     def full_for(self, config: LogConfig, last_offset: int) -> bool:
         """Whether an index has no room left, or `last_offset` is too far from the base offset for one."""

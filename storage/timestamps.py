@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from storage.disk import Buffer, Disk
     from storage.reads import Piece
     from storage.segment import Segment
+    from storage.segments import Segments
 
 SCAN_BYTES = 256 * 1024
 
@@ -33,14 +34,15 @@ _TIMESTAMP = Struct(">q")
 
 
 def first_at_or_after(
-    segments: list[Segment], disk: Disk, timestamp: int, start_offset: int, *, interval: int
+    segments: Segments, disk: Disk, timestamp: int, start_offset: int, *, interval: int
 ) -> Generator[Piece, Buffer, Found | None]:
     """First record from `start_offset` on whose timestamp is not below `timestamp`, inside compressed batches too."""
-    for segment in segments:
+    for segment in segments.from_offset(start_offset):
         if segment.max_timestamp < timestamp:
             continue
         if segment.time_index is None or segment.offset_index is None:
             yield from load_indexes(segment, disk, interval)
+            segments.note_index_use(segment)
         assert segment.time_index is not None
         assert segment.offset_index is not None
         from_offset = max(segment.time_index.offset_for(timestamp), start_offset)
@@ -51,12 +53,14 @@ def first_at_or_after(
     return None
 
 
-def newest(segment: Segment, disk: Disk, *, interval: int) -> Generator[Piece, Buffer, Found | None]:
-    """The first record that has the segment's largest timestamp."""
+def newest(segments: Segments, disk: Disk, *, interval: int) -> Generator[Piece, Buffer, Found | None]:
+    """The first record that has the largest timestamp of all."""
+    segment = max(segments, key=lambda each: each.max_timestamp)
     if segment.max_timestamp < 0:
         return None
     if segment.offset_index is None:
         yield from load_indexes(segment, disk, interval)
+        segments.note_index_use(segment)
     assert segment.offset_index is not None
     position, _ = segment.offset_index.position_for(segment.offset_of_max_timestamp)
     return (yield from _search(segment, position, segment.max_timestamp, segment.base_offset))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -322,44 +321,7 @@ def test_a_roll_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> None:
     assert log.log_end_offset == 1
 
 
-# -- flush
-
-
-async def test_concurrent_flushes_share_the_work(disk: FaultyDisk, root: str) -> None:
-    log = open_log(disk, root)
-    append(log, batch(1))
-    await log.flush()
-    await log.flush()
-    assert log.flushed_offset == 1
-    append(log, batch(1))
-    first = asyncio.ensure_future(log.flush())
-    await asyncio.sleep(0)
-    append(log, batch(1))
-    await asyncio.gather(first, log.flush(), log.flush(2))
-    assert log.flushed_offset == log.recovery_point == 3
-
-
-async def test_a_flush_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> None:
-    log = open_log(disk, root)
-    append(log, batch(1))
-    disk.refuse("sync", ".log")
-    with pytest.raises(OSError, match="refused"):
-        await log.flush()
-    assert log.failed
-    assert log.flushed_offset == 0
-
-
-async def test_the_recovery_point_waits_for_the_index_files_of_sealed_segments(disk: FaultyDisk, root: str) -> None:
-    """A flush ends exactly where the active segment is sealed meanwhile: its index files are not durable yet."""
-    log = open_log(disk, root, SMALL)
-    append(log, batch(1, size=600))
-    flush = asyncio.ensure_future(log.flush())
-    await asyncio.sleep(0)
-    log.roll(NOW_MS)
-    assert (log.recovery_point, log.sealed_unflushed) == (0, True)
-    await flush
-    assert f"{0:020d}.index" in [path.rpartition("/")[2] for path in disk.synced]
-    assert (log.flushed_offset, log.recovery_point, log.sealed_unflushed) == (1, 1, False)
+# -- others than clients
 
 
 def test_followers_write_what_the_leader_wrote(disk: FaultyDisk, root: str) -> None:

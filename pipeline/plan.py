@@ -15,7 +15,8 @@ SOURCE_ROWS = 336_776
 ABORT_ONE_IN = 10
 KILLS = 5
 WINDOW_KILLS = 2
-HOURS_MIN = 20  # fewer cannot carry the kills apart from each other
+HOURS_LEFT_MIN = 40  # that follow the last kill, so that the producer cannot finish before it falls
+HOURS_MIN = 60  # fewer leave no room for kills before the last of them
 TIMED_KILL_DELAY_MAX_SECONDS = 0.030
 WINDOW_KILL_DELAY_SECONDS = (0.000_1, 0.010)  # drawn evenly in the logarithm: before as well as after the answer
 
@@ -78,8 +79,7 @@ def draw_kills(seed: int, hours: int) -> tuple[Kill, ...]:
     """Five kills spread over the whole run, two of them in the window; nothing steers them to safe moments."""
     assert hours >= HOURS_MIN, "too few hours to kill in"
     rng = random.Random(f"kill {seed}")
-    # The last tenth is left out, so that the producer still lives when a kill falls due.
-    after = sorted(rng.sample(range(1, max(hours * 9 // 10, KILLS + 1)), KILLS))
+    after = sorted(rng.sample(range(1, hours - max(hours // 10, HOURS_LEFT_MIN)), KILLS))
     window = rng.sample(range(KILLS), WINDOW_KILLS)
     return tuple(
         Kill(number + 1, KillKind.WINDOW, hour, math.exp(rng.uniform(*map(math.log, WINDOW_KILL_DELAY_SECONDS))))

@@ -44,7 +44,8 @@ def draw(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFrame, sta
     with plt.rc_context(style):
         figure = plt.figure(figsize=(15, 10), dpi=130, layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(1.0, 1.15), width_ratios=(1.0, 1.25))
-        timeline(figure.add_subplot(grid[0, :]), campaign, seen, start)
+        top = grid[0, :].subgridspec(1, 2, width_ratios=(1.0, 0.24), wspace=0.02)
+        timeline(figure.add_subplot(top[0]), figure.add_subplot(top[1]), campaign, seen, start)
         heat_map(figure.add_subplot(grid[1, 0]), delays)
         dumbbells(figure.add_subplot(grid[1, 1]), delays)
         figure.suptitle(headline, fontsize=15, fontweight="bold", x=0.01, ha="left")
@@ -52,15 +53,13 @@ def draw(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFrame, sta
         plt.close(figure)
 
 
-def timeline(axes: Any, campaign: Campaign, seen: Series, start: float) -> None:
-    """Committed and seen over time; kills as lines, aborted transactions as ticks."""
+def timeline(axes: Any, legend: Any, campaign: Campaign, seen: Series, start: float) -> None:
+    """Committed and seen over time; kills as lines, aborted transactions as ticks; in words beside it."""
     written = cumulative(campaign.commits, start)
     read = cumulative(seen, start)
     axes.fill_between(*written, step="post", color=COMMITTED, alpha=0.15, linewidth=0)
-    axes.step(
-        *written, where="post", color=COMMITTED, linewidth=2, label="committed by the producer, one hour at a time"
-    )
-    axes.step(*read, where="post", color=SEEN, linewidth=2, label="read by Spark (read_committed), one batch at a time")
+    axes.step(*written, where="post", color=COMMITTED, linewidth=2, label="committed by the producer")
+    axes.step(*read, where="post", color=SEEN, linewidth=2, label="read by Spark, read_committed")
     top = max(written[1][-1], read[1][-1], 0.001)
     for death in campaign.deaths:
         at = death.at - start
@@ -70,12 +69,13 @@ def timeline(axes: Any, campaign: Campaign, seen: Series, start: float) -> None:
         badge = {"boxstyle": "circle,pad=0.25", "color": KILL}
         axes.text(at, top * 1.17, death.kill.number, color="white", ha="center", va="center", fontsize=9, bbox=badge)
     what = [f"{death.kill.number}  {kill_words(death)}" for death in campaign.deaths]
-    axes.text(0.012, 0.96, "\n".join(["SIGKILL", *what]), color=KILL, fontsize=9, va="top", transform=axes.transAxes)
+    legend.axis("off")
+    legend.text(0.0, 0.62, "\n".join(["SIGKILL to the producer", *what]), color=KILL, va="top", linespacing=1.6)
     ticks = [at - start for at in campaign.aborts]
     label = f"aborted transactions ({len(ticks):,})"
     axes.plot(ticks, [-top * 0.035] * len(ticks), "|", color=INK, markersize=7, alpha=0.35, label=label)
     axes.set(xlabel="seconds", ylabel="thousand flights", ylim=(-top * 0.07, top * 1.26), xlim=(0, None))
-    axes.legend(loc="lower right", frameon=False)
+    legend.legend(*axes.get_legend_handles_labels(), loc="upper left", frameon=False, borderpad=0, borderaxespad=0)
     bare(axes)
 
 

@@ -136,8 +136,8 @@ class Relay:
         caught = self._caught = Caught(request, time.monotonic())
 
         def strike() -> None:
-            trap.kill()
             caught.killed_at = time.monotonic()
+            trap.kill()
 
         self._loop.call_later(trap.delay_seconds, strike)
         return caught

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pipeline.supervisor import Supervisor
 
 STOP_SECONDS_MAX = 10.0
+KILL_INTERVAL_SECONDS = 0.2
 
 
 class QueryFailed(RuntimeError):
@@ -88,9 +89,10 @@ def run(supervisor: Supervisor, places: Places, topics: Topics, master: str, con
     """
     outcome = Outcome()
     signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
-    produced = threading.Event()
+    started, produced = threading.Event(), threading.Event()
 
     def produce() -> None:
+        started.wait()  # so that Spark reads while the producer writes and is killed, however short the run
         if not supervisor.run():
             return
         # A commit is answered when it is decided; a moment later its markers are in the log and readers see it.
@@ -101,6 +103,7 @@ def run(supervisor: Supervisor, places: Places, topics: Topics, master: str, con
         spark = start_session("flight delays", master, console=console)
         spark.streams.addListener(Listener(outcome, screen, signals))
         queries = start_job(spark, places)
+        started.set()
         produced.wait()
         for query in queries:
             query.processAllAvailable()
@@ -113,11 +116,13 @@ def run(supervisor: Supervisor, places: Places, topics: Topics, master: str, con
         await_signals(signals, {"produce", "read"})
     finally:
         supervisor.stop()
-        produced.set()
-        if reading.is_alive():
-            kill_session()
+        for event in (started, produced):
+            event.set()
         producing.join(STOP_SECONDS_MAX)
-        reading.join(STOP_SECONDS_MAX)
+        deadline = time.monotonic() + STOP_SECONDS_MAX
+        while reading.is_alive() and time.monotonic() < deadline:
+            kill_session()  # again and again, since a JVM that is only just starting cannot be reached yet
+            reading.join(KILL_INTERVAL_SECONDS)
     return outcome
 
 

@@ -66,9 +66,8 @@ def start_session(name: str, master: str, *, console: Path, settings: Mapping[st
 
 def kill_session() -> None:
     """End the JVM at once, from any thread, whatever another thread is waiting for from it."""
-    quiet = logging.getLogger("py4j")  # it would report every call that this cuts off
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
+    # py4j reports every call that this cuts off to the root logger, which prints when nobody has given it a handler.
+    logging.getLogger().addHandler(logging.NullHandler())
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.proc.kill()

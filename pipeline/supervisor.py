@@ -76,7 +76,7 @@ class Campaign:
     commits: list[tuple[float, int]] = field(default_factory=list)
     aborts: list[float] = field(default_factory=list)
     lives: int = 0
-    began: float = field(default_factory=time.monotonic)
+    began: float = 0.0
 
 
 class Supervisor:
@@ -92,6 +92,7 @@ class Supervisor:
 
     def run(self) -> bool:
         """True when the producer has finished its work, False after `stop`. Raises ProducerFailed."""
+        self.campaign.began = time.monotonic()
         relay = Relay(self._task.bootstrap)
         relayed = relay.start()
         try:

@@ -81,7 +81,7 @@ def test_every_kill_in_the_window_leaves_a_commit_that_the_next_life_finds(bench
 
 
 def test_timed_kills_never_break_an_hour(bench: Bench) -> None:
-    kills = [Kill(number, KillKind.TIMED, 4 * number, 0.004 * number) for number in range(1, 5)]
+    kills = [Kill(number, KillKind.TIMED, 2 * number, 0.001 * number) for number in range(1, 5)]
     campaign = bench.run(*kills)
     assert (campaign.lives, len(campaign.deaths)) == (5, 4)
     progress = read_progress(bench.task.bootstrap, bench.progress)

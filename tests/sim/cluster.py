@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from broker.config_source import load
 from broker.env import Env
 from broker.node import Node
+from protocol.errors import Refusal
 from tests.sim.clock import SimClock
 from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
 from tests.sim.gate import GateKeeper
 from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
+from tests.sim.medium import Medium, flip_rebuildable
 from tests.sim.options import Options
 from tests.sim.world import HOST, PORT
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ROOT: Final = "/data"
 NODE_ID: Final = 1
 LEAK_CHECKS_MAX: Final = 500
+FLIP_PROBABILITY: Final = 0.3
 LEAK_CHECK_SECONDS: Final = 0.001
 
 
@@ -104,6 +106,8 @@ class Cluster:
             return False
         self.loop.trace.add(self.loop.steps, self.loop.time(), "up", name)
         self.up.set()
+        if self.monitor is not None:
+            self.violations.extend(self.monitor.differences(name, node.partitions))
         return True
 
     def _make_disk(self, name: str) -> SimDisk:
@@ -139,9 +143,30 @@ class Cluster:
         self.up.clear()
         name = self.name
         await self.loop.spawn(name, self.node.stop(), f"stop {name}")
+        if name in self.died_at:
+            raise asyncio.CancelledError
         self.died_at[name] = self.loop.steps
         self.loop.network.detach_node(name)
         await self._bury(name)
+
+    def restart(self, *, downtime: float) -> None:
+        """Stop cleanly and come back (SIGTERM)."""
+        if self.up.is_set() and self.name not in self.died_at:
+            self.loop.create_task(
+                self._restart_cleanly(self.name, downtime), name="operator", context=self.loop.context_of("operator")
+            )
+
+    async def _restart_cleanly(self, name: str, downtime: float) -> None:
+        began = self.loop.time()
+        try:
+            await self.stop()
+        except (asyncio.CancelledError, Exception) as error:
+            if name not in self.died_at:
+                self.violations.append(f"{name} does not stop: {''.join(traceback.format_exception(error))}")
+            return  # it died on the way; who killed it brings it back
+        await asyncio.sleep(downtime)
+        await self.start()
+        self.downtime_ms += int((self.loop.time() - began) * 1000) + 1
 
     def crash(self, *, power: bool, downtime: float, die_again_at: int = 0) -> None:
         """The process is gone, or the machine. What is un-synced is lost with `power`; it comes back after `downtime` seconds."""
@@ -152,12 +177,16 @@ class Cluster:
         if self.monitor is not None:
             self.monitor.before_crash()
         self.died_at[name] = self.loop.steps
+        self.loop.resume(name)
         self._die_again_at = die_again_at
         self.loop.trace.add(self.loop.steps, self.loop.time(), "crash", name, power)
         self.disk.detach()
         self.loop.network.detach_node(name)
         for task in self.loop.tasks_of(name):
             task.cancel()
+        if self.rng.random() < FLIP_PROBABILITY:
+            flipped = flip_rebuildable(self.medium, ROOT, self.rng)
+            self.loop.trace.add(self.loop.steps, self.loop.time(), "bit-flip", flipped)
         if power:
             cut = self.medium.lose_power(self.rng)
             self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", cut)
@@ -255,7 +284,10 @@ class Cluster:
             died_at = self.died_at.get(failure["node"])
             if died_at is not None and failure["step"] >= died_at:
                 continue
-            if isinstance(failure.get("exception"), Detached):
+            error = failure.get("exception")
+            if isinstance(error, Detached):
                 continue
+            if isinstance(error, Refusal) and failure["message"].startswith("Future exception was never retrieved"):
+                continue  # an answer to a request whose node had died: nobody was left to hear it
             found.append(text)
         return found

@@ -76,6 +76,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queues: dict[str, deque[asyncio.Handle]] = {}
         self._runnable: list[str] = []
         self._dead: dict[str, None] = {}
+        self._stalled: dict[str, None] = {}
         self._tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
         self.network = network or Network(rng)
         self.network.bind(self)
@@ -142,7 +143,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if node in self._dead:
                 return
             queue = self._queues[node] = deque()
-        if not queue:
+        if not queue and node not in self._stalled:
             self._runnable.append(node)
         queue.append(handle)
 
@@ -201,6 +202,22 @@ class SimLoop(asyncio.BaseEventLoop):
     def tasks_of(self, node: str) -> list[asyncio.Task[Any]]:
         """Tasks of the node that are not done, oldest first."""
         return [task for task in self._tasks.get(node, ()) if not task.done()]
+
+    def stall(self, node: str, seconds: float) -> None:
+        """Let the node stand still (SIGSTOP): what becomes ready for it waits."""
+        if node in self._stalled or node in self._dead:
+            return
+        self._stalled[node] = None
+        if node in self._runnable:
+            self._runnable.remove(node)
+        self.call_later(seconds, self.resume, node, context=self.context_of(WORLD))
+
+    def resume(self, node: str) -> None:
+        """Let a stalled node go on."""
+        if node in self._stalled:
+            del self._stalled[node]
+            if self._queues.get(node):
+                self._runnable.append(node)
 
     def bury(self, node: str) -> None:
         """Forget a dead node: its ready handles and timers never run, nothing can be scheduled for it again."""

@@ -233,3 +233,29 @@ class Medium:
 
 def _parts(path: str) -> list[str]:
     return [part for part in posixpath.normpath(path).split("/") if part not in {"", "."}]
+
+
+def flip_rebuildable(medium: Medium, root: str, rng: Random) -> str:
+    """Flip a bit where one replica can repair it: in a producer snapshot, or in an index of the last segment of a log.
+
+    Those carry checksums, or are derived anew after an unclean stop. Against rot in a log itself only replication helps.
+    """
+    last: dict[str, str] = {}
+    candidates = []
+    for path, inode in medium.walk(root):
+        directory, _, name = path.rpartition("/")
+        if name.endswith(".log"):
+            last[directory] = name.removesuffix(".log")
+        elif name.endswith(".snapshot") and inode.live:
+            candidates.append(path)
+    for directory, base in last.items():
+        for suffix in ("index", "timeindex", "txnindex"):
+            path = f"{directory}/{base}.{suffix}"
+            entry = medium.entry(path)
+            if isinstance(entry, Inode) and entry.live:
+                candidates.append(path)
+    if not candidates:
+        return "nothing"
+    path = rng.choice(candidates)
+    medium.flip_bit(path, rng)
+    return path

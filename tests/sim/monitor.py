@@ -17,11 +17,14 @@ from tests.sim.checkers.coordinator_log import (
     Entry,
     read_entries,
 )
+from tests.sim.checkers.evidence import SnapshotRow
+from tests.sim.checkers.recovery import expected_rows
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import Partition
 from tests.sim.medium import Directory, Medium
 
 if TYPE_CHECKING:
+    from broker.partitions import Partitions
     from tests.sim.gate import GateKeeper
 
 LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
@@ -176,6 +179,40 @@ class Monitor:
             value = batch.records[0][1]
             assert value is not None
             self.written_at[value] = self._clock()
+
+    # -- I16
+
+    def differences(self, node: str, partitions: "Partitions") -> list[str]:
+        """What the node that has just come up holds in memory, against a replay of its files."""
+        found = []
+        for (topic, index), model in self.partitions.items():
+            partition = partitions.get(topic, index)
+            if partition is None or not partition.online:
+                continue
+            log = partition.log
+            where = f"I16 {node} {topic}-{index}"
+            if log.log_end_offset != model.end:
+                found.append(f"{where}: ends at {log.log_end_offset}, a replay at {model.end}")
+                continue
+            if log.last_stable_offset > model.stable_end:
+                found.append(f"{where}: last stable offset {log.last_stable_offset}, a replay gives {model.stable_end}")
+            rows = {
+                row.producer_id: SnapshotRow(
+                    row.producer_id,
+                    row.producer_epoch,
+                    row.last_sequence,
+                    row.coordinator_epoch,
+                    row.current_txn_start_offset,
+                )
+                for row in log.active_producers()
+            }
+            expected = expected_rows(model)
+            found.extend(
+                f"{where}: producer {producer_id}: {rows.get(producer_id)}, a replay gives {expected.get(producer_id)}"
+                for producer_id in {**rows, **expected}
+                if rows.get(producer_id) != expected.get(producer_id)
+            )
+        return found
 
     # -- crashes
 

@@ -74,6 +74,11 @@ class Nemesis:
             loop.create_task(
                 cluster.lose_leadership(fault.seconds), name="leadership", context=loop.context_of("nemesis")
             )
+        elif fault.kind == "restart":
+            cluster.restart(downtime=fault.seconds)
+        elif fault.kind == "stall":
+            self.disturbance_ms += int(fault.seconds * 1000)
+            loop.stall(cluster.name, fault.seconds)
         elif fault.kind == "clock":
             cluster.clock.jump(fault.number)
         elif fault.kind in {"disk_write", "disk_sync"}:

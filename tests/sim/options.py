@@ -121,6 +121,8 @@ def _draw_faults(rng: Random, options: Options) -> list[Fault]:
         "lag",
         "leadership",
         "clock",
+        "restart",
+        "stall",
     ]
     if options.durability != KILL:
         kinds += ["power", "power", "power_at_disk"]

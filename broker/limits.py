@@ -9,16 +9,16 @@ class ByteBudget:
     """Bytes of requests and responses in memory, over all connections.
 
     Past the limit, connections stop being read; they are resumed in the order in which they stopped. A budget that is
-    filled by half-received requests alone would never empty, so with no request in work the first in line may go on
-    until its request is complete: the budget is exceeded by at most one request.
+    filled by half-received requests would never empty by that, so the first in line is favoured: it may go on until its
+    next request has been answered. At most one is at any time, so the limit is exceeded by at most one request.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        self.requests_in_work = 0
         self._waiting: dict[object, Callable[[], None]] = {}
         self._favoured: object | None = None
+        self._favour_used = False
 
     def take(self, count: int) -> None:
         self.used_bytes += count
@@ -31,21 +31,22 @@ class ByteBudget:
 
     def request_taken(self, owner: object) -> None:
         """A whole request of `owner` is in work now."""
-        self.requests_in_work += 1
         if self._favoured is owner:
-            self._favoured = None
+            self._favour_used = True
 
-    def request_done(self) -> None:
-        self.requests_in_work -= 1
-        if self._waiting:
+    def request_done(self, owner: object) -> None:
+        """A request of `owner` has been answered."""
+        if self._favoured is owner and self._favour_used:
+            self._favoured = None
             self._resume()
 
     def may_read(self, owner: object, resume: Callable[[], None]) -> bool:
-        """May `owner` read on? If not it stands in line now, and `resume` is called when it may."""
-        if self.used_bytes < self.limit_bytes or self._favoured is owner:
+        """May `owner` go on? If not it stands in line now, and `resume` is called when it may."""
+        if self.used_bytes < self.limit_bytes:
             return True
-        if self.requests_in_work == 0 and self._favoured is None and not self._waiting:
-            self._favoured = owner
+        if self._favoured is None and not self._waiting:
+            self._favour(owner)
+        if self._favoured is owner and not self._favour_used:
             return True
         self._waiting.setdefault(owner, resume)
         return False
@@ -57,11 +58,14 @@ class ByteBudget:
             self._favoured = None
             self._resume()
 
+    def _favour(self, owner: object) -> None:
+        self._favoured, self._favour_used = owner, False
+
     def _resume(self) -> None:
         while self._waiting and self.used_bytes < self.limit_bytes:
             self._call_first()
-        if self._waiting and self.requests_in_work == 0 and self._favoured is None:
-            self._favoured = next(iter(self._waiting))
+        if self._waiting and self._favoured is None:
+            self._favour(next(iter(self._waiting)))
             self._call_first()
 
     def _call_first(self) -> None:

@@ -82,6 +82,7 @@ class Connection(BufferedProtocol):
         self._held_back = False  # by an Ordered stage one, or by the creation rate
         self._client_is_slow = False
         self._reading = True
+        self._had_enough = False  # and is therefore not read on
         self._serving = False
         self._flush_planned = False
         self._active_s = self._frame_s = self._loop.time()
@@ -94,9 +95,8 @@ class Connection(BufferedProtocol):
         if self._shared.serving:
             self.begin()
         else:
-            self._transport.pause_reading()
-            self._reading = False
             self._shared.early[self] = None
+            self._pause_soon()
 
     def begin(self) -> None:
         """Admit the connection and read from it. Called once, when the node serves."""
@@ -122,14 +122,19 @@ class Connection(BufferedProtocol):
         if delay_s:
             self._held_back = True
             self._loop.call_later(delay_s, self._release)
-        self._update_reading()
+            self._pause_soon()
+        self._serve()  # what an early client has sent already
         self._watch()
+
+    def _pause_soon(self) -> None:
+        # A transport begins to read after connection_made, whatever that said about it. What arrives until then is kept.
+        self._loop.call_soon(self._update_reading)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._core.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._session is None or self._session.closed:
+        if self._session is not None and self._session.closed:
             return
         self._active_s = self._loop.time()
         if not self._core.frame_started:
@@ -160,12 +165,11 @@ class Connection(BufferedProtocol):
             self._deadline.cancel()
         session = self._session
         if session is None:
+            shared.budget.give(self._request_bytes)
             return
         shared.connections.pop(session.connection_id, None)
         shared.limits.leave(self._address)
         session.end()
-        for _ in range(self._in_work):
-            shared.budget.request_done()
         held = self._request_bytes + self._response_bytes
         self._in_work = self._request_bytes = self._response_bytes = 0
         shared.budget.leave(self)
@@ -204,13 +208,11 @@ class Connection(BufferedProtocol):
         self._update_reading()
 
     def _may_take(self) -> bool:
-        return (
-            self._is_open()
-            and not self._held_back
-            and not self._client_is_slow
-            and self._in_work < self._in_flight_max
-            and self._shared.budget.may_read(self, self._budget_has_room)
-        )
+        return not self._has_enough() and self._shared.budget.may_read(self, self._budget_has_room)
+
+    def _has_enough(self) -> bool:
+        """It is this connection's own doing that it is not read on."""
+        return self._held_back or self._client_is_slow or self._in_work >= self._in_flight_max or not self._is_open()
 
     def _take(self, frame: RequestFrame, session: Session) -> None:
         shared = self._shared
@@ -291,7 +293,7 @@ class Connection(BufferedProtocol):
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size
         self._request_bytes -= released
-        shared.budget.request_done()
+        shared.budget.request_done(self)
         shared.budget.give(released)
 
     def _planned_flush(self) -> None:
@@ -327,9 +329,12 @@ class Connection(BufferedProtocol):
             return
         self._reading = wanted
         if wanted:
-            self._frame_s = self._loop.time()
+            if self._had_enough:
+                self._had_enough = False
+                self._frame_s = self._loop.time()  # nobody could complete the request meanwhile
             transport.resume_reading()
         else:
+            self._had_enough = self._has_enough()
             transport.pause_reading()
 
     def _budget_has_room(self) -> None:
@@ -342,7 +347,8 @@ class Connection(BufferedProtocol):
             return
         now_s = self._loop.time()
         waits = [self._frame_deadline_s]
-        if self._core.frame_started and self._reading:
+        if self._core.frame_started and not self._had_enough:
+            # Also while the byte budget holds this connection back: half requests must not fill it for good.
             waits.append(self._frame_s + self._frame_deadline_s - now_s)
         if self._idle_s > 0 and (not self._in_work or self._client_is_slow):
             waits.append(self._active_s + self._idle_s - now_s)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CLIENT_ID = "odradek-admin"
 TIMEOUT_S = 30.0
 RECEIVE_BYTES = 65_536
+RESPONSE_BYTES_MAX = 2**28
 API_VERSIONS_VERSION = 3  # old enough for every broker of the last years; a refusal is answered in v0
 
 M = TypeVar("M", bound="Message")
@@ -40,7 +41,7 @@ class Connection:
             raise Failed(
                 f"no broker answers at {self.endpoint} ({reason}); is it running? see: odradek up --help"
             ) from failed
-        self._core = ClientConnection()
+        self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._versions: dict[int, tuple[int, int]] = {}
         answer = self._exchange(ApiVersionsRequest("odradek", "1"), API_VERSIONS_VERSION)
         assert isinstance(answer, ApiVersionsResponse)
@@ -54,7 +55,7 @@ class Connection:
         """
         cls = request_class(request.API_KEY)
         lowest, highest = self._versions.get(request.API_KEY, (0, -1))
-        version = min(highest, cls.MAX_VERSION - int(cls.LATEST_VERSION_UNSTABLE))
+        version = min(highest, cls.MAX_VERSION)
         if version < max(lowest, cls.MIN_VERSION):
             raise Failed(f"the broker at {self.endpoint} does not serve {cls.NAME}")
         return self._exchange(request, version)

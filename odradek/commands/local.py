@@ -60,12 +60,15 @@ def up(
         for process in processes.values():
             process.stop()
         raise typer.Exit(FAILED) from failed
-    print("ready", ",".join(process.endpoint for process in processes.values()), flush=True)
+    ready = "ready " + ",".join(process.endpoint for process in processes.values())
     if detach:
+        print(ready, flush=True)
         for process in processes.values():
             process.release()
         return
-    raise typer.Exit(_run_until_interrupted(list(processes.values())))
+    interrupted = _listen_for_interrupts()  # before anybody can know that there is something to interrupt
+    print(ready, flush=True)
+    raise typer.Exit(_run_until(interrupted, list(processes.values())))
 
 
 def _refuse_if_running(cluster: ClusterDirectory) -> None:
@@ -104,15 +107,20 @@ def _start(
     cluster.write_state(ClusterState(entries, list(settings)))
 
 
-def _run_until_interrupted(processes: list[BrokerProcess]) -> int:
-    """Wait for Ctrl-C, SIGTERM, or the end of a broker. Returns the exit code."""
+def _listen_for_interrupts() -> int:
+    """From now on Ctrl-C and SIGTERM only make the returned descriptor readable."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    return reader
+
+
+def _run_until(interrupted: int, processes: list[BrokerProcess]) -> int:
+    """Wait for an interrupt, or for the end of a broker. Returns the exit code."""
     descriptors = {os.pidfd_open(process.identity.pid): process for process in processes}
-    ready, _, _ = select.select([reader, *descriptors], [], [])
+    ready, _, _ = select.select([interrupted, *descriptors], [], [])
     died = [descriptors[descriptor] for descriptor in ready if descriptor in descriptors]
     for process in died:
         errors.print(f"broker {process.endpoint} ended by itself; see {process.command.log}", markup=False)

@@ -53,7 +53,7 @@ def settle(*, write: bool) -> str:
         PATH.write_text(render(), encoding="utf-8")
         return ""
     before = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    if before != render() and _asked(before) <= _results.keys():
+    if before and before != render() and _asked(before) <= _results.keys():
         return f"{PATH.name} is not what these results give; renew it: pytest tests/interop --write-client-table"
     return ""
 

@@ -213,6 +213,7 @@ def test_dump_shows_what_the_files_hold(cluster: LocalCluster) -> None:
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, b"payload", key=b"k", partition=0)
+    producer.flush(TIMEOUT_S)
     producer.abort_transaction(TIMEOUT_S)
     directory = cluster.directory.data(1) / f"{topic}-0"
     files = sorted(str(path) for path in directory.iterdir() if path.stat().st_size)

@@ -8,7 +8,7 @@ out of order is an error of the broker.
 import asyncio
 import struct
 from collections import deque
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from protocol.codec import decode, decode_prefix, encode, request_header_version, response_header_version
 from protocol.messages import response_class
@@ -92,8 +92,7 @@ class RawClient(asyncio.Protocol):
     # -- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -2,105 +2,20 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from broker.acceptor import Acceptor, CannotListenError
+from broker.acceptor import CannotListenError
 from broker.addresses import parse_listeners
-from broker.api import Api, Ordered, RequestContext
-from broker.apis import api_versions
-from broker.dispatch import Dispatcher
-from broker.limits import ByteBudget, ConnectionLimits
-from broker.listener import Shared
-from broker.ports import Unlimited
+from broker.api import Ordered, RequestContext
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.metadata import MetadataRequest
-from runtime.tasks import Tasks
-from tests.support.broker_context import config, image
-from tests.support.raw_client import ConnectionLost, RawClient, encode_request
-
-Handle = Callable[[RequestContext, HeartbeatRequest], Any]
-
-
-def ask(name: str, generation: int = 0) -> HeartbeatRequest:
-    return HeartbeatRequest(group_id=name, generation_id=generation)
-
-
-def tell(number: int) -> HeartbeatResponse:
-    return HeartbeatResponse(throttle_time_ms=number)
-
-
-def refuse(
-    context: RequestContext, request: HeartbeatRequest, error: ErrorCode, message: str | None
-) -> HeartbeatResponse:
-    return HeartbeatResponse(error_code=error)
-
-
-class Server:
-    """Serves ApiVersions, and Heartbeat with the test's handler."""
-
-    def __init__(self, handle: Handle, *assignments: str) -> None:
-        self.config = config("listeners=PLAINTEXT://127.0.0.1:0", *assignments)
-        self.unexpected: list[BaseException] = []
-        self.tasks = Tasks(lambda _, exception: self.unexpected.append(exception))
-        row = Api(
-            key=12,
-            min_version=0,
-            max_version=4,
-            request=HeartbeatRequest,
-            response=HeartbeatResponse,
-            handle=handle,
-            refuse=refuse,
-        )
-        table = (row, api_versions.API)
-        services: Any = SimpleNamespace(
-            clock=SimpleNamespace(wall_ms=lambda: 0),
-            quotas=Unlimited(),
-            metadata=SimpleNamespace(image=image()),
-            apis=table,
-            node_id=1,
-        )
-        dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
-        budget = ByteBudget(self.config.byte_budget)
-        self.shared = Shared(self.config, budget, ConnectionLimits(self.config), self.tasks)
-        self.shared.dispatcher = dispatcher
-        self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
-
-    async def start(self) -> None:
-        await self.acceptor.bind(parse_listeners(self.config), self.shared)
-        self.acceptor.open()
-
-    async def stop(self) -> None:
-        await self.acceptor.close()
-        await self.tasks.cancel_all()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert self.shared.budget.used_bytes == 0, "bytes were not given back"
-        assert self.shared.budget.requests_in_work == 0
-        assert self.shared.limits.total == 0
-
-    async def connect(self) -> RawClient:
-        return await RawClient.connect("127.0.0.1", self.acceptor.listeners[0].port)
-
-    async def stream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.acceptor.listeners[0].port)
-
-
-@asynccontextmanager
-async def serving(handle: Handle, *assignments: str) -> AsyncIterator[Server]:
-    server = Server(handle, *assignments)
-    await server.start()
-    try:
-        yield server
-    finally:
-        await server.stop()
+from tests.support.heartbeat_server import Server, ask, serving, tell
+from tests.support.raw_client import ConnectionLost, encode_request
 
 
 class Gates:
@@ -214,7 +129,7 @@ async def test_the_byte_budget_holds_back_all_connections_and_lets_them_go_on_in
         for number, client in enumerate(clients):
             answers.append(client.send(ask("g" * 16000, number), 4))
             await asyncio.sleep(0.02)
-        assert gates.seen == [0, 1], "two requests fill the budget"
+        assert gates.seen == [0, 1, 2], "two requests fill the budget, and one connection is favoured"
         for number in range(4):
             await gates.until_seen(number + 1)
             gates.answer(number)
@@ -237,6 +152,29 @@ async def test_half_requests_cannot_block_a_full_budget_for_ever() -> None:
             async with asyncio.timeout(5):
                 await reader.readexactly(16)
             writer.close()
+
+
+async def test_half_requests_that_fill_the_budget_are_given_up_even_while_others_wait_for_answers() -> None:
+    gates = Gates()
+    limits = ("queued.max.request.bytes=20000", "socket.request.max.bytes=20000", "odradek.frame.deadline.ms=100")
+    async with serving(gates, *limits) as server:
+        parked = (await server.connect()).send(ask("g", 0), 4)
+        await gates.until_seen(1)
+        half = encode_request(ask("g" * 16000, 9), 4, 1, "c")[:12000]
+        streams = [await server.stream() for _ in range(4)]
+        for _, writer in streams:
+            writer.write(half)
+        await asyncio.sleep(0.05)
+        innocent = (await server.connect()).send(ask("i", -1), 4)
+        for reader, writer in streams:
+            async with asyncio.timeout(5):
+                assert await reader.read() == b""
+            writer.close()
+        async with asyncio.timeout(5):
+            await innocent
+        assert gates.seen == [0, -1]
+        gates.answer(0)
+        await parked
 
 
 async def test_a_client_that_does_not_read_is_not_read_either() -> None:

@@ -12,9 +12,9 @@ class Reader:
 
 def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
     budget, log = ByteBudget(100), list[str]()
-    a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
-    budget.request_taken(a)
+    a, b, c = (Reader(budget, log, name) for name in "abc")
     budget.take(100)
+    assert c.may_read(), "the first one is favoured"
     assert not b.may_read()
     assert not a.may_read()
     assert not b.may_read()
@@ -22,7 +22,7 @@ def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
     assert log == ["b", "a"]
 
 
-def test_with_nothing_in_work_one_reader_may_exceed_the_budget() -> None:
+def test_past_the_budget_one_reader_at_a_time_goes_on_until_it_is_answered() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
     budget.take(100)
@@ -30,10 +30,23 @@ def test_with_nothing_in_work_one_reader_may_exceed_the_budget() -> None:
     assert not b.may_read()
     assert a.may_read(), "until its request is whole"
     budget.request_taken(a)
-    assert not a.may_read()
-    budget.request_done()
-    assert log == ["b"], "then it is the turn of the next"
+    assert not a.may_read(), "then not"
+    assert log == []
+    budget.request_done(a)
+    assert log == ["b"], "and after its answer it is the turn of the next"
     assert b.may_read()
+    assert not a.may_read()
+
+
+def test_answers_to_earlier_requests_do_not_use_up_the_favour() -> None:
+    budget, log = ByteBudget(100), list[str]()
+    a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
+    budget.take(100)
+    assert a.may_read()
+    assert not b.may_read()
+    budget.request_done(a)
+    assert log == []
+    assert a.may_read()
 
 
 def test_a_reader_that_leaves_hands_its_turn_on() -> None:

@@ -1,0 +1,96 @@
+"""A live server on a real socket that serves ApiVersions, and Heartbeat with the test's own handler."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from broker.acceptor import Acceptor
+from broker.addresses import parse_listeners
+from broker.api import Api, RequestContext
+from broker.apis import api_versions
+from broker.dispatch import Dispatcher
+from broker.limits import ByteBudget, ConnectionLimits
+from broker.listener import Shared
+from broker.ports import Unlimited
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from runtime.tasks import Tasks
+from tests.support.broker_context import config, image
+from tests.support.raw_client import RawClient
+
+Handle = Callable[[RequestContext, HeartbeatRequest], Any]
+
+
+def ask(name: str, generation: int = 0) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=name, generation_id=generation)
+
+
+def tell(number: int) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time_ms=number)
+
+
+def refuse(
+    context: RequestContext, request: HeartbeatRequest, error: ErrorCode, message: str | None
+) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error)
+
+
+class Server:
+    """Serves ApiVersions, and Heartbeat with the test's handler."""
+
+    def __init__(self, handle: Handle, *assignments: str) -> None:
+        self.config = config("listeners=PLAINTEXT://127.0.0.1:0", *assignments)
+        self.unexpected: list[BaseException] = []
+        self.tasks = Tasks(lambda _, exception: self.unexpected.append(exception))
+        row = Api(
+            key=12,
+            min_version=0,
+            max_version=4,
+            request=HeartbeatRequest,
+            response=HeartbeatResponse,
+            handle=handle,
+            refuse=refuse,
+        )
+        table = (row, api_versions.API)
+        services: Any = SimpleNamespace(
+            clock=SimpleNamespace(wall_ms=lambda: 0),
+            quotas=Unlimited(),
+            metadata=SimpleNamespace(image=image()),
+            apis=table,
+            node_id=1,
+        )
+        dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
+        budget = ByteBudget(self.config.byte_budget)
+        self.shared = Shared(self.config, budget, ConnectionLimits(self.config), self.tasks)
+        self.shared.dispatcher = dispatcher
+        self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
+
+    async def start(self) -> None:
+        await self.acceptor.bind(parse_listeners(self.config), self.shared)
+        self.acceptor.open()
+
+    async def stop(self) -> None:
+        await self.acceptor.close()
+        await self.tasks.cancel_all()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert self.shared.budget.used_bytes == 0, "bytes were not given back"
+        assert self.shared.limits.total == 0
+
+    async def connect(self) -> RawClient:
+        return await RawClient.connect("127.0.0.1", self.acceptor.listeners[0].port)
+
+    async def stream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.acceptor.listeners[0].port)
+
+
+@asynccontextmanager
+async def serving(handle: Handle, *assignments: str) -> AsyncIterator[Server]:
+    server = Server(handle, *assignments)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()

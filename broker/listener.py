@@ -123,7 +123,8 @@ class Connection(BufferedProtocol):
             self._held_back = True
             self._loop.call_later(delay_s, self._release)
             self._pause_soon()
-        self._serve()  # what an early client has sent already
+        else:
+            self._serve()  # what an early client has sent already
         self._watch()
 
     def _pause_soon(self) -> None:

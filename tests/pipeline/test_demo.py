@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cluster import OwnBroker
 from pipeline.demo import main, parse
 from pipeline.main_job import clear, weaknesses
 from pipeline.plan import Kill, KillKind
@@ -121,6 +123,15 @@ def test_help_shows_examples_without_starting_anything() -> None:
     for option in ("--master", "--rows", "--out", "--seed"):
         assert option in done.stdout
     assert "pyspark" not in done.stderr
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(RuntimeError, match=f"(?s)the broker did not start.*{port}"):
+            OwnBroker(tmp_path / "broker", tmp_path / "console", port)
 
 
 def test_too_few_rows_for_the_kills_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

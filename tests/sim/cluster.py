@@ -45,7 +45,7 @@ def make_config(options: Options) -> "Config":
         "replica.high.watermark.checkpoint.interval.ms": 700,
         "log.flush.offset.checkpoint.interval.ms": 900,
         "log.flush.start.offset.checkpoint.interval.ms": 900,
-        "odradek.initial.transaction.version": options.initial_transaction_version,
+        "odradek.initial.transaction.version": options.transaction_version,
         "odradek.log.level": "error",
     }
     if options.flush:

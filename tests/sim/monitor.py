@@ -244,7 +244,7 @@ class Monitor:
             data = self._medium.contents(f"{path}/{name}")
             try:
                 for batch in read_batches(data, check_crc=True):
-                    if batch.base_offset < end:
+                    if found and batch.base_offset != end:
                         return found
                     found.append(batch)
                     end = batch.last_offset + 1

@@ -55,7 +55,7 @@ class Options:
     sync_seconds_max: float
     cold_probability: float
     overflow: bool
-    initial_transaction_version: int = 2
+    transaction_version: int
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -68,7 +68,7 @@ class Options:
 
     def describe(self) -> str:
         return (
-            f"{self.durability}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
+            f"{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
             f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, overflow {'on' if self.overflow else 'off'}, "
             f"faults: {', '.join(fault.kind for fault in self.faults)}"
         )
@@ -102,6 +102,7 @@ def draw(seed: int, *, durability: str | None = None) -> Options:
         sync_seconds_max=rng.choice((0.0005, 0.004, 0.02)),
         cold_probability=rng.choice((0.0, 0.05, 0.5)),
         overflow=rng.random() < 0.35,
+        transaction_version=rng.choices((2, 1, 0), (80, 10, 10))[0],
     )
     options.padding_max = min(options.padding_max, options.segment_bytes // 5)
     options.faults = _draw_faults(rng, options)

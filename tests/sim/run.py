@@ -28,17 +28,21 @@ from tests.sim.trace import Trace
 from tests.sim.workloads.producers import (
     CLASSIC,
     MODERN,
-    Habits,
+    Dialect,
     IdempotentProducer,
+    PlainProducer,
     Producer,
-    TransactionalProducer,
 )
 from tests.sim.workloads.readers import Poller, Reader
+from tests.sim.workloads.session_reader import SessionReader
+from tests.sim.workloads.transactions import Habits, TransactionalProducer
 from tests.sim.world import TOPIC, World
 
 RESOLVE_SECONDS_MAX: Final = 60.0
 WORKLOAD_SECONDS_MAX: Final = 600.0
 IDEMPOTENT_BATCHES: Final = 12
+PLAIN_BATCHES: Final = 10
+TV2: Final = 2
 
 Producers = dict[Partition, list[SnapshotRow]]
 
@@ -152,7 +156,8 @@ class Run:
         self.nemesis = Nemesis(self.world)
         self.loop.step_hook_at = 1 << 60
         self.inspector = Inspector(self.world, "inspector")
-        self.producers: list[tuple[IdempotentProducer | TransactionalProducer, int]] = []
+        self.producers: list[tuple[IdempotentProducer | PlainProducer | TransactionalProducer, int]] = []
+        self.session_reader = SessionReader(self.world, "session", self.rng.choice((READ_COMMITTED, READ_UNCOMMITTED)))
         self.findings: list[str] = []
 
     # -- phases
@@ -170,10 +175,12 @@ class Run:
 
     def _hire(self) -> None:
         options = self.options
+        # Clients speak TV2 only where the cluster has finalized it.
+        modern = self._modern
         habits = Habits(overtime=options.overtime)
         zombie = Habits(overtime=options.overtime, pause=0.2, pause_seconds=options.transaction_timeout_ms / 1000)
         transactional: list[TransactionalProducer] = [
-            TransactionalProducer(self.world, f"modern-{number}", MODERN, f"modern-{number}", habits)
+            TransactionalProducer(self.world, f"modern-{number}", modern, f"modern-{number}", habits)
             for number in range(options.modern)
         ]
         transactional += [
@@ -183,7 +190,7 @@ class Run:
             for number in range(options.classic)
         ]
         for pair in range(options.zombie_pairs):
-            dialects = self.rng.choice(((MODERN, MODERN), (CLASSIC[0], CLASSIC[0]), (MODERN, CLASSIC[0])))
+            dialects = self.rng.choice(((modern, modern), (CLASSIC[0], CLASSIC[0]), (modern, CLASSIC[0])))
             transactional += [
                 TransactionalProducer(self.world, f"zombie-{pair}-{number}", dialect, f"zombie-{pair}", zombie)
                 for number, dialect in enumerate(dialects)
@@ -191,9 +198,14 @@ class Run:
         share = -(-options.transactions // len(transactional))
         self.producers += [(producer, share) for producer in transactional]
         self.producers += [
-            (IdempotentProducer(self.world, f"idempotent-{number}", MODERN), IDEMPOTENT_BATCHES)
+            (IdempotentProducer(self.world, f"idempotent-{number}", modern), IDEMPOTENT_BATCHES)
             for number in range(options.idempotent)
         ]
+        self.producers.append((PlainProducer(self.world, "plain", modern), PLAIN_BATCHES))
+
+    @property
+    def _modern(self) -> Dialect:
+        return MODERN if self.options.transaction_version >= TV2 else CLASSIC[0]
 
     @property
     def transactional_ids(self) -> list[str]:
@@ -208,7 +220,7 @@ class Run:
             return
         chosen = [each for each in self.transactional_ids[:-2] if self.rng.random() < 0.7] or self.transactional_ids[:1]
         for transactional_id in chosen:
-            elder = Producer(self.world, f"elder-{transactional_id}", MODERN, transactional_id)
+            elder = Producer(self.world, f"elder-{transactional_id}", self._modern, transactional_id)
             elder.timeout_ms = self.options.transaction_timeout_ms
             await elder.initialise()
             elder.close()
@@ -222,7 +234,8 @@ class Run:
 
     async def _work(self) -> None:
         world, loop = self.world, self.loop
-        helpers: list[Reader | Poller] = [
+        helpers: list[Reader | SessionReader | Poller] = [
+            self.session_reader,
             Reader(world, "committed", READ_COMMITTED),
             Reader(world, "dirty", READ_UNCOMMITTED),
             Poller(world, "poller"),
@@ -248,7 +261,7 @@ class Run:
         self.nemesis.stop()
         await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
         await self._resolve()
-        for dialect, name in ((MODERN, "after-modern"), (CLASSIC[0], "after-classic")):
+        for dialect, name in ((self._modern, "after-modern"), (CLASSIC[0], "after-classic")):
             producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
             await producer.run(1)
             last = [operation for operation in self.world.history.of(END) if operation.process == name]
@@ -276,6 +289,8 @@ class Run:
         ]
 
     async def _read_everything(self) -> None:
+        for left in await self.session_reader.catch_up():
+            self.findings.append(f"L1 the fetch session does not get to the end: {left}")
         poller = Poller(self.world, "final-poller")
         for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
             reader = Reader(self.world, f"final-{isolation}", isolation)

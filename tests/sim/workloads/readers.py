@@ -81,15 +81,16 @@ class Reader(Client):
         )
 
     async def read_to(self, partition: Partition, end: int) -> bool:
-        """The final read: from the start up to `end`. False when it is not reached."""
-        self.positions[partition] = 0
-        for _ in range(FINAL_ATTEMPTS_MAX):
-            if self.positions[partition] >= end:
-                return True
-            operation = await self.fetch(partition, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES, final=True)
-            if operation.outcome != OK:
+        """The final read: from the start up to `end`. False when it gets no further."""
+        position = self.positions[partition] = 0
+        failures = 0
+        while position < end and failures < FINAL_ATTEMPTS_MAX:
+            await self.fetch(partition, max_wait_ms=100, max_bytes=FINAL_FETCH_BYTES, final=True)
+            if self.positions[partition] == position:
+                failures += 1
                 await self.backoff()
-        return False
+            position = self.positions[partition]
+        return position >= end
 
 
 class Poller(Client):

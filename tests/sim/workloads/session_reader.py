@@ -1,0 +1,128 @@
+"""A reader that uses fetch sessions (KIP-227): the broker remembers what it reads, and answers only with what has changed."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.sim.checkers.visibility import consumer_view
+from tests.sim.history import FAIL, FETCH, OK, READ_COMMITTED, Operation, Partition
+from tests.sim.workloads.client import LOST, NONE, NOT_SENT, Client
+
+if TYPE_CHECKING:
+    from protocol.messages.fetch import FetchResponse, PartitionData
+    from tests.sim.world import World
+
+VERSION: Final = 12
+NO_SESSION: Final = 0
+EPOCH_LAST: Final = 0x7FFFFFFF
+CATCH_UP_ATTEMPTS_MAX: Final = 300
+
+
+class SessionReader(Client):
+    """Reads all partitions in one session; begins a new one after every error and every lost connection."""
+
+    def __init__(self, world: "World", name: str, isolation: int) -> None:
+        super().__init__(world, name)
+        self.isolation = isolation
+        self.positions: dict[Partition, int] = dict.fromkeys(world.partitions, 0)
+        self._session = NO_SESSION
+        self._epoch = 0
+        self._told: dict[Partition, int] = {}
+
+    async def run(self) -> None:
+        while not self.world.stopping:
+            if not await self.round(max_wait_ms=self.rng.choice((0, 50, 300))):
+                await self.backoff()
+            await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
+        self.close()
+
+    async def catch_up(self) -> list[str]:
+        """Read on until every partition is read to its end; what is left when patience ends."""
+        ends = {partition: model.end for partition, model in self.world.monitor.partitions.items()}
+        for _ in range(CATCH_UP_ATTEMPTS_MAX):
+            if all(self.positions[partition] >= end for partition, end in ends.items()):
+                break
+            if not await self.round(max_wait_ms=50):
+                await self.backoff()
+        self.close()
+        return [
+            f"{partition} at {self.positions[partition]} of {end}"
+            for partition, end in ends.items()
+            if self.positions[partition] < end
+        ]
+
+    async def round(self, *, max_wait_ms: int) -> bool:
+        """One Fetch. Only partitions whose position has moved are named, except when a session begins."""
+        changed = {each: at for each, at in self.positions.items() if self._told.get(each) != at}
+        operations = {
+            partition: self.invoke(FETCH, partition=partition, isolation=self.isolation, offset=position)
+            for partition, position in self.positions.items()
+        }
+        try:
+            response: FetchResponse = await self.call(self._request(changed, max_wait_ms), VERSION)
+        except OSError:
+            self._forget()
+            for operation in operations.values():
+                self.settle(operation, LOST)
+            return False
+        if response.error_code != NONE:
+            self._forget()
+            for operation in operations.values():
+                self.world.history.complete(operation, FAIL, self.world.now(), error=NOT_SENT)
+            return False
+        self._session = response.session_id
+        self._epoch = 1 if self._epoch in {0, EPOCH_LAST} else self._epoch + 1
+        self._told.update(changed)
+        if self._session == NO_SESSION:
+            self._forget()
+        fine = True
+        for topic in response.responses:
+            for answer in topic.partitions:
+                partition = (topic.topic, answer.partition_index)
+                fine = self._take(operations.pop(partition), partition, answer) and fine
+        for operation in operations.values():  # nothing new there: nothing was read
+            self.world.history.complete(operation, FAIL, self.world.now(), error=NOT_SENT)
+        return fine
+
+    def _take(self, operation: Operation, partition: Partition, answer: "PartitionData") -> bool:
+        if answer.error_code != NONE:
+            self.settle(operation, answer.error_code)
+            return False
+        aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
+        records, position = consumer_view(
+            bytes(answer.records or b""),
+            aborted,
+            fetch_offset=operation.offset,
+            committed=self.isolation == READ_COMMITTED,
+        )
+        self.positions[partition] = position
+        self.settle(
+            operation,
+            NONE,
+            records=records,
+            next_offset=position,
+            high_watermark=answer.high_watermark,
+            last_stable_offset=answer.last_stable_offset,
+            stable_bound=self.world.monitor.stable_bound(partition),
+        )
+        return operation.outcome == OK
+
+    def _request(self, changed: dict[Partition, int], max_wait_ms: int) -> FetchRequest:
+        topics: dict[str, list[FetchPartition]] = {}
+        for (topic, index), position in changed.items():
+            topics.setdefault(topic, []).append(
+                FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=50_000)
+            )
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=200_000,
+            isolation_level=self.isolation,
+            session_id=self._session,
+            session_epoch=self._epoch,
+            topics=[FetchTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
+        )
+
+    def _forget(self) -> None:
+        self._session, self._epoch = NO_SESSION, 0
+        self._told.clear()

@@ -76,6 +76,7 @@ class Cluster:
         self.downtime_ms = 0
         self._die_again_at = 0
         self._disk_failed = False
+        self._cache_lies = False
         self._restarting: asyncio.Task[None] | None = None
         self._config = make_config(options)
 
@@ -84,7 +85,7 @@ class Cluster:
     async def start(self) -> bool:
         """Start the node on what the disk holds. False when it died on the way."""
         self.lives += 1
-        self._disk_failed = False
+        self._disk_failed = self._cache_lies = False
         name = self.name = f"node#{self.lives}"
         disk = self.disk = self._make_disk(name)
         env = Env(disk=disk, clock=self.clock, rng=Random(self.rng.getrandbits(64)), commit_gate=self.gates)
@@ -133,9 +134,9 @@ class Cluster:
         if name not in self.died_at and not (self._disk_failed and isinstance(error, OSError)):
             self.violations.append(f"{name}: unexpected in {where}: {''.join(traceback.format_exception(error))}")
 
-    def _crash_if(self, name: str, power: bool = False) -> None:
+    def _crash_if(self, name: str) -> None:
         if self.name == name:
-            self.crash(power=power, downtime=0.05)
+            self.crash(power=False, downtime=0.05)
 
     async def stop(self) -> None:
         """Stop cleanly and forget the node."""
@@ -151,7 +152,7 @@ class Cluster:
 
     def restart(self, *, downtime: float) -> None:
         """Stop cleanly and come back (SIGTERM)."""
-        if self.up.is_set() and self.name not in self.died_at:
+        if self.up.is_set() and self.name not in self.died_at and not self._cache_lies:
             self.loop.create_task(
                 self._restart_cleanly(self.name, downtime), name="operator", context=self.loop.context_of("operator")
             )
@@ -173,6 +174,7 @@ class Cluster:
         name = self.name
         if name in self.died_at or self.disk is None:
             return  # it is dead already
+        power = power or self._cache_lies
         self.up.clear()
         if self.monitor is not None:
             self.monitor.before_crash()
@@ -244,9 +246,8 @@ class Cluster:
 
         def struck() -> None:
             self._disk_failed = True
-            self.loop.call_later(
-                restart_after, self._crash_if, name, fault.operation == "sync", context=self.loop.context_of("operator")
-            )
+            self._cache_lies = fault.operation == "sync"
+            self.loop.call_later(restart_after, self._crash_if, name, context=self.loop.context_of("operator"))
 
         disk.on_fault = struck
 

@@ -196,6 +196,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run one Apache Kafka broker until Ctrl-C.")
     parser.add_argument("--port", type=int, default=None, help="client port (a free one by default)")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that `kill` cleans up as Ctrl-C does
     with KafkaBroker(port=arguments.port) as broker:
         print(f"ready {broker.bootstrap} pid {broker.pid}", flush=True)
         try:

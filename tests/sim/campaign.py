@@ -91,7 +91,9 @@ def explain(result: Result) -> str:
     """A failing seed, and how to see it again."""
     lines = [f"seed {result.seed} FAILED ({result.options})"]
     lines += [f"  {line}" for finding in result.findings[:12] for line in finding.rstrip().splitlines()[-25:]]
-    lines.append(f"  replay: python -m tests.sim --seed {result.seed} --trace")
+    lines.append(
+        f"  replay: make sim SEED={result.seed} ARGS=--trace   (python -m tests.sim --seed {result.seed} --trace)"
+    )
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ from tests.sim.workloads.producers import (
     PlainProducer,
     Producer,
 )
-from tests.sim.workloads.readers import Poller, Reader
+from tests.sim.workloads.readers import MAX_TIMESTAMP, Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import Habits, TransactionalProducer
 from tests.sim.world import TOPIC, World
@@ -306,7 +306,25 @@ class Run:
                         f"L1 the final read of {partition} (isolation {isolation}) stays at {reader.positions[partition]} of {end}"
                     )
             reader.close()
+        await self._look_up_times(poller)
         poller.close()
+
+    async def _look_up_times(self, poller: Poller) -> None:
+        for partition, model in self.monitor.partitions.items():
+            times = [each for _, _, each in model.timestamps]
+            if not times:
+                continue
+            for asked in (self.rng.choice(times), self.rng.randint(min(times) - 1, max(times) + 1)):
+                found, _ = await poller.look_up(partition, asked)
+                if found != model.offset_for_time(asked):
+                    self.findings.append(
+                        f"I3 {partition}: offset {found} for time {asked}, a scan gives {model.offset_for_time(asked)}"
+                    )
+            found, newest = await poller.look_up(partition, MAX_TIMESTAMP)
+            if newest != max(times) or model.timestamp_at(found) != newest:
+                self.findings.append(
+                    f"I3 {partition}: maximum timestamp {newest} at {found}, a scan gives {max(times)}"
+                )
 
     async def _restart_and_describe(self) -> tuple[Producers, dict[str, tuple[str, int, int]]]:
         self.inspector.close()

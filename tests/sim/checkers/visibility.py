@@ -62,6 +62,7 @@ class PartitionModel:
         self.producers: dict[int, Producer] = {}
         self.anomalies: list[str] = []
         self.late_starts: dict[int, int] = {}
+        self.timestamps: list[tuple[int, int, int]] = []
         self.batches = 0
 
     @classmethod
@@ -86,6 +87,7 @@ class PartitionModel:
             self.anomalies.append(f"offset {batch.base_offset} follows {self.end - 1}")
         self.batches += 1
         self.end = batch.last_offset + 1
+        self.timestamps.append((batch.base_offset, batch.last_offset, batch.max_timestamp))
         if batch.is_control:
             if batch.producer_id >= 0:
                 self._add_marker(batch)
@@ -162,6 +164,13 @@ class PartitionModel:
             producer.last_sequence = -1
         producer.epoch, producer.coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
         producer.open_since, producer.open_slots, producer.last_marker_epoch = None, [], batch.producer_epoch
+
+    def offset_for_time(self, timestamp: int) -> int:
+        """The first record at or after the time, -1 when there is none (all records of a simulated batch carry one timestamp)."""
+        return next((first for first, _, each in self.timestamps if each >= timestamp), -1)
+
+    def timestamp_at(self, offset: int) -> int:
+        return next((each for first, last, each in self.timestamps if first <= offset <= last), -1)
 
     def visible(self) -> list[Slot]:
         """What a read_committed reader gets in the end, in offset order."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 FETCH_VERSIONS: Final = (4, 7, 11, 12)
 LIST_VERSIONS: Final = (2, 5, 7, 10)
 LATEST: Final = -1
+MAX_TIMESTAMP: Final = -3
+TIME_VERSION: Final = 7
 FINAL_FETCH_BYTES: Final = 1 << 20
 FINAL_ATTEMPTS_MAX: Final = 100
 
@@ -110,6 +112,29 @@ class Poller(Client):
                 break
             await self.backoff()
         return operation
+
+    async def look_up(self, partition: Partition, timestamp: int) -> tuple[int, int]:
+        """(offset, timestamp) that ListOffsets finds for a time, or for MAX_TIMESTAMP; (-2, -2) when there is no answer."""
+        topic, index = partition
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic, partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp)]
+                )
+            ],
+        )
+        for _ in range(FINAL_ATTEMPTS_MAX):
+            try:
+                response = await self.call(request, TIME_VERSION)
+            except OSError:
+                await self.backoff()
+                continue
+            result = response.topics[0].partitions[0]
+            if result.error_code == NONE:
+                return result.offset, result.timestamp
+            await self.backoff()
+        return -2, -2
 
     async def poll(self, partition: Partition, isolation: int, *, final: bool = False) -> Operation:
         topic, index = partition

@@ -10,7 +10,7 @@ import pytest
 from storage.disk import Disk, File
 from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
 from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
+from tests.sim.medium import Medium, flip_rebuildable
 
 T = TypeVar("T")
 
@@ -216,3 +216,14 @@ def test_a_sync_covers_only_what_was_written_before_it(world: World) -> None:
     world.run(overlap)
     inode = world.medium.file("/data/a")
     assert (bytes(inode.durable), bytes(inode.live)) == (b"before", b"beforeafter")
+
+
+def test_bits_flip_only_where_one_replica_can_repair_them(world: World) -> None:
+    disk = world.disk()
+    disk.make_directory("/data/t-0")
+    names = ("0.log", "0.index", "5.log", "5.index", "5.snapshot")
+    for name in names:
+        open_file(disk, f"/data/t-0/{name}").write(0, b"\0" * 8)
+    flipped = {flip_rebuildable(world.medium, "/data", world.rng) for _ in range(40)}
+    assert flipped == {"/data/t-0/5.index", "/data/t-0/5.snapshot"}
+    assert all(disk.read_file(f"/data/t-0/{name}") == b"\0" * 8 for name in ("0.log", "0.index", "5.log"))

@@ -115,6 +115,21 @@ def test_a_buried_node_never_runs_again() -> None:
     assert seen == []
 
 
+def test_a_stalled_node_runs_later_what_became_ready_meanwhile() -> None:
+    loop = make_loop()
+    seen: list[tuple[str, float]] = []
+
+    def note(node: str) -> None:
+        seen.append((node, round(loop.time(), 2)))
+
+    for node in ("still", "alive"):
+        for delay in (0.5, 1.5):
+            loop.call_later(delay, note, node, context=loop.context_of(node))
+    loop.stall("still", 5.0)
+    settle(loop, 10)
+    assert seen == [("alive", 0.5), ("alive", 1.5), ("still", 5.0), ("still", 5.0)]
+
+
 def test_tasks_inherit_their_node() -> None:
     loop = make_loop()
 

@@ -100,7 +100,8 @@ def test_console_producer_and_get_offsets(pair: Pair, name: str, drivers: Callab
 
 @pytest.mark.feature("kafka-get-offsets", client=TOOLS)
 def test_get_offsets(pair: Pair, name: str, drivers: Callable[[str], Driver]) -> None:
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2")
+    kept = ("--config", "retention.ms=-1")  # the records below are dated in the past
+    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)
     for bootstrap in pair.bootstraps.values():
         producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions())
         for number in range(10):

@@ -9,9 +9,8 @@ from tests.sim.loop import SimLoop
 
 if TYPE_CHECKING:
     from tests.sim.cluster import Cluster
-    from tests.sim.options import Options
-
     from tests.sim.monitor import Monitor
+    from tests.sim.options import Options
 
 TOPIC: Final = "ledger"
 TRANSACTION_STATE: Final = "__transaction_state"

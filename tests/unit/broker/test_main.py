@@ -79,3 +79,14 @@ def test_it_says_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: Path, 
     listening = next(line for line in err.splitlines() if '"event": "listening"' in line)
     assert str(tmp_path) in listening
     assert '"node": 1' in listening
+
+
+def test_a_broker_imports_nothing_that_only_people_and_clients_need() -> None:
+    heavy = {"rich", "pygments", "typer", "click", "numpy", "confluent_kafka", "odradek"}
+    program = (
+        f"import broker.__main__, sys; print(sorted({heavy!r} & {{name.partition('.')[0] for name in sys.modules}}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=STARTS_WITHIN_S, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -48,9 +48,22 @@ class Flusher:
         self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int
     ) -> None:
         active = segments.active
-        for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
-            await segment.sync(indexes=segment is not active)
-        await snapshots.sync()
+        due = epochs.dirty, self.metadata_unsynced, self.names_changed
+        try:
+            for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
+                await segment.sync(indexes=segment is not active)
+            await snapshots.sync()
+            await self._sync_small_files(epochs)
+        except BaseException:
+            # Refused, or cancelled because the node stops: then the clean stop must not take for done what was under way.
+            epochs.dirty |= due[0]
+            self.metadata_unsynced |= due[1]
+            self.names_changed |= due[2]
+            raise
+        self.flushed_offset = max(self.flushed_offset, end_offset)
+        self.sealed_from = max(self.sealed_from, active.base_offset)
+
+    async def _sync_small_files(self, epochs: LeaderEpochs) -> None:
         if epochs.dirty:
             epochs.dirty = False
             await self._disk.replace_file(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
@@ -65,22 +78,21 @@ class Flusher:
             self.names_changed = False
             await self._disk.sync_directory(self._directory)
             await self._disk.sync_directory(names.parent(self._directory))
-        self.flushed_offset = max(self.flushed_offset, end_offset)
-        self.sealed_from = max(self.sealed_from, active.base_offset)
 
     def flush_now(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
         """As `flush`, with the indexes of all segments, waiting on the spot: for a clean stop."""
         for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
             segment.sync_now()
         snapshots.sync_now()
-        if epochs.dirty or not self._disk.exists(self._epochs_path):
-            self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
-            epochs.dirty = False
         if self.metadata_unsynced:
             self.metadata_unsynced = False
             file = self._disk.open(self._metadata_path, create=False)
             file.sync_now()
             file.close()
+        # Also syncs the directory: without their names the files are lost. The directory's own name is made durable by
+        # whoever writes the mark of a clean stop beside it.
+        self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
+        epochs.dirty = self.names_changed = False
         self.flushed_offset = end_offset
         self.sealed_from = segments.active.base_offset
 

@@ -46,10 +46,23 @@ FIXED_SIZES: Final[dict[str, int]] = {
 
 
 class Struct:
-    """Base of every generated class."""
+    """Base of every generated class: equal to one of the same class with equal fields, printed like any dataclass."""
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __eq__(self, other: object) -> bool:
+        return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in _values(self))
+        return f"{self.__class__.__qualname__}({shown})"
+
+
+def _values(struct: object) -> list[tuple[str, object]]:
+    names: tuple[str, ...] = vars(struct.__class__)["__slots__"]
+    return [(name, getattr(struct, name)) for name in names]
 
 
 class Message(Struct):

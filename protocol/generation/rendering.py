@@ -42,8 +42,9 @@ def render_module(schemas: list[Schema]) -> str:
     for schema in schemas:
         names = {name: f"{role(schema.name)}{name}" if name in twice else name for name in schema.structs}
         for name, fields in schema.structs.items():
-            blocks.append(_render_class(names[name], "Struct", [], fields, names))
-        blocks.append(_render_class(schema.name, "Message", _constants(schema), schema.fields, names))
+            blocks.append(_render_class(names[name], "Struct", f"Part of {schema.name}.", [], fields, names))
+        doc = f"Kafka's {schema.kind} {schema.name}."
+        blocks.append(_render_class(schema.name, "Message", doc, _constants(schema), schema.fields, names))
     body = "\n\n".join(blocks)
     return HEADER + "\n" + _imports(body) + "\n\n" + body
 
@@ -92,11 +93,14 @@ def _flexible_min(schema: Schema) -> str:
 def _render_class(
     name: str,
     base: str,
+    doc: str,
     constants: list[str],
     fields: tuple[SchemaField, ...],
     names: dict[str, str],
 ) -> str:
-    lines = ["@dataclass(slots=True)", f"class {name}({base}):"]
+    # These classes are made while a broker starts: comparing and printing come with Struct, since dataclass would compile
+    # them anew for each, and without a docstring it would work one out from the signature.
+    lines = ["@dataclass(slots=True, eq=False, repr=False)", f"class {name}({base}):", f'    """{doc}"""', ""]
     lines += constants
     lines.append(f'    SCHEMA: ClassVar[str] = """{_schema_lines(fields, names)}"""')
     lines.extend(f"    {snake(field.name)}: {_annotation(field, names)} = {_default(field, names)}" for field in fields)

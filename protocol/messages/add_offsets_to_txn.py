@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddOffsetsToTxnRequest(Message):
+    """Kafka's request AddOffsetsToTxnRequest."""
+
     NAME: ClassVar[str] = "AddOffsetsToTxnRequest"
     API_KEY: ClassVar[int] = 25
     MIN_VERSION: ClassVar[int] = 0
@@ -28,8 +30,10 @@ group_id string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddOffsetsToTxnResponse(Message):
+    """Kafka's response AddOffsetsToTxnResponse."""
+
     NAME: ClassVar[str] = "AddOffsetsToTxnResponse"
     API_KEY: ClassVar[int] = 25
     MIN_VERSION: ClassVar[int] = 0

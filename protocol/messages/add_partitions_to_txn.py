@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnTopic(Struct):
+    """Part of AddPartitionsToTxnRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []int32 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnTransaction(Struct):
+    """Part of AddPartitionsToTxnRequest."""
+
     SCHEMA: ClassVar[str] = """transactional_id string 4+
 producer_id int64 4+
 producer_epoch int16 4+
@@ -32,8 +36,10 @@ topics []AddPartitionsToTxnTopic 4+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnRequest(Message):
+    """Kafka's request AddPartitionsToTxnRequest."""
+
     NAME: ClassVar[str] = "AddPartitionsToTxnRequest"
     API_KEY: ClassVar[int] = 24
     MIN_VERSION: ClassVar[int] = 0
@@ -54,8 +60,10 @@ v3_and_below_topics []AddPartitionsToTxnTopic 0-3"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnPartitionResult(Struct):
+    """Part of AddPartitionsToTxnResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 partition_error_code int16 0+"""
     partition_index: int = 0
@@ -63,8 +71,10 @@ partition_error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnTopicResult(Struct):
+    """Part of AddPartitionsToTxnResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 results_by_partition []AddPartitionsToTxnPartitionResult 0+"""
     name: str = ""
@@ -72,8 +82,10 @@ results_by_partition []AddPartitionsToTxnPartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnResult(Struct):
+    """Part of AddPartitionsToTxnResponse."""
+
     SCHEMA: ClassVar[str] = """transactional_id string 4+
 topic_results []AddPartitionsToTxnTopicResult 4+"""
     transactional_id: str = ""
@@ -81,8 +93,10 @@ topic_results []AddPartitionsToTxnTopicResult 4+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnResponse(Message):
+    """Kafka's response AddPartitionsToTxnResponse."""
+
     NAME: ClassVar[str] = "AddPartitionsToTxnResponse"
     API_KEY: ClassVar[int] = 24
     MIN_VERSION: ClassVar[int] = 0

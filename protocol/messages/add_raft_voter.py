@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
+    """Part of AddRaftVoterRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+"""
@@ -21,8 +23,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddRaftVoterRequest(Message):
+    """Kafka's request AddRaftVoterRequest."""
+
     NAME: ClassVar[str] = "AddRaftVoterRequest"
     API_KEY: ClassVar[int] = 80
     MIN_VERSION: ClassVar[int] = 0
@@ -45,8 +49,10 @@ ack_when_committed bool 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AddRaftVoterResponse(Message):
+    """Kafka's response AddRaftVoterResponse."""
+
     NAME: ClassVar[str] = "AddRaftVoterResponse"
     API_KEY: ClassVar[int] = 80
     MIN_VERSION: ClassVar[int] = 0

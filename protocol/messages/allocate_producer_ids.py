@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AllocateProducerIdsRequest(Message):
+    """Kafka's request AllocateProducerIdsRequest."""
+
     NAME: ClassVar[str] = "AllocateProducerIdsRequest"
     API_KEY: ClassVar[int] = 67
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ broker_epoch int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AllocateProducerIdsResponse(Message):
+    """Kafka's response AllocateProducerIdsResponse."""
+
     NAME: ClassVar[str] = "AllocateProducerIdsResponse"
     API_KEY: ClassVar[int] = 67
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestEntityData(Struct):
+    """Part of AlterClientQuotasRequest."""
+
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
     entity_type: str = ""
@@ -17,8 +19,10 @@ entity_name string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OpData(Struct):
+    """Part of AlterClientQuotasRequest."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value float64 0+
 remove bool 0+"""
@@ -28,8 +32,10 @@ remove bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestEntryData(Struct):
+    """Part of AlterClientQuotasRequest."""
+
     SCHEMA: ClassVar[str] = """entity []RequestEntityData 0+
 ops []OpData 0+"""
     entity: list[RequestEntityData] = field(default_factory=list)
@@ -37,8 +43,10 @@ ops []OpData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterClientQuotasRequest(Message):
+    """Kafka's request AlterClientQuotasRequest."""
+
     NAME: ClassVar[str] = "AlterClientQuotasRequest"
     API_KEY: ClassVar[int] = 49
     MIN_VERSION: ClassVar[int] = 0
@@ -53,8 +61,10 @@ validate_only bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseEntityData(Struct):
+    """Part of AlterClientQuotasResponse."""
+
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
     entity_type: str = ""
@@ -62,8 +72,10 @@ entity_name string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseEntryData(Struct):
+    """Part of AlterClientQuotasResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 entity []ResponseEntityData 0+"""
@@ -73,8 +85,10 @@ entity []ResponseEntityData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterClientQuotasResponse(Message):
+    """Kafka's response AlterClientQuotasResponse."""
+
     NAME: ClassVar[str] = "AlterClientQuotasResponse"
     API_KEY: ClassVar[int] = 49
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterableConfig(Struct):
+    """Part of AlterConfigsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 value string 0+ n0+"""
     name: str = ""
@@ -17,8 +19,10 @@ value string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResource(Struct):
+    """Part of AlterConfigsRequest."""
+
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
 configs []AlterableConfig 0+"""
@@ -28,8 +32,10 @@ configs []AlterableConfig 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsRequest(Message):
+    """Kafka's request AlterConfigsRequest."""
+
     NAME: ClassVar[str] = "AlterConfigsRequest"
     API_KEY: ClassVar[int] = 33
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ validate_only bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResourceResponse(Struct):
+    """Part of AlterConfigsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 resource_type int8 0+
@@ -57,8 +65,10 @@ resource_name string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResponse(Message):
+    """Kafka's response AlterConfigsResponse."""
+
     NAME: ClassVar[str] = "AlterConfigsResponse"
     API_KEY: ClassVar[int] = 33
     MIN_VERSION: ClassVar[int] = 0

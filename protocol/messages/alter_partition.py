@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerState(Struct):
+    """Part of AlterPartitionRequest."""
+
     SCHEMA: ClassVar[str] = """broker_id int32 3+
 broker_epoch int64 3+"""
     broker_id: int = 0
@@ -19,8 +21,10 @@ broker_epoch int64 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
+    """Part of AlterPartitionRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 leader_epoch int32 0+
 new_isr []int32 0-2
@@ -36,8 +40,10 @@ partition_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
+    """Part of AlterPartitionRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 2+ i
 partitions []RequestPartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -45,8 +51,10 @@ partitions []RequestPartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterPartitionRequest(Message):
+    """Kafka's request AlterPartitionRequest."""
+
     NAME: ClassVar[str] = "AlterPartitionRequest"
     API_KEY: ClassVar[int] = 56
     MIN_VERSION: ClassVar[int] = 2
@@ -63,8 +71,10 @@ topics []RequestTopicData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
+    """Part of AlterPartitionResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 leader_id int32 0+
@@ -82,8 +92,10 @@ partition_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
+    """Part of AlterPartitionResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 2+ i
 partitions []ResponsePartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -91,8 +103,10 @@ partitions []ResponsePartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterPartitionResponse(Message):
+    """Kafka's response AlterPartitionResponse."""
+
     NAME: ClassVar[str] = "AlterPartitionResponse"
     API_KEY: ClassVar[int] = 56
     MIN_VERSION: ClassVar[int] = 2

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReassignablePartition(Struct):
+    """Part of AlterPartitionReassignmentsRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 replicas []int32 0+ n0+"""
     partition_index: int = 0
@@ -17,8 +19,10 @@ replicas []int32 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReassignableTopic(Struct):
+    """Part of AlterPartitionReassignmentsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ReassignablePartition 0+"""
     name: str = ""
@@ -26,8 +30,10 @@ partitions []ReassignablePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterPartitionReassignmentsRequest(Message):
+    """Kafka's request AlterPartitionReassignmentsRequest."""
+
     NAME: ClassVar[str] = "AlterPartitionReassignmentsRequest"
     API_KEY: ClassVar[int] = 45
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ topics []ReassignableTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReassignablePartitionResponse(Struct):
+    """Part of AlterPartitionReassignmentsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -55,8 +63,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReassignableTopicResponse(Struct):
+    """Part of AlterPartitionReassignmentsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ReassignablePartitionResponse 0+"""
     name: str = ""
@@ -64,8 +74,10 @@ partitions []ReassignablePartitionResponse 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterPartitionReassignmentsResponse(Message):
+    """Kafka's response AlterPartitionReassignmentsResponse."""
+
     NAME: ClassVar[str] = "AlterPartitionReassignmentsResponse"
     API_KEY: ClassVar[int] = 45
     MIN_VERSION: ClassVar[int] = 0

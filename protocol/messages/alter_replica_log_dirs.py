@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirTopic(Struct):
+    """Part of AlterReplicaLogDirsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []int32 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDir(Struct):
+    """Part of AlterReplicaLogDirsRequest."""
+
     SCHEMA: ClassVar[str] = """path string 0+
 topics []AlterReplicaLogDirTopic 0+"""
     path: str = ""
@@ -26,8 +30,10 @@ topics []AlterReplicaLogDirTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirsRequest(Message):
+    """Kafka's request AlterReplicaLogDirsRequest."""
+
     NAME: ClassVar[str] = "AlterReplicaLogDirsRequest"
     API_KEY: ClassVar[int] = 34
     MIN_VERSION: ClassVar[int] = 1
@@ -40,8 +46,10 @@ class AlterReplicaLogDirsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirPartitionResult(Struct):
+    """Part of AlterReplicaLogDirsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
     partition_index: int = 0
@@ -49,8 +57,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirTopicResult(Struct):
+    """Part of AlterReplicaLogDirsResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []AlterReplicaLogDirPartitionResult 0+"""
     topic_name: str = ""
@@ -58,8 +68,10 @@ partitions []AlterReplicaLogDirPartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirsResponse(Message):
+    """Kafka's response AlterReplicaLogDirsResponse."""
+
     NAME: ClassVar[str] = "AlterReplicaLogDirsResponse"
     API_KEY: ClassVar[int] = 34
     MIN_VERSION: ClassVar[int] = 1

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequestPartition(Struct):
+    """Part of AlterShareGroupOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 start_offset int64 0+"""
     partition_index: int = 0
@@ -19,8 +21,10 @@ start_offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequestTopic(Struct):
+    """Part of AlterShareGroupOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []AlterShareGroupOffsetsRequestPartition 0+"""
     topic_name: str = ""
@@ -28,8 +32,10 @@ partitions []AlterShareGroupOffsetsRequestPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequest(Message):
+    """Kafka's request AlterShareGroupOffsetsRequest."""
+
     NAME: ClassVar[str] = "AlterShareGroupOffsetsRequest"
     API_KEY: ClassVar[int] = 91
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ topics []AlterShareGroupOffsetsRequestTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponsePartition(Struct):
+    """Part of AlterShareGroupOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -55,8 +63,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponseTopic(Struct):
+    """Part of AlterShareGroupOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+
 partitions []AlterShareGroupOffsetsResponsePartition 0+"""
@@ -66,8 +76,10 @@ partitions []AlterShareGroupOffsetsResponsePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponse(Message):
+    """Kafka's response AlterShareGroupOffsetsResponse."""
+
     NAME: ClassVar[str] = "AlterShareGroupOffsetsResponse"
     API_KEY: ClassVar[int] = 91
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ScramCredentialDeletion(Struct):
+    """Part of AlterUserScramCredentialsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 mechanism int8 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ mechanism int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ScramCredentialUpsertion(Struct):
+    """Part of AlterUserScramCredentialsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 mechanism int8 0+
 iterations int32 0+
@@ -32,8 +36,10 @@ salted_password bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsRequest(Message):
+    """Kafka's request AlterUserScramCredentialsRequest."""
+
     NAME: ClassVar[str] = "AlterUserScramCredentialsRequest"
     API_KEY: ClassVar[int] = 51
     MIN_VERSION: ClassVar[int] = 0
@@ -48,8 +54,10 @@ upsertions []ScramCredentialUpsertion 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsResult(Struct):
+    """Part of AlterUserScramCredentialsResponse."""
+
     SCHEMA: ClassVar[str] = """user string 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -59,8 +67,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsResponse(Message):
+    """Kafka's response AlterUserScramCredentialsResponse."""
+
     NAME: ClassVar[str] = "AlterUserScramCredentialsResponse"
     API_KEY: ClassVar[int] = 51
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ApiVersionsRequest(Message):
+    """Kafka's request ApiVersionsRequest."""
+
     NAME: ClassVar[str] = "ApiVersionsRequest"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ client_software_version string 3+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ApiVersion(Struct):
+    """Part of ApiVersionsResponse."""
+
     SCHEMA: ClassVar[str] = """api_key int16 0+
 min_version int16 0+
 max_version int16 0+"""
@@ -35,8 +39,10 @@ max_version int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SupportedFeatureKey(Struct):
+    """Part of ApiVersionsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 3+
 min_version int16 3+
 max_version int16 3+"""
@@ -46,8 +52,10 @@ max_version int16 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FinalizedFeatureKey(Struct):
+    """Part of ApiVersionsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 3+
 max_version_level int16 3+
 min_version_level int16 3+"""
@@ -57,8 +65,10 @@ min_version_level int16 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ApiVersionsResponse(Message):
+    """Kafka's response ApiVersionsResponse."""
+
     NAME: ClassVar[str] = "ApiVersionsResponse"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0

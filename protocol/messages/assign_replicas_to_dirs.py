@@ -10,15 +10,19 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
+    """Part of AssignReplicasToDirsRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
     partition_index: int = 0
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
+    """Part of AssignReplicasToDirsRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []RequestPartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -26,8 +30,10 @@ partitions []RequestPartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestDirectoryData(Struct):
+    """Part of AssignReplicasToDirsRequest."""
+
     SCHEMA: ClassVar[str] = """id uuid 0+
 topics []RequestTopicData 0+"""
     id: UUID = ZERO_UUID
@@ -35,8 +41,10 @@ topics []RequestTopicData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AssignReplicasToDirsRequest(Message):
+    """Kafka's request AssignReplicasToDirsRequest."""
+
     NAME: ClassVar[str] = "AssignReplicasToDirsRequest"
     API_KEY: ClassVar[int] = 73
     MIN_VERSION: ClassVar[int] = 0
@@ -53,8 +61,10 @@ directories []RequestDirectoryData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
+    """Part of AssignReplicasToDirsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
     partition_index: int = 0
@@ -62,8 +72,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
+    """Part of AssignReplicasToDirsResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []ResponsePartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -71,8 +83,10 @@ partitions []ResponsePartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseDirectoryData(Struct):
+    """Part of AssignReplicasToDirsResponse."""
+
     SCHEMA: ClassVar[str] = """id uuid 0+
 topics []ResponseTopicData 0+"""
     id: UUID = ZERO_UUID
@@ -80,8 +94,10 @@ topics []ResponseTopicData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AssignReplicasToDirsResponse(Message):
+    """Kafka's response AssignReplicasToDirsResponse."""
+
     NAME: ClassVar[str] = "AssignReplicasToDirsResponse"
     API_KEY: ClassVar[int] = 73
     MIN_VERSION: ClassVar[int] = 0

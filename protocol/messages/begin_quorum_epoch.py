@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
+    """Part of BeginQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 voter_directory_id uuid 1+ i
 leader_id int32 0+
@@ -23,8 +25,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
+    """Part of BeginQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
     topic_name: str = ""
@@ -32,8 +36,10 @@ partitions []RequestPartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderEndpoint(Struct):
+    """Part of BeginQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """name string 1+
 host string 1+
 port uint16 1+"""
@@ -43,8 +49,10 @@ port uint16 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BeginQuorumEpochRequest(Message):
+    """Kafka's request BeginQuorumEpochRequest."""
+
     NAME: ClassVar[str] = "BeginQuorumEpochRequest"
     API_KEY: ClassVar[int] = 53
     MIN_VERSION: ClassVar[int] = 0
@@ -63,8 +71,10 @@ leader_endpoints []LeaderEndpoint 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
+    """Part of BeginQuorumEpochResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 leader_id int32 0+
@@ -76,8 +86,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
+    """Part of BeginQuorumEpochResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
     topic_name: str = ""
@@ -85,8 +97,10 @@ partitions []ResponsePartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of BeginQuorumEpochResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+
 port uint16 1+"""
@@ -96,8 +110,10 @@ port uint16 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BeginQuorumEpochResponse(Message):
+    """Kafka's response BeginQuorumEpochResponse."""
+
     NAME: ClassVar[str] = "BeginQuorumEpochResponse"
     API_KEY: ClassVar[int] = 53
     MIN_VERSION: ClassVar[int] = 0

@@ -9,8 +9,10 @@ from uuid import UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerHeartbeatRequest(Message):
+    """Kafka's request BrokerHeartbeatRequest."""
+
     NAME: ClassVar[str] = "BrokerHeartbeatRequest"
     API_KEY: ClassVar[int] = 63
     MIN_VERSION: ClassVar[int] = 0
@@ -35,8 +37,10 @@ cordoned_log_dirs []uuid 2+ n2+ t1@2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerHeartbeatResponse(Message):
+    """Kafka's response BrokerHeartbeatResponse."""
+
     NAME: ClassVar[str] = "BrokerHeartbeatResponse"
     API_KEY: ClassVar[int] = 63
     MIN_VERSION: ClassVar[int] = 0

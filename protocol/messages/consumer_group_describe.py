@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupDescribeRequest(Message):
+    """Kafka's request ConsumerGroupDescribeRequest."""
+
     NAME: ClassVar[str] = "ConsumerGroupDescribeRequest"
     API_KEY: ClassVar[int] = 69
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ include_authorized_operations bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Part of ConsumerGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
 partitions []int32 0+"""
@@ -37,15 +41,19 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Part of ConsumerGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """topic_partitions []TopicPartitions 0+"""
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
+    """Part of ConsumerGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 instance_id string 0+ n0+
 rack_id string 0+ n0+
@@ -71,8 +79,10 @@ member_type int8 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
+    """Part of ConsumerGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 group_id string 0+
@@ -94,8 +104,10 @@ authorized_operations int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupDescribeResponse(Message):
+    """Kafka's response ConsumerGroupDescribeResponse."""
+
     NAME: ClassVar[str] = "ConsumerGroupDescribeResponse"
     API_KEY: ClassVar[int] = 69
     MIN_VERSION: ClassVar[int] = 0

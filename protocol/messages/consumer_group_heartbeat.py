@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicPartitions(Struct):
+    """Part of ConsumerGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
     topic_id: UUID = ZERO_UUID
@@ -19,8 +21,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupHeartbeatRequest(Message):
+    """Kafka's request ConsumerGroupHeartbeatRequest."""
+
     NAME: ClassVar[str] = "ConsumerGroupHeartbeatRequest"
     API_KEY: ClassVar[int] = 68
     MIN_VERSION: ClassVar[int] = 0
@@ -51,8 +55,10 @@ topic_partitions []RequestTopicPartitions 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicPartitions(Struct):
+    """Part of ConsumerGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
     topic_id: UUID = ZERO_UUID
@@ -60,15 +66,19 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Part of ConsumerGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """topic_partitions []ResponseTopicPartitions 0+"""
     topic_partitions: list[ResponseTopicPartitions] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupHeartbeatResponse(Message):
+    """Kafka's response ConsumerGroupHeartbeatResponse."""
+
     NAME: ClassVar[str] = "ConsumerGroupHeartbeatResponse"
     API_KEY: ClassVar[int] = 68
     MIN_VERSION: ClassVar[int] = 0

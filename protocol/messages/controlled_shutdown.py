@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ControlledShutdownRequest(Message):
+    """Kafka's request ControlledShutdownRequest."""
+
     NAME: ClassVar[str] = "ControlledShutdownRequest"
     API_KEY: ClassVar[int] = 7
     MIN_VERSION: ClassVar[int] = 0
@@ -21,8 +23,10 @@ class ControlledShutdownRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ControlledShutdownResponse(Message):
+    """Kafka's response ControlledShutdownResponse."""
+
     NAME: ClassVar[str] = "ControlledShutdownResponse"
     API_KEY: ClassVar[int] = 7
     MIN_VERSION: ClassVar[int] = 0

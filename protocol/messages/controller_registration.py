@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
+    """Part of ControllerRegistrationRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+
@@ -23,8 +25,10 @@ security_protocol int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Feature(Struct):
+    """Part of ControllerRegistrationRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 min_supported_version int16 0+
 max_supported_version int16 0+"""
@@ -34,8 +38,10 @@ max_supported_version int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ControllerRegistrationRequest(Message):
+    """Kafka's request ControllerRegistrationRequest."""
+
     NAME: ClassVar[str] = "ControllerRegistrationRequest"
     API_KEY: ClassVar[int] = 70
     MIN_VERSION: ClassVar[int] = 0
@@ -56,8 +62,10 @@ features []Feature 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ControllerRegistrationResponse(Message):
+    """Kafka's response ControllerRegistrationResponse."""
+
     NAME: ClassVar[str] = "ControllerRegistrationResponse"
     API_KEY: ClassVar[int] = 70
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AclCreation(Struct):
+    """Part of CreateAclsRequest."""
+
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
 resource_pattern_type int8 1+
@@ -27,8 +29,10 @@ permission_type int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreateAclsRequest(Message):
+    """Kafka's request CreateAclsRequest."""
+
     NAME: ClassVar[str] = "CreateAclsRequest"
     API_KEY: ClassVar[int] = 30
     MIN_VERSION: ClassVar[int] = 1
@@ -41,8 +45,10 @@ class CreateAclsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AclCreationResult(Struct):
+    """Part of CreateAclsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+"""
     error_code: int = 0
@@ -50,8 +56,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreateAclsResponse(Message):
+    """Kafka's response CreateAclsResponse."""
+
     NAME: ClassVar[str] = "CreateAclsResponse"
     API_KEY: ClassVar[int] = 30
     MIN_VERSION: ClassVar[int] = 1

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatableRenewers(Struct):
+    """Part of CreateDelegationTokenRequest."""
+
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+"""
     principal_type: str = ""
@@ -17,8 +19,10 @@ principal_name string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreateDelegationTokenRequest(Message):
+    """Kafka's request CreateDelegationTokenRequest."""
+
     NAME: ClassVar[str] = "CreateDelegationTokenRequest"
     API_KEY: ClassVar[int] = 38
     MIN_VERSION: ClassVar[int] = 1
@@ -37,8 +41,10 @@ max_lifetime_ms int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreateDelegationTokenResponse(Message):
+    """Kafka's response CreateDelegationTokenResponse."""
+
     NAME: ClassVar[str] = "CreateDelegationTokenResponse"
     API_KEY: ClassVar[int] = 38
     MIN_VERSION: ClassVar[int] = 1

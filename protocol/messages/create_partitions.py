@@ -8,15 +8,19 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsAssignment(Struct):
+    """Part of CreatePartitionsRequest."""
+
     SCHEMA: ClassVar[str] = """broker_ids []int32 0+"""
     broker_ids: list[int] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsTopic(Struct):
+    """Part of CreatePartitionsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 count int32 0+
 assignments []CreatePartitionsAssignment 0+ n0+"""
@@ -26,8 +30,10 @@ assignments []CreatePartitionsAssignment 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsRequest(Message):
+    """Kafka's request CreatePartitionsRequest."""
+
     NAME: ClassVar[str] = "CreatePartitionsRequest"
     API_KEY: ClassVar[int] = 37
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ validate_only bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsTopicResult(Struct):
+    """Part of CreatePartitionsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -55,8 +63,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsResponse(Message):
+    """Kafka's response CreatePartitionsResponse."""
+
     NAME: ClassVar[str] = "CreatePartitionsResponse"
     API_KEY: ClassVar[int] = 37
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatableReplicaAssignment(Struct):
+    """Part of CreateTopicsRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 broker_ids []int32 0+"""
     partition_index: int = 0
@@ -19,8 +21,10 @@ broker_ids []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicConfig(Struct):
+    """Part of CreateTopicsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 value string 0+ n0+"""
     name: str = ""
@@ -28,8 +32,10 @@ value string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatableTopic(Struct):
+    """Part of CreateTopicsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 num_partitions int32 0+
 replication_factor int16 0+
@@ -43,8 +49,10 @@ configs []CreatableTopicConfig 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreateTopicsRequest(Message):
+    """Kafka's request CreateTopicsRequest."""
+
     NAME: ClassVar[str] = "CreateTopicsRequest"
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 2
@@ -61,8 +69,10 @@ validate_only bool 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicConfigs(Struct):
+    """Part of CreateTopicsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 5+
 value string 5+ n5+
 read_only bool 5+
@@ -76,8 +86,10 @@ is_sensitive bool 5+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicResult(Struct):
+    """Part of CreateTopicsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 topic_id uuid 7+ i
 error_code int16 0+
@@ -97,8 +109,10 @@ configs []CreatableTopicConfigs 5+ n5+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CreateTopicsResponse(Message):
+    """Kafka's response CreateTopicsResponse."""
+
     NAME: ClassVar[str] = "CreateTopicsResponse"
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 2

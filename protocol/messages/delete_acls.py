@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsFilter(Struct):
+    """Part of DeleteAclsRequest."""
+
     SCHEMA: ClassVar[str] = """resource_type_filter int8 0+
 resource_name_filter string 0+ n0+
 pattern_type_filter int8 1+
@@ -27,8 +29,10 @@ permission_type int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsRequest(Message):
+    """Kafka's request DeleteAclsRequest."""
+
     NAME: ClassVar[str] = "DeleteAclsRequest"
     API_KEY: ClassVar[int] = 31
     MIN_VERSION: ClassVar[int] = 1
@@ -41,8 +45,10 @@ class DeleteAclsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsMatchingAcl(Struct):
+    """Part of DeleteAclsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 resource_type int8 0+
@@ -64,8 +70,10 @@ permission_type int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsFilterResult(Struct):
+    """Part of DeleteAclsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 matching_acls []DeleteAclsMatchingAcl 0+"""
@@ -75,8 +83,10 @@ matching_acls []DeleteAclsMatchingAcl 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsResponse(Message):
+    """Kafka's response DeleteAclsResponse."""
+
     NAME: ClassVar[str] = "DeleteAclsResponse"
     API_KEY: ClassVar[int] = 31
     MIN_VERSION: ClassVar[int] = 1

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteGroupsRequest(Message):
+    """Kafka's request DeleteGroupsRequest."""
+
     NAME: ClassVar[str] = "DeleteGroupsRequest"
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class DeleteGroupsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeletableGroupResult(Struct):
+    """Part of DeleteGroupsResponse."""
+
     SCHEMA: ClassVar[str] = """group_id string 0+
 error_code int16 0+"""
     group_id: str = ""
@@ -31,8 +35,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteGroupsResponse(Message):
+    """Kafka's response DeleteGroupsResponse."""
+
     NAME: ClassVar[str] = "DeleteGroupsResponse"
     API_KEY: ClassVar[int] = 42
     MIN_VERSION: ClassVar[int] = 0

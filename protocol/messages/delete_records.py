@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartition(Struct):
+    """Part of DeleteRecordsRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 offset int64 0+"""
     partition_index: int = 0
@@ -17,8 +19,10 @@ offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopic(Struct):
+    """Part of DeleteRecordsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DeleteRecordsPartition 0+"""
     name: str = ""
@@ -26,8 +30,10 @@ partitions []DeleteRecordsPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsRequest(Message):
+    """Kafka's request DeleteRecordsRequest."""
+
     NAME: ClassVar[str] = "DeleteRecordsRequest"
     API_KEY: ClassVar[int] = 21
     MIN_VERSION: ClassVar[int] = 0
@@ -42,8 +48,10 @@ timeout_ms int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartitionResult(Struct):
+    """Part of DeleteRecordsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 low_watermark int64 0+
 error_code int16 0+"""
@@ -53,8 +61,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopicResult(Struct):
+    """Part of DeleteRecordsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DeleteRecordsPartitionResult 0+"""
     name: str = ""
@@ -62,8 +72,10 @@ partitions []DeleteRecordsPartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsResponse(Message):
+    """Kafka's response DeleteRecordsResponse."""
+
     NAME: ClassVar[str] = "DeleteRecordsResponse"
     API_KEY: ClassVar[int] = 21
     MIN_VERSION: ClassVar[int] = 0

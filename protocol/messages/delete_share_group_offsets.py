@@ -10,15 +10,19 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupOffsetsRequestTopic(Struct):
+    """Part of DeleteShareGroupOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+"""
     topic_name: str = ""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupOffsetsRequest(Message):
+    """Kafka's request DeleteShareGroupOffsetsRequest."""
+
     NAME: ClassVar[str] = "DeleteShareGroupOffsetsRequest"
     API_KEY: ClassVar[int] = 92
     MIN_VERSION: ClassVar[int] = 0
@@ -33,8 +37,10 @@ topics []DeleteShareGroupOffsetsRequestTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupOffsetsResponseTopic(Struct):
+    """Part of DeleteShareGroupOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+
 error_code int16 0+
@@ -46,8 +52,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupOffsetsResponse(Message):
+    """Kafka's response DeleteShareGroupOffsetsResponse."""
+
     NAME: ClassVar[str] = "DeleteShareGroupOffsetsResponse"
     API_KEY: ClassVar[int] = 92
     MIN_VERSION: ClassVar[int] = 0

@@ -10,15 +10,19 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of DeleteShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+"""
     partition: int = 0
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteStateData(Struct):
+    """Part of DeleteShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -26,8 +30,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupStateRequest(Message):
+    """Kafka's request DeleteShareGroupStateRequest."""
+
     NAME: ClassVar[str] = "DeleteShareGroupStateRequest"
     API_KEY: ClassVar[int] = 86
     MIN_VERSION: ClassVar[int] = 0
@@ -42,8 +48,10 @@ topics []DeleteStateData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
+    """Part of DeleteShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -53,8 +61,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteStateResult(Struct):
+    """Part of DeleteShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""
     topic_id: UUID = ZERO_UUID
@@ -62,8 +72,10 @@ partitions []PartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupStateResponse(Message):
+    """Kafka's response DeleteShareGroupStateResponse."""
+
     NAME: ClassVar[str] = "DeleteShareGroupStateResponse"
     API_KEY: ClassVar[int] = 86
     MIN_VERSION: ClassVar[int] = 0

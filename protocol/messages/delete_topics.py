@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicState(Struct):
+    """Part of DeleteTopicsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 6+ n6+
 topic_id uuid 6+"""
     name: str | None = None
@@ -19,8 +21,10 @@ topic_id uuid 6+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicsRequest(Message):
+    """Kafka's request DeleteTopicsRequest."""
+
     NAME: ClassVar[str] = "DeleteTopicsRequest"
     API_KEY: ClassVar[int] = 20
     MIN_VERSION: ClassVar[int] = 1
@@ -37,8 +41,10 @@ timeout_ms int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeletableTopicResult(Struct):
+    """Part of DeleteTopicsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+ n6+
 topic_id uuid 6+ i
 error_code int16 0+
@@ -50,8 +56,10 @@ error_message string 5+ n5+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicsResponse(Message):
+    """Kafka's response DeleteTopicsResponse."""
+
     NAME: ClassVar[str] = "DeleteTopicsResponse"
     API_KEY: ClassVar[int] = 20
     MIN_VERSION: ClassVar[int] = 1

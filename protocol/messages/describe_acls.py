@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsRequest(Message):
+    """Kafka's request DescribeAclsRequest."""
+
     NAME: ClassVar[str] = "DescribeAclsRequest"
     API_KEY: ClassVar[int] = 29
     MIN_VERSION: ClassVar[int] = 1
@@ -34,8 +36,10 @@ permission_type int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AclDescription(Struct):
+    """Part of DescribeAclsResponse."""
+
     SCHEMA: ClassVar[str] = """principal string 0+
 host string 0+
 operation int8 0+
@@ -47,8 +51,10 @@ permission_type int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsResource(Struct):
+    """Part of DescribeAclsResponse."""
+
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
 pattern_type int8 1+
@@ -60,8 +66,10 @@ acls []AclDescription 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsResponse(Message):
+    """Kafka's response DescribeAclsResponse."""
+
     NAME: ClassVar[str] = "DescribeAclsResponse"
     API_KEY: ClassVar[int] = 29
     MIN_VERSION: ClassVar[int] = 1

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ComponentData(Struct):
+    """Part of DescribeClientQuotasRequest."""
+
     SCHEMA: ClassVar[str] = """entity_type string 0+
 match_type int8 0+
 match string 0+ n0+"""
@@ -19,8 +21,10 @@ match string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeClientQuotasRequest(Message):
+    """Kafka's request DescribeClientQuotasRequest."""
+
     NAME: ClassVar[str] = "DescribeClientQuotasRequest"
     API_KEY: ClassVar[int] = 48
     MIN_VERSION: ClassVar[int] = 0
@@ -35,8 +39,10 @@ strict bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EntityData(Struct):
+    """Part of DescribeClientQuotasResponse."""
+
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
     entity_type: str = ""
@@ -44,8 +50,10 @@ entity_name string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ValueData(Struct):
+    """Part of DescribeClientQuotasResponse."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value float64 0+"""
     key: str = ""
@@ -53,8 +61,10 @@ value float64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EntryData(Struct):
+    """Part of DescribeClientQuotasResponse."""
+
     SCHEMA: ClassVar[str] = """entity []EntityData 0+
 values []ValueData 0+"""
     entity: list[EntityData] = field(default_factory=list)
@@ -62,8 +72,10 @@ values []ValueData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeClientQuotasResponse(Message):
+    """Kafka's response DescribeClientQuotasResponse."""
+
     NAME: ClassVar[str] = "DescribeClientQuotasResponse"
     API_KEY: ClassVar[int] = 48
     MIN_VERSION: ClassVar[int] = 0

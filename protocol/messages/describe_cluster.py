@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterRequest(Message):
+    """Kafka's request DescribeClusterRequest."""
+
     NAME: ClassVar[str] = "DescribeClusterRequest"
     API_KEY: ClassVar[int] = 60
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ include_fenced_brokers bool 2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterBroker(Struct):
+    """Part of DescribeClusterResponse."""
+
     SCHEMA: ClassVar[str] = """broker_id int32 0+
 host string 0+
 port int32 0+
@@ -41,8 +45,10 @@ is_fenced bool 2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterResponse(Message):
+    """Kafka's response DescribeClusterResponse."""
+
     NAME: ClassVar[str] = "DescribeClusterResponse"
     API_KEY: ClassVar[int] = 60
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResource(Struct):
+    """Part of DescribeConfigsRequest."""
+
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
 configuration_keys []string 0+ n0+"""
@@ -19,8 +21,10 @@ configuration_keys []string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsRequest(Message):
+    """Kafka's request DescribeConfigsRequest."""
+
     NAME: ClassVar[str] = "DescribeConfigsRequest"
     API_KEY: ClassVar[int] = 32
     MIN_VERSION: ClassVar[int] = 1
@@ -37,8 +41,10 @@ include_documentation bool 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsSynonym(Struct):
+    """Part of DescribeConfigsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 1+
 value string 1+ n0+
 source int8 1+"""
@@ -48,8 +54,10 @@ source int8 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResourceResult(Struct):
+    """Part of DescribeConfigsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 value string 0+ n0+
 read_only bool 0+
@@ -69,8 +77,10 @@ documentation string 3+ n0+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResult(Struct):
+    """Part of DescribeConfigsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 resource_type int8 0+
@@ -84,8 +94,10 @@ configs []DescribeConfigsResourceResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResponse(Message):
+    """Kafka's response DescribeConfigsResponse."""
+
     NAME: ClassVar[str] = "DescribeConfigsResponse"
     API_KEY: ClassVar[int] = 32
     MIN_VERSION: ClassVar[int] = 1

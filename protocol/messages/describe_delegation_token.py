@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeDelegationTokenOwner(Struct):
+    """Part of DescribeDelegationTokenRequest."""
+
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+"""
     principal_type: str = ""
@@ -17,8 +19,10 @@ principal_name string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeDelegationTokenRequest(Message):
+    """Kafka's request DescribeDelegationTokenRequest."""
+
     NAME: ClassVar[str] = "DescribeDelegationTokenRequest"
     API_KEY: ClassVar[int] = 41
     MIN_VERSION: ClassVar[int] = 1
@@ -31,8 +35,10 @@ class DescribeDelegationTokenRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedDelegationTokenRenewer(Struct):
+    """Part of DescribeDelegationTokenResponse."""
+
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+"""
     principal_type: str = ""
@@ -40,8 +46,10 @@ principal_name string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedDelegationToken(Struct):
+    """Part of DescribeDelegationTokenResponse."""
+
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+
 token_requester_principal_type string 3+
@@ -65,8 +73,10 @@ renewers []DescribedDelegationTokenRenewer 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeDelegationTokenResponse(Message):
+    """Kafka's response DescribeDelegationTokenResponse."""
+
     NAME: ClassVar[str] = "DescribeDelegationTokenResponse"
     API_KEY: ClassVar[int] = 41
     MIN_VERSION: ClassVar[int] = 1

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeGroupsRequest(Message):
+    """Kafka's request DescribeGroupsRequest."""
+
     NAME: ClassVar[str] = "DescribeGroupsRequest"
     API_KEY: ClassVar[int] = 15
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ include_authorized_operations bool 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroupMember(Struct):
+    """Part of DescribeGroupsResponse."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 group_instance_id string 4+ n4+ i
 client_id string 0+
@@ -41,8 +45,10 @@ member_assignment bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
+    """Part of DescribeGroupsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 6+ n6+
 group_id string 0+
@@ -62,8 +68,10 @@ authorized_operations int32 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeGroupsResponse(Message):
+    """Kafka's response DescribeGroupsResponse."""
+
     NAME: ClassVar[str] = "DescribeGroupsResponse"
     API_KEY: ClassVar[int] = 15
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribableLogDirTopic(Struct):
+    """Part of DescribeLogDirsRequest."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
     topic: str = ""
@@ -17,8 +19,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsRequest(Message):
+    """Kafka's request DescribeLogDirsRequest."""
+
     NAME: ClassVar[str] = "DescribeLogDirsRequest"
     API_KEY: ClassVar[int] = 35
     MIN_VERSION: ClassVar[int] = 1
@@ -31,8 +35,10 @@ class DescribeLogDirsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsPartition(Struct):
+    """Part of DescribeLogDirsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 partition_size int64 0+
 offset_lag int64 0+
@@ -44,8 +50,10 @@ is_future_key bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsTopic(Struct):
+    """Part of DescribeLogDirsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DescribeLogDirsPartition 0+"""
     name: str = ""
@@ -53,8 +61,10 @@ partitions []DescribeLogDirsPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsResult(Struct):
+    """Part of DescribeLogDirsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 log_dir string 0+
 topics []DescribeLogDirsTopic 0+
@@ -70,8 +80,10 @@ is_cordoned bool 5+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsResponse(Message):
+    """Kafka's response DescribeLogDirsResponse."""
+
     NAME: ClassVar[str] = "DescribeLogDirsResponse"
     API_KEY: ClassVar[int] = 35
     MIN_VERSION: ClassVar[int] = 1

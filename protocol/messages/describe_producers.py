@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicRequest(Struct):
+    """Part of DescribeProducersRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partition_indexes []int32 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ partition_indexes []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeProducersRequest(Message):
+    """Kafka's request DescribeProducersRequest."""
+
     NAME: ClassVar[str] = "DescribeProducersRequest"
     API_KEY: ClassVar[int] = 61
     MIN_VERSION: ClassVar[int] = 0
@@ -31,8 +35,10 @@ class DescribeProducersRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerState(Struct):
+    """Part of DescribeProducersResponse."""
+
     SCHEMA: ClassVar[str] = """producer_id int64 0+
 producer_epoch int32 0+
 last_sequence int32 0+
@@ -48,8 +54,10 @@ current_txn_start_offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResponse(Struct):
+    """Part of DescribeProducersResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 0+ n0+
@@ -61,8 +69,10 @@ active_producers []ProducerState 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicResponse(Struct):
+    """Part of DescribeProducersResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []PartitionResponse 0+"""
     name: str = ""
@@ -70,8 +80,10 @@ partitions []PartitionResponse 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeProducersResponse(Message):
+    """Kafka's response DescribeProducersResponse."""
+
     NAME: ClassVar[str] = "DescribeProducersResponse"
     API_KEY: ClassVar[int] = 61
     MIN_VERSION: ClassVar[int] = 0

@@ -10,15 +10,19 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
+    """Part of DescribeQuorumRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
     partition_index: int = 0
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
+    """Part of DescribeQuorumRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
     topic_name: str = ""
@@ -26,8 +30,10 @@ partitions []RequestPartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeQuorumRequest(Message):
+    """Kafka's request DescribeQuorumRequest."""
+
     NAME: ClassVar[str] = "DescribeQuorumRequest"
     API_KEY: ClassVar[int] = 55
     MIN_VERSION: ClassVar[int] = 0
@@ -40,8 +46,10 @@ class DescribeQuorumRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReplicaState(Struct):
+    """Part of DescribeQuorumResponse."""
+
     SCHEMA: ClassVar[str] = """replica_id int32 0+
 replica_directory_id uuid 2+
 log_end_offset int64 0+
@@ -55,8 +63,10 @@ last_caught_up_timestamp int64 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
+    """Part of DescribeQuorumResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 2+ n2+ i
@@ -76,8 +86,10 @@ observers []ReplicaState 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
+    """Part of DescribeQuorumResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
     topic_name: str = ""
@@ -85,8 +97,10 @@ partitions []ResponsePartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
+    """Part of DescribeQuorumResponse."""
+
     SCHEMA: ClassVar[str] = """name string 2+
 host string 2+
 port uint16 2+"""
@@ -96,8 +110,10 @@ port uint16 2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Node(Struct):
+    """Part of DescribeQuorumResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 2+
 listeners []Listener 2+"""
     node_id: int = 0
@@ -105,8 +121,10 @@ listeners []Listener 2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeQuorumResponse(Message):
+    """Kafka's response DescribeQuorumResponse."""
+
     NAME: ClassVar[str] = "DescribeQuorumResponse"
     API_KEY: ClassVar[int] = 55
     MIN_VERSION: ClassVar[int] = 0

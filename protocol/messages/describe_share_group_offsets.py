@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsRequestTopic(Struct):
+    """Part of DescribeShareGroupOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []int32 0+"""
     topic_name: str = ""
@@ -19,8 +21,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsRequestGroup(Struct):
+    """Part of DescribeShareGroupOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """group_id string 0+
 topics []DescribeShareGroupOffsetsRequestTopic 0+ n0+"""
     group_id: str = ""
@@ -28,8 +32,10 @@ topics []DescribeShareGroupOffsetsRequestTopic 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsRequest(Message):
+    """Kafka's request DescribeShareGroupOffsetsRequest."""
+
     NAME: ClassVar[str] = "DescribeShareGroupOffsetsRequest"
     API_KEY: ClassVar[int] = 90
     MIN_VERSION: ClassVar[int] = 0
@@ -42,8 +48,10 @@ class DescribeShareGroupOffsetsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponsePartition(Struct):
+    """Part of DescribeShareGroupOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 start_offset int64 0+
 leader_epoch int32 0+
@@ -59,8 +67,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponseTopic(Struct):
+    """Part of DescribeShareGroupOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+
 partitions []DescribeShareGroupOffsetsResponsePartition 0+"""
@@ -70,8 +80,10 @@ partitions []DescribeShareGroupOffsetsResponsePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponseGroup(Struct):
+    """Part of DescribeShareGroupOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """group_id string 0+
 topics []DescribeShareGroupOffsetsResponseTopic 0+
 error_code int16 0+
@@ -83,8 +95,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponse(Message):
+    """Kafka's response DescribeShareGroupOffsetsResponse."""
+
     NAME: ClassVar[str] = "DescribeShareGroupOffsetsResponse"
     API_KEY: ClassVar[int] = 90
     MIN_VERSION: ClassVar[int] = 0

@@ -10,15 +10,19 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicRequest(Struct):
+    """Part of DescribeTopicPartitionsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+"""
     name: str = ""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestCursor(Struct):
+    """Part of DescribeTopicPartitionsRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partition_index int32 0+"""
     topic_name: str = ""
@@ -26,8 +30,10 @@ partition_index int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsRequest(Message):
+    """Kafka's request DescribeTopicPartitionsRequest."""
+
     NAME: ClassVar[str] = "DescribeTopicPartitionsRequest"
     API_KEY: ClassVar[int] = 75
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ cursor RequestCursor 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponsePartition(Struct):
+    """Part of DescribeTopicPartitionsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 partition_index int32 0+
 leader_id int32 0+
@@ -67,8 +75,10 @@ offline_replicas []int32 0+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponseTopic(Struct):
+    """Part of DescribeTopicPartitionsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 name string 0+ n0+
 topic_id uuid 0+ i
@@ -84,8 +94,10 @@ topic_authorized_operations int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseCursor(Struct):
+    """Part of DescribeTopicPartitionsResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partition_index int32 0+"""
     topic_name: str = ""
@@ -93,8 +105,10 @@ partition_index int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponse(Message):
+    """Kafka's response DescribeTopicPartitionsResponse."""
+
     NAME: ClassVar[str] = "DescribeTopicPartitionsResponse"
     API_KEY: ClassVar[int] = 75
     MIN_VERSION: ClassVar[int] = 0

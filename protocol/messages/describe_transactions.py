@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeTransactionsRequest(Message):
+    """Kafka's request DescribeTransactionsRequest."""
+
     NAME: ClassVar[str] = "DescribeTransactionsRequest"
     API_KEY: ClassVar[int] = 65
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class DescribeTransactionsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicData(Struct):
+    """Part of DescribeTransactionsResponse."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
     topic: str = ""
@@ -31,8 +35,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TransactionState(Struct):
+    """Part of DescribeTransactionsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 transactional_id string 0+
 transaction_state string 0+
@@ -52,8 +58,10 @@ topics []TopicData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeTransactionsResponse(Message):
+    """Kafka's response DescribeTransactionsResponse."""
+
     NAME: ClassVar[str] = "DescribeTransactionsResponse"
     API_KEY: ClassVar[int] = 65
     MIN_VERSION: ClassVar[int] = 0

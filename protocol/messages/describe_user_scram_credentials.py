@@ -8,15 +8,19 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UserName(Struct):
+    """Part of DescribeUserScramCredentialsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+"""
     name: str = ""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeUserScramCredentialsRequest(Message):
+    """Kafka's request DescribeUserScramCredentialsRequest."""
+
     NAME: ClassVar[str] = "DescribeUserScramCredentialsRequest"
     API_KEY: ClassVar[int] = 50
     MIN_VERSION: ClassVar[int] = 0
@@ -29,8 +33,10 @@ class DescribeUserScramCredentialsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CredentialInfo(Struct):
+    """Part of DescribeUserScramCredentialsResponse."""
+
     SCHEMA: ClassVar[str] = """mechanism int8 0+
 iterations int32 0+"""
     mechanism: int = 0
@@ -38,8 +44,10 @@ iterations int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeUserScramCredentialsResult(Struct):
+    """Part of DescribeUserScramCredentialsResponse."""
+
     SCHEMA: ClassVar[str] = """user string 0+
 error_code int16 0+
 error_message string 0+ n0+
@@ -51,8 +59,10 @@ credential_infos []CredentialInfo 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribeUserScramCredentialsResponse(Message):
+    """Kafka's response DescribeUserScramCredentialsResponse."""
+
     NAME: ClassVar[str] = "DescribeUserScramCredentialsResponse"
     API_KEY: ClassVar[int] = 50
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Part of ElectLeadersRequest."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
     topic: str = ""
@@ -17,8 +19,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ElectLeadersRequest(Message):
+    """Kafka's request ElectLeadersRequest."""
+
     NAME: ClassVar[str] = "ElectLeadersRequest"
     API_KEY: ClassVar[int] = 43
     MIN_VERSION: ClassVar[int] = 0
@@ -35,8 +39,10 @@ timeout_ms int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
+    """Part of ElectLeadersResponse."""
+
     SCHEMA: ClassVar[str] = """partition_id int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -46,8 +52,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReplicaElectionResult(Struct):
+    """Part of ElectLeadersResponse."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partition_result []PartitionResult 0+"""
     topic: str = ""
@@ -55,8 +63,10 @@ partition_result []PartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ElectLeadersResponse(Message):
+    """Kafka's response ElectLeadersResponse."""
+
     NAME: ClassVar[str] = "ElectLeadersResponse"
     API_KEY: ClassVar[int] = 43
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReplicaInfo(Struct):
+    """Part of EndQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """candidate_id int32 1+
 candidate_directory_id uuid 1+"""
     candidate_id: int = 0
@@ -19,8 +21,10 @@ candidate_directory_id uuid 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
+    """Part of EndQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 leader_id int32 0+
 leader_epoch int32 0+
@@ -34,8 +38,10 @@ preferred_candidates []ReplicaInfo 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
+    """Part of EndQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
     topic_name: str = ""
@@ -43,8 +49,10 @@ partitions []RequestPartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderEndpoint(Struct):
+    """Part of EndQuorumEpochRequest."""
+
     SCHEMA: ClassVar[str] = """name string 1+
 host string 1+
 port uint16 1+"""
@@ -54,8 +62,10 @@ port uint16 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndQuorumEpochRequest(Message):
+    """Kafka's request EndQuorumEpochRequest."""
+
     NAME: ClassVar[str] = "EndQuorumEpochRequest"
     API_KEY: ClassVar[int] = 54
     MIN_VERSION: ClassVar[int] = 0
@@ -72,8 +82,10 @@ leader_endpoints []LeaderEndpoint 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
+    """Part of EndQuorumEpochResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 leader_id int32 0+
@@ -85,8 +97,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
+    """Part of EndQuorumEpochResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
     topic_name: str = ""
@@ -94,8 +108,10 @@ partitions []ResponsePartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of EndQuorumEpochResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+
 port uint16 1+"""
@@ -105,8 +121,10 @@ port uint16 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndQuorumEpochResponse(Message):
+    """Kafka's response EndQuorumEpochResponse."""
+
     NAME: ClassVar[str] = "EndQuorumEpochResponse"
     API_KEY: ClassVar[int] = 54
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndTxnRequest(Message):
+    """Kafka's request EndTxnRequest."""
+
     NAME: ClassVar[str] = "EndTxnRequest"
     API_KEY: ClassVar[int] = 26
     MIN_VERSION: ClassVar[int] = 0
@@ -28,8 +30,10 @@ committed bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndTxnResponse(Message):
+    """Kafka's response EndTxnResponse."""
+
     NAME: ClassVar[str] = "EndTxnResponse"
     API_KEY: ClassVar[int] = 26
     MIN_VERSION: ClassVar[int] = 0

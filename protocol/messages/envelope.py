@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EnvelopeRequest(Message):
+    """Kafka's request EnvelopeRequest."""
+
     NAME: ClassVar[str] = "EnvelopeRequest"
     API_KEY: ClassVar[int] = 58
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ client_host_address bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EnvelopeResponse(Message):
+    """Kafka's response EnvelopeResponse."""
+
     NAME: ClassVar[str] = "EnvelopeResponse"
     API_KEY: ClassVar[int] = 58
     MIN_VERSION: ClassVar[int] = 0

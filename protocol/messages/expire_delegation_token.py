@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ExpireDelegationTokenRequest(Message):
+    """Kafka's request ExpireDelegationTokenRequest."""
+
     NAME: ClassVar[str] = "ExpireDelegationTokenRequest"
     API_KEY: ClassVar[int] = 40
     MIN_VERSION: ClassVar[int] = 1
@@ -24,8 +26,10 @@ expiry_time_period_ms int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ExpireDelegationTokenResponse(Message):
+    """Kafka's response ExpireDelegationTokenResponse."""
+
     NAME: ClassVar[str] = "ExpireDelegationTokenResponse"
     API_KEY: ClassVar[int] = 40
     MIN_VERSION: ClassVar[int] = 1

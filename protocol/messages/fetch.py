@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReplicaState(Struct):
+    """Part of FetchRequest."""
+
     SCHEMA: ClassVar[str] = """replica_id int32 15+
 replica_epoch int64 15+"""
     replica_id: int = -1
@@ -19,8 +21,10 @@ replica_epoch int64 15+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchPartition(Struct):
+    """Part of FetchRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 9+ i
 fetch_offset int64 0+
@@ -40,8 +44,10 @@ high_watermark int64 18+ t1@18+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchTopic(Struct):
+    """Part of FetchRequest."""
+
     SCHEMA: ClassVar[str] = """topic string 0-12 i
 topic_id uuid 13+ i
 partitions []FetchPartition 0+"""
@@ -51,8 +57,10 @@ partitions []FetchPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ForgottenTopic(Struct):
+    """Part of FetchRequest."""
+
     SCHEMA: ClassVar[str] = """topic string 7-12 i
 topic_id uuid 13+ i
 partitions []int32 7+"""
@@ -62,8 +70,10 @@ partitions []int32 7+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchRequest(Message):
+    """Kafka's request FetchRequest."""
+
     NAME: ClassVar[str] = "FetchRequest"
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 4
@@ -98,8 +108,10 @@ rack_id string 11+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """epoch int32 12+
 end_offset int64 12+"""
     epoch: int = -1
@@ -107,8 +119,10 @@ end_offset int64 12+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """leader_id int32 12+
 leader_epoch int32 12+"""
     leader_id: int = -1
@@ -116,8 +130,10 @@ leader_epoch int32 12+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SnapshotId(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
     end_offset: int = -1
@@ -125,8 +141,10 @@ epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AbortedTransaction(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """producer_id int64 4+
 first_offset int64 4+"""
     producer_id: int = 0
@@ -134,8 +152,10 @@ first_offset int64 4+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 high_watermark int64 0+
@@ -161,8 +181,10 @@ records records 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchableTopicResponse(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """topic string 0-12 i
 topic_id uuid 13+ i
 partitions []PartitionData 0+"""
@@ -172,8 +194,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of FetchResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 16+
 host string 16+
 port int32 16+
@@ -185,8 +209,10 @@ rack string 16+ n16+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchResponse(Message):
+    """Kafka's response FetchResponse."""
+
     NAME: ClassVar[str] = "FetchResponse"
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 4

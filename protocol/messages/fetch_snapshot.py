@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestSnapshotId(Struct):
+    """Part of FetchSnapshotRequest."""
+
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
     end_offset: int = 0
@@ -19,8 +21,10 @@ epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionSnapshot(Struct):
+    """Part of FetchSnapshotRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 0+
 snapshot_id RequestSnapshotId 0+
@@ -34,8 +38,10 @@ replica_directory_id uuid 1+ t0@1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicSnapshot(Struct):
+    """Part of FetchSnapshotRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []RequestPartitionSnapshot 0+"""
     name: str = ""
@@ -43,8 +49,10 @@ partitions []RequestPartitionSnapshot 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchSnapshotRequest(Message):
+    """Kafka's request FetchSnapshotRequest."""
+
     NAME: ClassVar[str] = "FetchSnapshotRequest"
     API_KEY: ClassVar[int] = 59
     MIN_VERSION: ClassVar[int] = 0
@@ -63,8 +71,10 @@ topics []RequestTopicSnapshot 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseSnapshotId(Struct):
+    """Part of FetchSnapshotResponse."""
+
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
     end_offset: int = 0
@@ -72,8 +82,10 @@ epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Part of FetchSnapshotResponse."""
+
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
     leader_id: int = 0
@@ -81,8 +93,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionSnapshot(Struct):
+    """Part of FetchSnapshotResponse."""
+
     SCHEMA: ClassVar[str] = """index int32 0+
 error_code int16 0+
 snapshot_id ResponseSnapshotId 0+
@@ -100,8 +114,10 @@ unaligned_records records 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicSnapshot(Struct):
+    """Part of FetchSnapshotResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ResponsePartitionSnapshot 0+"""
     name: str = ""
@@ -109,8 +125,10 @@ partitions []ResponsePartitionSnapshot 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of FetchSnapshotResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+
 port uint16 1+"""
@@ -120,8 +138,10 @@ port uint16 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchSnapshotResponse(Message):
+    """Kafka's response FetchSnapshotResponse."""
+
     NAME: ClassVar[str] = "FetchSnapshotResponse"
     API_KEY: ClassVar[int] = 59
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FindCoordinatorRequest(Message):
+    """Kafka's request FindCoordinatorRequest."""
+
     NAME: ClassVar[str] = "FindCoordinatorRequest"
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ coordinator_keys []string 4+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Coordinator(Struct):
+    """Part of FindCoordinatorResponse."""
+
     SCHEMA: ClassVar[str] = """key string 4+
 node_id int32 4+
 host string 4+
@@ -43,8 +47,10 @@ error_message string 4+ n4+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FindCoordinatorResponse(Message):
+    """Kafka's response FindCoordinatorResponse."""
+
     NAME: ClassVar[str] = "FindCoordinatorResponse"
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0

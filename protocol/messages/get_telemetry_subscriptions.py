@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class GetTelemetrySubscriptionsRequest(Message):
+    """Kafka's request GetTelemetrySubscriptionsRequest."""
+
     NAME: ClassVar[str] = "GetTelemetrySubscriptionsRequest"
     API_KEY: ClassVar[int] = 71
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ class GetTelemetrySubscriptionsRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class GetTelemetrySubscriptionsResponse(Message):
+    """Kafka's response GetTelemetrySubscriptionsResponse."""
+
     NAME: ClassVar[str] = "GetTelemetrySubscriptionsResponse"
     API_KEY: ClassVar[int] = 71
     MIN_VERSION: ClassVar[int] = 0

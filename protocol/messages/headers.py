@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestHeader(Message):
+    """Kafka's header RequestHeader."""
+
     NAME: ClassVar[str] = "RequestHeader"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 1
@@ -26,8 +28,10 @@ client_id string 1+ n1+ fnone"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseHeader(Message):
+    """Kafka's header ResponseHeader."""
+
     NAME: ClassVar[str] = "ResponseHeader"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class HeartbeatRequest(Message):
+    """Kafka's request HeartbeatRequest."""
+
     NAME: ClassVar[str] = "HeartbeatRequest"
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0
@@ -28,8 +30,10 @@ group_instance_id string 3+ n3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class HeartbeatResponse(Message):
+    """Kafka's response HeartbeatResponse."""
+
     NAME: ClassVar[str] = "HeartbeatResponse"
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterableConfig(Struct):
+    """Part of IncrementalAlterConfigsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 config_operation int8 0+
 value string 0+ n0+"""
@@ -19,8 +21,10 @@ value string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResource(Struct):
+    """Part of IncrementalAlterConfigsRequest."""
+
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
 configs []AlterableConfig 0+"""
@@ -30,8 +34,10 @@ configs []AlterableConfig 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class IncrementalAlterConfigsRequest(Message):
+    """Kafka's request IncrementalAlterConfigsRequest."""
+
     NAME: ClassVar[str] = "IncrementalAlterConfigsRequest"
     API_KEY: ClassVar[int] = 44
     MIN_VERSION: ClassVar[int] = 0
@@ -46,8 +52,10 @@ validate_only bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResourceResponse(Struct):
+    """Part of IncrementalAlterConfigsResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 resource_type int8 0+
@@ -59,8 +67,10 @@ resource_name string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class IncrementalAlterConfigsResponse(Message):
+    """Kafka's response IncrementalAlterConfigsResponse."""
+
     NAME: ClassVar[str] = "IncrementalAlterConfigsResponse"
     API_KEY: ClassVar[int] = 44
     MIN_VERSION: ClassVar[int] = 0

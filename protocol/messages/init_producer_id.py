@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitProducerIdRequest(Message):
+    """Kafka's request InitProducerIdRequest."""
+
     NAME: ClassVar[str] = "InitProducerIdRequest"
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0
@@ -32,8 +34,10 @@ keep_prepared_txn bool 6+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitProducerIdResponse(Message):
+    """Kafka's response InitProducerIdResponse."""
+
     NAME: ClassVar[str] = "InitProducerIdResponse"
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0

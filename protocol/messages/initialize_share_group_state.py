@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of InitializeShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 state_epoch int32 0+
 start_offset int64 0+"""
@@ -21,8 +23,10 @@ start_offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitializeStateData(Struct):
+    """Part of InitializeShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -30,8 +34,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitializeShareGroupStateRequest(Message):
+    """Kafka's request InitializeShareGroupStateRequest."""
+
     NAME: ClassVar[str] = "InitializeShareGroupStateRequest"
     API_KEY: ClassVar[int] = 83
     MIN_VERSION: ClassVar[int] = 0
@@ -46,8 +52,10 @@ topics []InitializeStateData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
+    """Part of InitializeShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -57,8 +65,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitializeStateResult(Struct):
+    """Part of InitializeShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""
     topic_id: UUID = ZERO_UUID
@@ -66,8 +76,10 @@ partitions []PartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class InitializeShareGroupStateResponse(Message):
+    """Kafka's response InitializeShareGroupStateResponse."""
+
     NAME: ClassVar[str] = "InitializeShareGroupStateResponse"
     API_KEY: ClassVar[int] = 83
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class JoinGroupRequestProtocol(Struct):
+    """Part of JoinGroupRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 metadata bytes 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ metadata bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class JoinGroupRequest(Message):
+    """Kafka's request JoinGroupRequest."""
+
     NAME: ClassVar[str] = "JoinGroupRequest"
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0
@@ -45,8 +49,10 @@ reason string 8+ n8+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class JoinGroupResponseMember(Struct):
+    """Part of JoinGroupResponse."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 group_instance_id string 5+ n5+ i
 metadata bytes 0+"""
@@ -56,8 +62,10 @@ metadata bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class JoinGroupResponse(Message):
+    """Kafka's response JoinGroupResponse."""
+
     NAME: ClassVar[str] = "JoinGroupResponse"
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0

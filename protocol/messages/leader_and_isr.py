@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderAndIsrRequest(Message):
+    """Kafka's request LeaderAndIsrRequest."""
+
     NAME: ClassVar[str] = "LeaderAndIsrRequest"
     API_KEY: ClassVar[int] = 4
     MIN_VERSION: ClassVar[int] = 0
@@ -21,8 +23,10 @@ class LeaderAndIsrRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderAndIsrResponse(Message):
+    """Kafka's response LeaderAndIsrResponse."""
+
     NAME: ClassVar[str] = "LeaderAndIsrResponse"
     API_KEY: ClassVar[int] = 4
     MIN_VERSION: ClassVar[int] = 0

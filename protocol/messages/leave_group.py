@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MemberIdentity(Struct):
+    """Part of LeaveGroupRequest."""
+
     SCHEMA: ClassVar[str] = """member_id string 3+
 group_instance_id string 3+ n3+
 reason string 5+ n5+ i"""
@@ -19,8 +21,10 @@ reason string 5+ n5+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaveGroupRequest(Message):
+    """Kafka's request LeaveGroupRequest."""
+
     NAME: ClassVar[str] = "LeaveGroupRequest"
     API_KEY: ClassVar[int] = 13
     MIN_VERSION: ClassVar[int] = 0
@@ -37,8 +41,10 @@ members []MemberIdentity 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MemberResponse(Struct):
+    """Part of LeaveGroupResponse."""
+
     SCHEMA: ClassVar[str] = """member_id string 3+
 group_instance_id string 3+ n3+
 error_code int16 3+"""
@@ -48,8 +54,10 @@ error_code int16 3+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaveGroupResponse(Message):
+    """Kafka's response LeaveGroupResponse."""
+
     NAME: ClassVar[str] = "LeaveGroupResponse"
     API_KEY: ClassVar[int] = 13
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListConfigResourcesRequest(Message):
+    """Kafka's request ListConfigResourcesRequest."""
+
     NAME: ClassVar[str] = "ListConfigResourcesRequest"
     API_KEY: ClassVar[int] = 74
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class ListConfigResourcesRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConfigResource(Struct):
+    """Part of ListConfigResourcesResponse."""
+
     SCHEMA: ClassVar[str] = """resource_name string 0+
 resource_type int8 1+ i"""
     resource_name: str = ""
@@ -31,8 +35,10 @@ resource_type int8 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListConfigResourcesResponse(Message):
+    """Kafka's response ListConfigResourcesResponse."""
+
     NAME: ClassVar[str] = "ListConfigResourcesResponse"
     API_KEY: ClassVar[int] = 74
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListGroupsRequest(Message):
+    """Kafka's request ListGroupsRequest."""
+
     NAME: ClassVar[str] = "ListGroupsRequest"
     API_KEY: ClassVar[int] = 16
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ types_filter []string 5+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListedGroup(Struct):
+    """Part of ListGroupsResponse."""
+
     SCHEMA: ClassVar[str] = """group_id string 0+
 protocol_type string 0+
 group_state string 4+ i
@@ -37,8 +41,10 @@ group_type string 5+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListGroupsResponse(Message):
+    """Kafka's response ListGroupsResponse."""
+
     NAME: ClassVar[str] = "ListGroupsResponse"
     API_KEY: ClassVar[int] = 16
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartition(Struct):
+    """Part of ListOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 current_leader_epoch int32 4+ i
 timestamp int64 0+"""
@@ -19,8 +21,10 @@ timestamp int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopic(Struct):
+    """Part of ListOffsetsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ListOffsetsPartition 0+"""
     name: str = ""
@@ -28,8 +32,10 @@ partitions []ListOffsetsPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsRequest(Message):
+    """Kafka's request ListOffsetsRequest."""
+
     NAME: ClassVar[str] = "ListOffsetsRequest"
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 1
@@ -48,8 +54,10 @@ timeout_ms int32 10+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartitionResponse(Struct):
+    """Part of ListOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 timestamp int64 1+
@@ -63,8 +71,10 @@ leader_epoch int32 4+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopicResponse(Struct):
+    """Part of ListOffsetsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ListOffsetsPartitionResponse 0+"""
     name: str = ""
@@ -72,8 +82,10 @@ partitions []ListOffsetsPartitionResponse 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsResponse(Message):
+    """Kafka's response ListOffsetsResponse."""
+
     NAME: ClassVar[str] = "ListOffsetsResponse"
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 1

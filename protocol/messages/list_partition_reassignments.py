@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListPartitionReassignmentsTopics(Struct):
+    """Part of ListPartitionReassignmentsRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partition_indexes []int32 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ partition_indexes []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListPartitionReassignmentsRequest(Message):
+    """Kafka's request ListPartitionReassignmentsRequest."""
+
     NAME: ClassVar[str] = "ListPartitionReassignmentsRequest"
     API_KEY: ClassVar[int] = 46
     MIN_VERSION: ClassVar[int] = 0
@@ -33,8 +37,10 @@ topics []ListPartitionReassignmentsTopics 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OngoingPartitionReassignment(Struct):
+    """Part of ListPartitionReassignmentsResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 replicas []int32 0+
 adding_replicas []int32 0+
@@ -46,8 +52,10 @@ removing_replicas []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OngoingTopicReassignment(Struct):
+    """Part of ListPartitionReassignmentsResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []OngoingPartitionReassignment 0+"""
     name: str = ""
@@ -55,8 +63,10 @@ partitions []OngoingPartitionReassignment 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListPartitionReassignmentsResponse(Message):
+    """Kafka's response ListPartitionReassignmentsResponse."""
+
     NAME: ClassVar[str] = "ListPartitionReassignmentsResponse"
     API_KEY: ClassVar[int] = 46
     MIN_VERSION: ClassVar[int] = 0

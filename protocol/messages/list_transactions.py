@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListTransactionsRequest(Message):
+    """Kafka's request ListTransactionsRequest."""
+
     NAME: ClassVar[str] = "ListTransactionsRequest"
     API_KEY: ClassVar[int] = 66
     MIN_VERSION: ClassVar[int] = 0
@@ -28,8 +30,10 @@ transactional_id_pattern string 2+ n2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TransactionState(Struct):
+    """Part of ListTransactionsResponse."""
+
     SCHEMA: ClassVar[str] = """transactional_id string 0+
 producer_id int64 0+
 transaction_state string 0+"""
@@ -39,8 +43,10 @@ transaction_state string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ListTransactionsResponse(Message):
+    """Kafka's response ListTransactionsResponse."""
+
     NAME: ClassVar[str] = "ListTransactionsResponse"
     API_KEY: ClassVar[int] = 66
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataRequestTopic(Struct):
+    """Part of MetadataRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 10+ i
 name string 0+ n10+"""
     topic_id: UUID = ZERO_UUID
@@ -19,8 +21,10 @@ name string 0+ n10+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataRequest(Message):
+    """Kafka's request MetadataRequest."""
+
     NAME: ClassVar[str] = "MetadataRequest"
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0
@@ -39,8 +43,10 @@ include_topic_authorized_operations bool 8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataResponseBroker(Struct):
+    """Part of MetadataResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 0+
 host string 0+
 port int32 0+
@@ -52,8 +58,10 @@ rack string 1+ n1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataResponsePartition(Struct):
+    """Part of MetadataResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 partition_index int32 0+
 leader_id int32 0+
@@ -71,8 +79,10 @@ offline_replicas []int32 5+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataResponseTopic(Struct):
+    """Part of MetadataResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 name string 0+ n12+
 topic_id uuid 10+ i
@@ -88,8 +98,10 @@ topic_authorized_operations int32 8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataResponse(Message):
+    """Kafka's response MetadataResponse."""
+
     NAME: ClassVar[str] = "MetadataResponse"
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0

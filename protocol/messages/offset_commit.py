@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequestPartition(Struct):
+    """Part of OffsetCommitRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 committed_offset int64 0+
 committed_leader_epoch int32 6+ i
@@ -23,8 +25,10 @@ committed_metadata string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequestTopic(Struct):
+    """Part of OffsetCommitRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0-9 i
 topic_id uuid 10+ i
 partitions []OffsetCommitRequestPartition 0+"""
@@ -34,8 +38,10 @@ partitions []OffsetCommitRequestPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequest(Message):
+    """Kafka's request OffsetCommitRequest."""
+
     NAME: ClassVar[str] = "OffsetCommitRequest"
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 2
@@ -58,8 +64,10 @@ topics []OffsetCommitRequestTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponsePartition(Struct):
+    """Part of OffsetCommitResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
     partition_index: int = 0
@@ -67,8 +75,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponseTopic(Struct):
+    """Part of OffsetCommitResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0-9 i
 topic_id uuid 10+ i
 partitions []OffsetCommitResponsePartition 0+"""
@@ -78,8 +88,10 @@ partitions []OffsetCommitResponsePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponse(Message):
+    """Kafka's response OffsetCommitResponse."""
+
     NAME: ClassVar[str] = "OffsetCommitResponse"
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 2

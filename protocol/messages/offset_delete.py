@@ -8,15 +8,19 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequestPartition(Struct):
+    """Part of OffsetDeleteRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
     partition_index: int = 0
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequestTopic(Struct):
+    """Part of OffsetDeleteRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []OffsetDeleteRequestPartition 0+"""
     name: str = ""
@@ -24,8 +28,10 @@ partitions []OffsetDeleteRequestPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequest(Message):
+    """Kafka's request OffsetDeleteRequest."""
+
     NAME: ClassVar[str] = "OffsetDeleteRequest"
     API_KEY: ClassVar[int] = 47
     MIN_VERSION: ClassVar[int] = 0
@@ -40,8 +46,10 @@ topics []OffsetDeleteRequestTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponsePartition(Struct):
+    """Part of OffsetDeleteResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
     partition_index: int = 0
@@ -49,8 +57,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponseTopic(Struct):
+    """Part of OffsetDeleteResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []OffsetDeleteResponsePartition 0+"""
     name: str = ""
@@ -58,8 +68,10 @@ partitions []OffsetDeleteResponsePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponse(Message):
+    """Kafka's response OffsetDeleteResponse."""
+
     NAME: ClassVar[str] = "OffsetDeleteResponse"
     API_KEY: ClassVar[int] = 47
     MIN_VERSION: ClassVar[int] = 0

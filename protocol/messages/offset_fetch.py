@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestTopic(Struct):
+    """Part of OffsetFetchRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0-7
 partition_indexes []int32 0-7"""
     name: str = ""
@@ -19,8 +21,10 @@ partition_indexes []int32 0-7"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestTopics(Struct):
+    """Part of OffsetFetchRequest."""
+
     SCHEMA: ClassVar[str] = """name string 8-9 i
 topic_id uuid 10+ i
 partition_indexes []int32 8+"""
@@ -30,8 +34,10 @@ partition_indexes []int32 8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestGroup(Struct):
+    """Part of OffsetFetchRequest."""
+
     SCHEMA: ClassVar[str] = """group_id string 8+
 member_id string 9+ n9+ i
 member_epoch int32 9+ i
@@ -43,8 +49,10 @@ topics []OffsetFetchRequestTopics 8+ n8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequest(Message):
+    """Kafka's request OffsetFetchRequest."""
+
     NAME: ClassVar[str] = "OffsetFetchRequest"
     API_KEY: ClassVar[int] = 9
     MIN_VERSION: ClassVar[int] = 1
@@ -63,8 +71,10 @@ require_stable bool 7+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponsePartition(Struct):
+    """Part of OffsetFetchResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0-7
 committed_offset int64 0-7
 committed_leader_epoch int32 5-7 i
@@ -78,8 +88,10 @@ error_code int16 0-7"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseTopic(Struct):
+    """Part of OffsetFetchResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0-7
 partitions []OffsetFetchResponsePartition 0-7"""
     name: str = ""
@@ -87,8 +99,10 @@ partitions []OffsetFetchResponsePartition 0-7"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponsePartitions(Struct):
+    """Part of OffsetFetchResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 8+
 committed_offset int64 8+
 committed_leader_epoch int32 8+ i
@@ -102,8 +116,10 @@ error_code int16 8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseTopics(Struct):
+    """Part of OffsetFetchResponse."""
+
     SCHEMA: ClassVar[str] = """name string 8-9 i
 topic_id uuid 10+ i
 partitions []OffsetFetchResponsePartitions 8+"""
@@ -113,8 +129,10 @@ partitions []OffsetFetchResponsePartitions 8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseGroup(Struct):
+    """Part of OffsetFetchResponse."""
+
     SCHEMA: ClassVar[str] = """group_id string 8+
 topics []OffsetFetchResponseTopics 8+
 error_code int16 8+"""
@@ -124,8 +142,10 @@ error_code int16 8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponse(Message):
+    """Kafka's response OffsetFetchResponse."""
+
     NAME: ClassVar[str] = "OffsetFetchResponse"
     API_KEY: ClassVar[int] = 9
     MIN_VERSION: ClassVar[int] = 1

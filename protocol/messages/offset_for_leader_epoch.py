@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderPartition(Struct):
+    """Part of OffsetForLeaderEpochRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 2+ i
 leader_epoch int32 0+"""
@@ -19,8 +21,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopic(Struct):
+    """Part of OffsetForLeaderEpochRequest."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []OffsetForLeaderPartition 0+"""
     topic: str = ""
@@ -28,8 +32,10 @@ partitions []OffsetForLeaderPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderEpochRequest(Message):
+    """Kafka's request OffsetForLeaderEpochRequest."""
+
     NAME: ClassVar[str] = "OffsetForLeaderEpochRequest"
     API_KEY: ClassVar[int] = 23
     MIN_VERSION: ClassVar[int] = 2
@@ -44,8 +50,10 @@ topics []OffsetForLeaderTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
+    """Part of OffsetForLeaderEpochResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 partition int32 0+
 leader_epoch int32 1+ i
@@ -57,8 +65,10 @@ end_offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopicResult(Struct):
+    """Part of OffsetForLeaderEpochResponse."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []EpochEndOffset 0+"""
     topic: str = ""
@@ -66,8 +76,10 @@ partitions []EpochEndOffset 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderEpochResponse(Message):
+    """Kafka's response OffsetForLeaderEpochResponse."""
+
     NAME: ClassVar[str] = "OffsetForLeaderEpochResponse"
     API_KEY: ClassVar[int] = 23
     MIN_VERSION: ClassVar[int] = 2

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionProduceData(Struct):
+    """Part of ProduceRequest."""
+
     SCHEMA: ClassVar[str] = """index int32 0+
 records records 0+ n0+"""
     index: int = 0
@@ -19,8 +21,10 @@ records records 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicProduceData(Struct):
+    """Part of ProduceRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0-12 i
 topic_id uuid 13+ i
 partition_data []PartitionProduceData 0+"""
@@ -30,8 +34,10 @@ partition_data []PartitionProduceData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProduceRequest(Message):
+    """Kafka's request ProduceRequest."""
+
     NAME: ClassVar[str] = "ProduceRequest"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 3
@@ -50,8 +56,10 @@ topic_data []TopicProduceData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BatchIndexAndErrorMessage(Struct):
+    """Part of ProduceResponse."""
+
     SCHEMA: ClassVar[str] = """batch_index int32 8+
 batch_index_error_message string 8+ n8+"""
     batch_index: int = 0
@@ -59,8 +67,10 @@ batch_index_error_message string 8+ n8+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Part of ProduceResponse."""
+
     SCHEMA: ClassVar[str] = """leader_id int32 10+
 leader_epoch int32 10+"""
     leader_id: int = -1
@@ -68,8 +78,10 @@ leader_epoch int32 10+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionProduceResponse(Struct):
+    """Part of ProduceResponse."""
+
     SCHEMA: ClassVar[str] = """index int32 0+
 error_code int16 0+
 base_offset int64 0+
@@ -89,8 +101,10 @@ current_leader LeaderIdAndEpoch 10+ t0@10+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicProduceResponse(Struct):
+    """Part of ProduceResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0-12 i
 topic_id uuid 13+ i
 partition_responses []PartitionProduceResponse 0+"""
@@ -100,8 +114,10 @@ partition_responses []PartitionProduceResponse 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of ProduceResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 10+
 host string 10+
 port int32 10+
@@ -113,8 +129,10 @@ rack string 10+ n10+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProduceResponse(Message):
+    """Kafka's response ProduceResponse."""
+
     NAME: ClassVar[str] = "ProduceResponse"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 3

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PushTelemetryRequest(Message):
+    """Kafka's request PushTelemetryRequest."""
+
     NAME: ClassVar[str] = "PushTelemetryRequest"
     API_KEY: ClassVar[int] = 72
     MIN_VERSION: ClassVar[int] = 0
@@ -32,8 +34,10 @@ metrics bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PushTelemetryResponse(Message):
+    """Kafka's response PushTelemetryResponse."""
+
     NAME: ClassVar[str] = "PushTelemetryResponse"
     API_KEY: ClassVar[int] = 72
     MIN_VERSION: ClassVar[int] = 0

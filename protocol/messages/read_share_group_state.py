@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of ReadShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 leader_epoch int32 0+"""
     partition: int = 0
@@ -19,8 +21,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadStateData(Struct):
+    """Part of ReadShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -28,8 +32,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadShareGroupStateRequest(Message):
+    """Kafka's request ReadShareGroupStateRequest."""
+
     NAME: ClassVar[str] = "ReadShareGroupStateRequest"
     API_KEY: ClassVar[int] = 84
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ topics []ReadStateData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
+    """Part of ReadShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 delivery_state int8 0+
@@ -57,8 +65,10 @@ delivery_count int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
+    """Part of ReadShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
 error_message string 0+ n0+
@@ -74,8 +84,10 @@ state_batches []StateBatch 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadStateResult(Struct):
+    """Part of ReadShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""
     topic_id: UUID = ZERO_UUID
@@ -83,8 +95,10 @@ partitions []PartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadShareGroupStateResponse(Message):
+    """Kafka's response ReadShareGroupStateResponse."""
+
     NAME: ClassVar[str] = "ReadShareGroupStateResponse"
     API_KEY: ClassVar[int] = 84
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of ReadShareGroupStateSummaryRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 leader_epoch int32 0+"""
     partition: int = 0
@@ -19,8 +21,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadStateSummaryData(Struct):
+    """Part of ReadShareGroupStateSummaryRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -28,8 +32,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadShareGroupStateSummaryRequest(Message):
+    """Kafka's request ReadShareGroupStateSummaryRequest."""
+
     NAME: ClassVar[str] = "ReadShareGroupStateSummaryRequest"
     API_KEY: ClassVar[int] = 87
     MIN_VERSION: ClassVar[int] = 0
@@ -44,8 +50,10 @@ topics []ReadStateSummaryData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
+    """Part of ReadShareGroupStateSummaryResponse."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
 error_message string 0+ n0+
@@ -63,8 +71,10 @@ delivery_complete_count int32 1+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadStateSummaryResult(Struct):
+    """Part of ReadShareGroupStateSummaryResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""
     topic_id: UUID = ZERO_UUID
@@ -72,8 +82,10 @@ partitions []PartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadShareGroupStateSummaryResponse(Message):
+    """Kafka's response ReadShareGroupStateSummaryResponse."""
+
     NAME: ClassVar[str] = "ReadShareGroupStateSummaryResponse"
     API_KEY: ClassVar[int] = 87
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveRaftVoterRequest(Message):
+    """Kafka's request RemoveRaftVoterRequest."""
+
     NAME: ClassVar[str] = "RemoveRaftVoterRequest"
     API_KEY: ClassVar[int] = 81
     MIN_VERSION: ClassVar[int] = 0
@@ -28,8 +30,10 @@ voter_directory_id uuid 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveRaftVoterResponse(Message):
+    """Kafka's response RemoveRaftVoterResponse."""
+
     NAME: ClassVar[str] = "RemoveRaftVoterResponse"
     API_KEY: ClassVar[int] = 81
     MIN_VERSION: ClassVar[int] = 0

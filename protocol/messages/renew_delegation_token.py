@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RenewDelegationTokenRequest(Message):
+    """Kafka's request RenewDelegationTokenRequest."""
+
     NAME: ClassVar[str] = "RenewDelegationTokenRequest"
     API_KEY: ClassVar[int] = 39
     MIN_VERSION: ClassVar[int] = 1
@@ -24,8 +26,10 @@ renew_period_ms int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RenewDelegationTokenResponse(Message):
+    """Kafka's response RenewDelegationTokenResponse."""
+
     NAME: ClassVar[str] = "RenewDelegationTokenResponse"
     API_KEY: ClassVar[int] = 39
     MIN_VERSION: ClassVar[int] = 1

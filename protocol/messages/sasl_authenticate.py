@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SaslAuthenticateRequest(Message):
+    """Kafka's request SaslAuthenticateRequest."""
+
     NAME: ClassVar[str] = "SaslAuthenticateRequest"
     API_KEY: ClassVar[int] = 36
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class SaslAuthenticateRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SaslAuthenticateResponse(Message):
+    """Kafka's response SaslAuthenticateResponse."""
+
     NAME: ClassVar[str] = "SaslAuthenticateResponse"
     API_KEY: ClassVar[int] = 36
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SaslHandshakeRequest(Message):
+    """Kafka's request SaslHandshakeRequest."""
+
     NAME: ClassVar[str] = "SaslHandshakeRequest"
     API_KEY: ClassVar[int] = 17
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class SaslHandshakeRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SaslHandshakeResponse(Message):
+    """Kafka's response SaslHandshakeResponse."""
+
     NAME: ClassVar[str] = "SaslHandshakeResponse"
     API_KEY: ClassVar[int] = 17
     MIN_VERSION: ClassVar[int] = 0

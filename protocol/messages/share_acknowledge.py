@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AcknowledgementBatch(Struct):
+    """Part of ShareAcknowledgeRequest."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 acknowledge_types []int8 0+"""
@@ -21,8 +23,10 @@ acknowledge_types []int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AcknowledgePartition(Struct):
+    """Part of ShareAcknowledgeRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 acknowledgement_batches []AcknowledgementBatch 0+"""
     partition_index: int = 0
@@ -30,8 +34,10 @@ acknowledgement_batches []AcknowledgementBatch 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AcknowledgeTopic(Struct):
+    """Part of ShareAcknowledgeRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []AcknowledgePartition 0+"""
     topic_id: UUID = ZERO_UUID
@@ -39,8 +45,10 @@ partitions []AcknowledgePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareAcknowledgeRequest(Message):
+    """Kafka's request ShareAcknowledgeRequest."""
+
     NAME: ClassVar[str] = "ShareAcknowledgeRequest"
     API_KEY: ClassVar[int] = 79
     MIN_VERSION: ClassVar[int] = 1
@@ -61,8 +69,10 @@ topics []AcknowledgeTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Part of ShareAcknowledgeResponse."""
+
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
     leader_id: int = 0
@@ -70,8 +80,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of ShareAcknowledgeResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 0+ n0+
@@ -83,8 +95,10 @@ current_leader LeaderIdAndEpoch 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareAcknowledgeTopicResponse(Struct):
+    """Part of ShareAcknowledgeResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -92,8 +106,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of ShareAcknowledgeResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 0+
 host string 0+
 port int32 0+
@@ -105,8 +121,10 @@ rack string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareAcknowledgeResponse(Message):
+    """Kafka's response ShareAcknowledgeResponse."""
+
     NAME: ClassVar[str] = "ShareAcknowledgeResponse"
     API_KEY: ClassVar[int] = 79
     MIN_VERSION: ClassVar[int] = 1

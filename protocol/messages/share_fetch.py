@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AcknowledgementBatch(Struct):
+    """Part of ShareFetchRequest."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 acknowledge_types []int8 0+"""
@@ -21,8 +23,10 @@ acknowledge_types []int8 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchPartition(Struct):
+    """Part of ShareFetchRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 partition_max_bytes int32 0
 acknowledgement_batches []AcknowledgementBatch 0+"""
@@ -32,8 +36,10 @@ acknowledgement_batches []AcknowledgementBatch 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FetchTopic(Struct):
+    """Part of ShareFetchRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []FetchPartition 0+"""
     topic_id: UUID = ZERO_UUID
@@ -41,8 +47,10 @@ partitions []FetchPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ForgottenTopic(Struct):
+    """Part of ShareFetchRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
     topic_id: UUID = ZERO_UUID
@@ -50,8 +58,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareFetchRequest(Message):
+    """Kafka's request ShareFetchRequest."""
+
     NAME: ClassVar[str] = "ShareFetchRequest"
     API_KEY: ClassVar[int] = 78
     MIN_VERSION: ClassVar[int] = 1
@@ -86,8 +96,10 @@ forgotten_topics_data []ForgottenTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Part of ShareFetchResponse."""
+
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
     leader_id: int = 0
@@ -95,8 +107,10 @@ leader_epoch int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AcquiredRecords(Struct):
+    """Part of ShareFetchResponse."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 delivery_count int16 0+"""
@@ -106,8 +120,10 @@ delivery_count int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of ShareFetchResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 error_message string 0+ n0+
@@ -127,8 +143,10 @@ acquired_records []AcquiredRecords 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareFetchableTopicResponse(Struct):
+    """Part of ShareFetchResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -136,8 +154,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of ShareFetchResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 0+
 host string 0+
 port int32 0+
@@ -149,8 +169,10 @@ rack string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareFetchResponse(Message):
+    """Kafka's response ShareFetchResponse."""
+
     NAME: ClassVar[str] = "ShareFetchResponse"
     API_KEY: ClassVar[int] = 78
     MIN_VERSION: ClassVar[int] = 1

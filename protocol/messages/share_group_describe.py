@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupDescribeRequest(Message):
+    """Kafka's request ShareGroupDescribeRequest."""
+
     NAME: ClassVar[str] = "ShareGroupDescribeRequest"
     API_KEY: ClassVar[int] = 77
     MIN_VERSION: ClassVar[int] = 1
@@ -26,8 +28,10 @@ include_authorized_operations bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Part of ShareGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
 partitions []int32 0+"""
@@ -37,15 +41,19 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Part of ShareGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """topic_partitions []TopicPartitions 0+"""
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
+    """Part of ShareGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 rack_id string 0+ n0+
 member_epoch int32 0+
@@ -63,8 +71,10 @@ assignment Assignment 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
+    """Part of ShareGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 group_id string 0+
@@ -86,8 +96,10 @@ authorized_operations int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupDescribeResponse(Message):
+    """Kafka's response ShareGroupDescribeResponse."""
+
     NAME: ClassVar[str] = "ShareGroupDescribeResponse"
     API_KEY: ClassVar[int] = 77
     MIN_VERSION: ClassVar[int] = 1

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupHeartbeatRequest(Message):
+    """Kafka's request ShareGroupHeartbeatRequest."""
+
     NAME: ClassVar[str] = "ShareGroupHeartbeatRequest"
     API_KEY: ClassVar[int] = 76
     MIN_VERSION: ClassVar[int] = 1
@@ -32,8 +34,10 @@ subscribed_topic_names []string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Part of ShareGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
     topic_id: UUID = ZERO_UUID
@@ -41,15 +45,19 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Part of ShareGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """topic_partitions []TopicPartitions 0+"""
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupHeartbeatResponse(Message):
+    """Kafka's response ShareGroupHeartbeatResponse."""
+
     NAME: ClassVar[str] = "ShareGroupHeartbeatResponse"
     API_KEY: ClassVar[int] = 76
     MIN_VERSION: ClassVar[int] = 1

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StopReplicaRequest(Message):
+    """Kafka's request StopReplicaRequest."""
+
     NAME: ClassVar[str] = "StopReplicaRequest"
     API_KEY: ClassVar[int] = 5
     MIN_VERSION: ClassVar[int] = 0
@@ -21,8 +23,10 @@ class StopReplicaRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StopReplicaResponse(Message):
+    """Kafka's response StopReplicaResponse."""
+
     NAME: ClassVar[str] = "StopReplicaResponse"
     API_KEY: ClassVar[int] = 5
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupDescribeRequest(Message):
+    """Kafka's request StreamsGroupDescribeRequest."""
+
     NAME: ClassVar[str] = "StreamsGroupDescribeRequest"
     API_KEY: ClassVar[int] = 89
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ include_authorized_operations bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
     key: str = ""
@@ -33,8 +37,10 @@ value string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions int32 0+
 replication_factor int16 0+
@@ -46,8 +52,10 @@ topic_configs []KeyValue 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 source_topics []string 0+
 repartition_sink_topics []string 0+
@@ -61,8 +69,10 @@ repartition_source_topics []TopicInfo 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Topology(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+ n0+"""
     epoch: int = 0
@@ -70,8 +80,10 @@ subtopologies []Subtopology 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
     host: str = ""
@@ -79,8 +91,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TaskOffset(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partition int32 0+
 offset int64 0+"""
@@ -90,8 +104,10 @@ offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
     subtopology_id: str = ""
@@ -99,8 +115,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """active_tasks []TaskIds 0+
 standby_tasks []TaskIds 0+
 warmup_tasks []TaskIds 0+"""
@@ -110,8 +128,10 @@ warmup_tasks []TaskIds 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 member_epoch int32 0+
 instance_id string 0+ n0+
@@ -145,8 +165,10 @@ is_classic bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
+    """Part of StreamsGroupDescribeResponse."""
+
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
 group_id string 0+
@@ -168,8 +190,10 @@ authorized_operations int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupDescribeResponse(Message):
+    """Kafka's response StreamsGroupDescribeResponse."""
+
     NAME: ClassVar[str] = "StreamsGroupDescribeResponse"
     API_KEY: ClassVar[int] = 89
     MIN_VERSION: ClassVar[int] = 0

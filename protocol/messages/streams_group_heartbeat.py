@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
     key: str = ""
@@ -17,8 +19,10 @@ value string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions int32 0+
 replication_factor int16 0+
@@ -30,8 +34,10 @@ topic_configs []KeyValue 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CopartitionGroup(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """source_topics []int16 0+
 source_topic_regex []int16 0+
 repartition_source_topics []int16 0+"""
@@ -41,8 +47,10 @@ repartition_source_topics []int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 source_topics []string 0+
 source_topic_regex []string 0+
@@ -60,8 +68,10 @@ copartition_groups []CopartitionGroup 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Topology(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+"""
     epoch: int = 0
@@ -69,8 +79,10 @@ subtopologies []Subtopology 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTaskIds(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
     subtopology_id: str = ""
@@ -78,8 +90,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestEndpoint(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
     host: str = ""
@@ -87,8 +101,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TaskOffset(Struct):
+    """Part of StreamsGroupHeartbeatRequest."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partition int32 0+
 offset int64 0+"""
@@ -98,8 +114,10 @@ offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupHeartbeatRequest(Message):
+    """Kafka's request StreamsGroupHeartbeatRequest."""
+
     NAME: ClassVar[str] = "StreamsGroupHeartbeatRequest"
     API_KEY: ClassVar[int] = 88
     MIN_VERSION: ClassVar[int] = 0
@@ -144,8 +162,10 @@ shutdown_application bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Status(Struct):
+    """Part of StreamsGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """status_code int8 0+
 status_detail string 0+"""
     status_code: int = 0
@@ -153,8 +173,10 @@ status_detail string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTaskIds(Struct):
+    """Part of StreamsGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
     subtopology_id: str = ""
@@ -162,8 +184,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseEndpoint(Struct):
+    """Part of StreamsGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
     host: str = ""
@@ -171,8 +195,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
+    """Part of StreamsGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
     topic: str = ""
@@ -180,8 +206,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndpointToPartitions(Struct):
+    """Part of StreamsGroupHeartbeatResponse."""
+
     SCHEMA: ClassVar[str] = """user_endpoint ResponseEndpoint 0+
 active_partitions []TopicPartition 0+
 standby_partitions []TopicPartition 0+"""
@@ -191,8 +219,10 @@ standby_partitions []TopicPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupHeartbeatResponse(Message):
+    """Kafka's response StreamsGroupHeartbeatResponse."""
+
     NAME: ClassVar[str] = "StreamsGroupHeartbeatResponse"
     API_KEY: ClassVar[int] = 88
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SyncGroupRequestAssignment(Struct):
+    """Part of SyncGroupRequest."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 assignment bytes 0+"""
     member_id: str = ""
@@ -17,8 +19,10 @@ assignment bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SyncGroupRequest(Message):
+    """Kafka's request SyncGroupRequest."""
+
     NAME: ClassVar[str] = "SyncGroupRequest"
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0
@@ -43,8 +47,10 @@ assignments []SyncGroupRequestAssignment 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SyncGroupResponse(Message):
+    """Kafka's response SyncGroupResponse."""
+
     NAME: ClassVar[str] = "SyncGroupResponse"
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequestPartition(Struct):
+    """Part of TxnOffsetCommitRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 committed_offset int64 0+
 committed_leader_epoch int32 2+ i
@@ -21,8 +23,10 @@ committed_metadata string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequestTopic(Struct):
+    """Part of TxnOffsetCommitRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []TxnOffsetCommitRequestPartition 0+"""
     name: str = ""
@@ -30,8 +34,10 @@ partitions []TxnOffsetCommitRequestPartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequest(Message):
+    """Kafka's request TxnOffsetCommitRequest."""
+
     NAME: ClassVar[str] = "TxnOffsetCommitRequest"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0
@@ -58,8 +64,10 @@ topics []TxnOffsetCommitRequestTopic 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponsePartition(Struct):
+    """Part of TxnOffsetCommitResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
     partition_index: int = 0
@@ -67,8 +75,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponseTopic(Struct):
+    """Part of TxnOffsetCommitResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []TxnOffsetCommitResponsePartition 0+"""
     name: str = ""
@@ -76,8 +86,10 @@ partitions []TxnOffsetCommitResponsePartition 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponse(Message):
+    """Kafka's response TxnOffsetCommitResponse."""
+
     NAME: ClassVar[str] = "TxnOffsetCommitResponse"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UnregisterBrokerRequest(Message):
+    """Kafka's request UnregisterBrokerRequest."""
+
     NAME: ClassVar[str] = "UnregisterBrokerRequest"
     API_KEY: ClassVar[int] = 64
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class UnregisterBrokerRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UnregisterBrokerResponse(Message):
+    """Kafka's response UnregisterBrokerResponse."""
+
     NAME: ClassVar[str] = "UnregisterBrokerResponse"
     API_KEY: ClassVar[int] = 64
     MIN_VERSION: ClassVar[int] = 0

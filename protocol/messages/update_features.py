@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FeatureUpdateKey(Struct):
+    """Part of UpdateFeaturesRequest."""
+
     SCHEMA: ClassVar[str] = """feature string 0+
 max_version_level int16 0+
 allow_downgrade bool 0
@@ -21,8 +23,10 @@ upgrade_type int8 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateFeaturesRequest(Message):
+    """Kafka's request UpdateFeaturesRequest."""
+
     NAME: ClassVar[str] = "UpdateFeaturesRequest"
     API_KEY: ClassVar[int] = 57
     MIN_VERSION: ClassVar[int] = 0
@@ -39,8 +43,10 @@ validate_only bool 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdatableFeatureResult(Struct):
+    """Part of UpdateFeaturesResponse."""
+
     SCHEMA: ClassVar[str] = """feature string 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -50,8 +56,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateFeaturesResponse(Message):
+    """Kafka's response UpdateFeaturesResponse."""
+
     NAME: ClassVar[str] = "UpdateFeaturesResponse"
     API_KEY: ClassVar[int] = 57
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateMetadataRequest(Message):
+    """Kafka's request UpdateMetadataRequest."""
+
     NAME: ClassVar[str] = "UpdateMetadataRequest"
     API_KEY: ClassVar[int] = 6
     MIN_VERSION: ClassVar[int] = 0
@@ -21,8 +23,10 @@ class UpdateMetadataRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateMetadataResponse(Message):
+    """Kafka's response UpdateMetadataResponse."""
+
     NAME: ClassVar[str] = "UpdateMetadataResponse"
     API_KEY: ClassVar[int] = 6
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
+    """Part of UpdateRaftVoterRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+"""
@@ -21,8 +23,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionFeature(Struct):
+    """Part of UpdateRaftVoterRequest."""
+
     SCHEMA: ClassVar[str] = """min_supported_version int16 0+
 max_supported_version int16 0+"""
     min_supported_version: int = 0
@@ -30,8 +34,10 @@ max_supported_version int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateRaftVoterRequest(Message):
+    """Kafka's request UpdateRaftVoterRequest."""
+
     NAME: ClassVar[str] = "UpdateRaftVoterRequest"
     API_KEY: ClassVar[int] = 82
     MIN_VERSION: ClassVar[int] = 0
@@ -54,8 +60,10 @@ kraft_version_feature KRaftVersionFeature 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CurrentLeader(Struct):
+    """Part of UpdateRaftVoterResponse."""
+
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+
 host string 0+
@@ -67,8 +75,10 @@ port int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UpdateRaftVoterResponse(Message):
+    """Kafka's response UpdateRaftVoterResponse."""
+
     NAME: ClassVar[str] = "UpdateRaftVoterResponse"
     API_KEY: ClassVar[int] = 82
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
+    """Part of VoteRequest."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 replica_epoch int32 0+
 replica_id int32 0+
@@ -31,8 +33,10 @@ pre_vote bool 2+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
+    """Part of VoteRequest."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
     topic_name: str = ""
@@ -40,8 +44,10 @@ partitions []RequestPartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class VoteRequest(Message):
+    """Kafka's request VoteRequest."""
+
     NAME: ClassVar[str] = "VoteRequest"
     API_KEY: ClassVar[int] = 52
     MIN_VERSION: ClassVar[int] = 0
@@ -58,8 +64,10 @@ topics []RequestTopicData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
+    """Part of VoteResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
 leader_id int32 0+
@@ -73,8 +81,10 @@ vote_granted bool 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
+    """Part of VoteResponse."""
+
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
     topic_name: str = ""
@@ -82,8 +92,10 @@ partitions []ResponsePartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Part of VoteResponse."""
+
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+
 port uint16 1+"""
@@ -93,8 +105,10 @@ port uint16 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class VoteResponse(Message):
+    """Kafka's response VoteResponse."""
+
     NAME: ClassVar[str] = "VoteResponse"
     API_KEY: ClassVar[int] = 52
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
+    """Part of WriteShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 delivery_state int8 0+
@@ -23,8 +25,10 @@ delivery_count int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Part of WriteShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 state_epoch int32 0+
 leader_epoch int32 0+
@@ -40,8 +44,10 @@ state_batches []StateBatch 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteStateData(Struct):
+    """Part of WriteShareGroupStateRequest."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
     topic_id: UUID = ZERO_UUID
@@ -49,8 +55,10 @@ partitions []PartitionData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteShareGroupStateRequest(Message):
+    """Kafka's request WriteShareGroupStateRequest."""
+
     NAME: ClassVar[str] = "WriteShareGroupStateRequest"
     API_KEY: ClassVar[int] = 85
     MIN_VERSION: ClassVar[int] = 0
@@ -65,8 +73,10 @@ topics []WriteStateData 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
+    """Part of WriteShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
 error_message string 0+ n0+"""
@@ -76,8 +86,10 @@ error_message string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteStateResult(Struct):
+    """Part of WriteShareGroupStateResponse."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""
     topic_id: UUID = ZERO_UUID
@@ -85,8 +97,10 @@ partitions []PartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteShareGroupStateResponse(Message):
+    """Kafka's response WriteShareGroupStateResponse."""
+
     NAME: ClassVar[str] = "WriteShareGroupStateResponse"
     API_KEY: ClassVar[int] = 85
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerTopic(Struct):
+    """Part of WriteTxnMarkersRequest."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partition_indexes []int32 0+"""
     name: str = ""
@@ -17,8 +19,10 @@ partition_indexes []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarker(Struct):
+    """Part of WriteTxnMarkersRequest."""
+
     SCHEMA: ClassVar[str] = """producer_id int64 0+
 producer_epoch int16 0+
 transaction_result bool 0+
@@ -34,8 +38,10 @@ transaction_version int8 2+ i"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteTxnMarkersRequest(Message):
+    """Kafka's request WriteTxnMarkersRequest."""
+
     NAME: ClassVar[str] = "WriteTxnMarkersRequest"
     API_KEY: ClassVar[int] = 27
     MIN_VERSION: ClassVar[int] = 1
@@ -48,8 +54,10 @@ class WriteTxnMarkersRequest(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerPartitionResult(Struct):
+    """Part of WriteTxnMarkersResponse."""
+
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
     partition_index: int = 0
@@ -57,8 +65,10 @@ error_code int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerTopicResult(Struct):
+    """Part of WriteTxnMarkersResponse."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []WritableTxnMarkerPartitionResult 0+"""
     name: str = ""
@@ -66,8 +76,10 @@ partitions []WritableTxnMarkerPartitionResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerResult(Struct):
+    """Part of WriteTxnMarkersResponse."""
+
     SCHEMA: ClassVar[str] = """producer_id int64 0+
 topics []WritableTxnMarkerTopicResult 0+"""
     producer_id: int = 0
@@ -75,8 +87,10 @@ topics []WritableTxnMarkerTopicResult 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteTxnMarkersResponse(Message):
+    """Kafka's response WriteTxnMarkersResponse."""
+
     NAME: ClassVar[str] = "WriteTxnMarkersResponse"
     API_KEY: ClassVar[int] = 27
     MIN_VERSION: ClassVar[int] = 1

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    """Kafka's coordinator-key ConsumerGroupCurrentMemberAssignmentKey."""
+
     NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentKey"
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Part of ConsumerGroupCurrentMemberAssignmentValue."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+
 assignment_epochs []int32 0+ n0+ t0@0+"""
@@ -35,8 +39,10 @@ assignment_epochs []int32 0+ n0+ t0@0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    """Kafka's coordinator-value ConsumerGroupCurrentMemberAssignmentValue."""
+
     NAME: ClassVar[str] = "ConsumerGroupCurrentMemberAssignmentValue"
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 0

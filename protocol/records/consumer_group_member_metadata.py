@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupMemberMetadataKey(Message):
+    """Kafka's coordinator-key ConsumerGroupMemberMetadataKey."""
+
     NAME: ClassVar[str] = "ConsumerGroupMemberMetadataKey"
     API_KEY: ClassVar[int] = 5
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ClassicProtocol(Struct):
+    """Part of ConsumerGroupMemberMetadataValue."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 metadata bytes 0+"""
     name: str = ""
@@ -31,8 +35,10 @@ metadata bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ClassicMemberMetadata(Struct):
+    """Part of ConsumerGroupMemberMetadataValue."""
+
     SCHEMA: ClassVar[str] = """session_timeout_ms int32 0+
 supported_protocols []ClassicProtocol 0+"""
     session_timeout_ms: int = 0
@@ -40,8 +46,10 @@ supported_protocols []ClassicProtocol 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupMemberMetadataValue(Message):
+    """Kafka's coordinator-value ConsumerGroupMemberMetadataValue."""
+
     NAME: ClassVar[str] = "ConsumerGroupMemberMetadataValue"
     API_KEY: ClassVar[int] = 5
     MIN_VERSION: ClassVar[int] = 0

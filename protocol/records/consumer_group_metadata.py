@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupMetadataKey(Message):
+    """Kafka's coordinator-key ConsumerGroupMetadataKey."""
+
     NAME: ClassVar[str] = "ConsumerGroupMetadataKey"
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class ConsumerGroupMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupMetadataValue(Message):
+    """Kafka's coordinator-value ConsumerGroupMetadataValue."""
+
     NAME: ClassVar[str] = "ConsumerGroupMetadataValue"
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupPartitionMetadataKey(Message):
+    """Kafka's coordinator-key ConsumerGroupPartitionMetadataKey."""
+
     NAME: ClassVar[str] = "ConsumerGroupPartitionMetadataKey"
     API_KEY: ClassVar[int] = 4
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class ConsumerGroupPartitionMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionMetadata(Struct):
+    """Part of ConsumerGroupPartitionMetadataValue."""
+
     SCHEMA: ClassVar[str] = """partition int32 0+
 racks []string 0+"""
     partition: int = 0
@@ -31,8 +35,10 @@ racks []string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicMetadata(Struct):
+    """Part of ConsumerGroupPartitionMetadataValue."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
 num_partitions int32 0+
@@ -44,8 +50,10 @@ partition_metadata []PartitionMetadata 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupPartitionMetadataValue(Message):
+    """Kafka's coordinator-value ConsumerGroupPartitionMetadataValue."""
+
     NAME: ClassVar[str] = "ConsumerGroupPartitionMetadataValue"
     API_KEY: ClassVar[int] = 4
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupRegularExpressionKey(Message):
+    """Kafka's coordinator-key ConsumerGroupRegularExpressionKey."""
+
     NAME: ClassVar[str] = "ConsumerGroupRegularExpressionKey"
     API_KEY: ClassVar[int] = 16
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ regular_expression string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupRegularExpressionValue(Message):
+    """Kafka's coordinator-value ConsumerGroupRegularExpressionValue."""
+
     NAME: ClassVar[str] = "ConsumerGroupRegularExpressionValue"
     API_KEY: ClassVar[int] = 16
     MIN_VERSION: ClassVar[int] = 0

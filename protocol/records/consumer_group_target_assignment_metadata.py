@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    """Kafka's coordinator-key ConsumerGroupTargetAssignmentMetadataKey."""
+
     NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMetadataKey"
     API_KEY: ClassVar[int] = 6
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    """Kafka's coordinator-value ConsumerGroupTargetAssignmentMetadataValue."""
+
     NAME: ClassVar[str] = "ConsumerGroupTargetAssignmentMetadataValue"
     API_KEY: ClassVar[int] = 6
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
+    """Part of ConsumerProtocolAssignment."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
     topic: str = ""
@@ -17,8 +19,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerProtocolAssignment(Message):
+    """Kafka's data ConsumerProtocolAssignment."""
+
     NAME: ClassVar[str] = "ConsumerProtocolAssignment"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

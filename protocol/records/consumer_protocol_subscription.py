@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
+    """Part of ConsumerProtocolSubscription."""
+
     SCHEMA: ClassVar[str] = """topic string 1+
 partitions []int32 1+"""
     topic: str = ""
@@ -17,8 +19,10 @@ partitions []int32 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConsumerProtocolSubscription(Message):
+    """Kafka's data ConsumerProtocolSubscription."""
+
     NAME: ClassVar[str] = "ConsumerProtocolSubscription"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

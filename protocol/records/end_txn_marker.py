@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndTxnMarker(Message):
+    """Kafka's data EndTxnMarker."""
+
     NAME: ClassVar[str] = "EndTxnMarker"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class GroupMetadataKey(Message):
+    """Kafka's coordinator-key GroupMetadataKey."""
+
     NAME: ClassVar[str] = "GroupMetadataKey"
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class GroupMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MemberMetadata(Struct):
+    """Part of GroupMetadataValue."""
+
     SCHEMA: ClassVar[str] = """member_id string 0+
 group_instance_id string 3+ n3+ i
 client_id string 0+
@@ -41,8 +45,10 @@ assignment bytes 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class GroupMetadataValue(Message):
+    """Kafka's coordinator-value GroupMetadataValue."""
+
     NAME: ClassVar[str] = "GroupMetadataValue"
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 0

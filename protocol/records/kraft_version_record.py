@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionRecord(Message):
+    """Kafka's data KRaftVersionRecord."""
+
     NAME: ClassVar[str] = "KRaftVersionRecord"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
+    """Part of LeaderChangeMessage."""
+
     SCHEMA: ClassVar[str] = """voter_id int32 0+
 voter_directory_id uuid 1+"""
     voter_id: int = 0
@@ -19,8 +21,10 @@ voter_directory_id uuid 1+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LeaderChangeMessage(Message):
+    """Kafka's data LeaderChangeMessage."""
+
     NAME: ClassVar[str] = "LeaderChangeMessage"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LegacyOffsetCommitKey(Message):
+    """Kafka's coordinator-key LegacyOffsetCommitKey."""
+
     NAME: ClassVar[str] = "LegacyOffsetCommitKey"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ partition int32 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LegacyOffsetCommitValue(Message):
+    """Kafka's coordinator-value LegacyOffsetCommitValue."""
+
     NAME: ClassVar[str] = "LegacyOffsetCommitValue"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0

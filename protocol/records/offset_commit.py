@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitKey(Message):
+    """Kafka's coordinator-key OffsetCommitKey."""
+
     NAME: ClassVar[str] = "OffsetCommitKey"
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ partition int32 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitValue(Message):
+    """Kafka's coordinator-value OffsetCommitValue."""
+
     NAME: ClassVar[str] = "OffsetCommitValue"
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 0

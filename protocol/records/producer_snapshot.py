@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerEntry(Struct):
+    """Part of ProducerSnapshot."""
+
     SCHEMA: ClassVar[str] = """producer_id int64 1
 epoch int16 1
 last_sequence int32 1
@@ -29,8 +31,10 @@ current_txn_first_offset int64 1"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerSnapshot(Message):
+    """Kafka's data ProducerSnapshot."""
+
     NAME: ClassVar[str] = "ProducerSnapshot"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 1

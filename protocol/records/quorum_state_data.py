@@ -10,15 +10,19 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
+    """Part of QuorumStateData."""
+
     SCHEMA: ClassVar[str] = """voter_id int32 0"""
     voter_id: int = 0
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class QuorumStateData(Message):
+    """Kafka's data QuorumStateData."""
+
     NAME: ClassVar[str] = "QuorumStateData"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

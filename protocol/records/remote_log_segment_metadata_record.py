@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
+    """Part of RemoteLogSegmentMetadataRecord."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+
 partition int32 0+"""
@@ -21,8 +23,10 @@ partition int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentIdEntry(Struct):
+    """Part of RemoteLogSegmentMetadataRecord."""
+
     SCHEMA: ClassVar[str] = """topic_id_partition TopicIdPartitionEntry 0+
 id uuid 0+"""
     topic_id_partition: TopicIdPartitionEntry = field(default_factory=TopicIdPartitionEntry)
@@ -30,8 +34,10 @@ id uuid 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SegmentLeaderEpochEntry(Struct):
+    """Part of RemoteLogSegmentMetadataRecord."""
+
     SCHEMA: ClassVar[str] = """leader_epoch int32 0+
 offset int64 0+"""
     leader_epoch: int = 0
@@ -39,8 +45,10 @@ offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentMetadataRecord(Message):
+    """Kafka's metadata RemoteLogSegmentMetadataRecord."""
+
     NAME: ClassVar[str] = "RemoteLogSegmentMetadataRecord"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Buffer, Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SegmentLeaderEpochEntry(Struct):
+    """Part of RemoteLogSegmentMetadataSnapshotRecord."""
+
     SCHEMA: ClassVar[str] = """leader_epoch int32 0+
 offset int64 0+"""
     leader_epoch: int = 0
@@ -19,8 +21,10 @@ offset int64 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentMetadataSnapshotRecord(Message):
+    """Kafka's metadata RemoteLogSegmentMetadataSnapshotRecord."""
+
     NAME: ClassVar[str] = "RemoteLogSegmentMetadataSnapshotRecord"
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0

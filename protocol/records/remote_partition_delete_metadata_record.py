@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
+    """Part of RemotePartitionDeleteMetadataRecord."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+
 partition int32 0+"""
@@ -21,8 +23,10 @@ partition int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemotePartitionDeleteMetadataRecord(Message):
+    """Kafka's metadata RemotePartitionDeleteMetadataRecord."""
+
     NAME: ClassVar[str] = "RemotePartitionDeleteMetadataRecord"
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupCurrentMemberAssignmentKey(Message):
+    """Kafka's coordinator-key ShareGroupCurrentMemberAssignmentKey."""
+
     NAME: ClassVar[str] = "ShareGroupCurrentMemberAssignmentKey"
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0
@@ -24,8 +26,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Part of ShareGroupCurrentMemberAssignmentValue."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
     topic_id: UUID = ZERO_UUID
@@ -33,8 +37,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupCurrentMemberAssignmentValue(Message):
+    """Kafka's coordinator-value ShareGroupCurrentMemberAssignmentValue."""
+
     NAME: ClassVar[str] = "ShareGroupCurrentMemberAssignmentValue"
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupMemberMetadataKey(Message):
+    """Kafka's coordinator-key ShareGroupMemberMetadataKey."""
+
     NAME: ClassVar[str] = "ShareGroupMemberMetadataKey"
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupMemberMetadataValue(Message):
+    """Kafka's coordinator-value ShareGroupMemberMetadataValue."""
+
     NAME: ClassVar[str] = "ShareGroupMemberMetadataValue"
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0

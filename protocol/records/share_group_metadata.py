@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupMetadataKey(Message):
+    """Kafka's coordinator-key ShareGroupMetadataKey."""
+
     NAME: ClassVar[str] = "ShareGroupMetadataKey"
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class ShareGroupMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupMetadataValue(Message):
+    """Kafka's coordinator-value ShareGroupMetadataValue."""
+
     NAME: ClassVar[str] = "ShareGroupMetadataValue"
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupStatePartitionMetadataKey(Message):
+    """Kafka's coordinator-key ShareGroupStatePartitionMetadataKey."""
+
     NAME: ClassVar[str] = "ShareGroupStatePartitionMetadataKey"
     API_KEY: ClassVar[int] = 15
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ class ShareGroupStatePartitionMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicPartitionsInfo(Struct):
+    """Part of ShareGroupStatePartitionMetadataValue."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
 partitions []int32 0+"""
@@ -33,8 +37,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
+    """Part of ShareGroupStatePartitionMetadataValue."""
+
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+"""
     topic_id: UUID = ZERO_UUID
@@ -42,8 +48,10 @@ topic_name string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupStatePartitionMetadataValue(Message):
+    """Kafka's coordinator-value ShareGroupStatePartitionMetadataValue."""
+
     NAME: ClassVar[str] = "ShareGroupStatePartitionMetadataValue"
     API_KEY: ClassVar[int] = 15
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupTargetAssignmentMetadataKey(Message):
+    """Kafka's coordinator-key ShareGroupTargetAssignmentMetadataKey."""
+
     NAME: ClassVar[str] = "ShareGroupTargetAssignmentMetadataKey"
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class ShareGroupTargetAssignmentMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareGroupTargetAssignmentMetadataValue(Message):
+    """Kafka's coordinator-value ShareGroupTargetAssignmentMetadataValue."""
+
     NAME: ClassVar[str] = "ShareGroupTargetAssignmentMetadataValue"
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0

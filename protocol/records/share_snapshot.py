@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareSnapshotKey(Message):
+    """Kafka's coordinator-key ShareSnapshotKey."""
+
     NAME: ClassVar[str] = "ShareSnapshotKey"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ partition int32 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
+    """Part of ShareSnapshotValue."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 delivery_state int8 0+
@@ -39,8 +43,10 @@ delivery_count int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareSnapshotValue(Message):
+    """Kafka's coordinator-value ShareSnapshotValue."""
+
     NAME: ClassVar[str] = "ShareSnapshotValue"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareUpdateKey(Message):
+    """Kafka's coordinator-key ShareUpdateKey."""
+
     NAME: ClassVar[str] = "ShareUpdateKey"
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 0
@@ -26,8 +28,10 @@ partition int32 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
+    """Part of ShareUpdateValue."""
+
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
 delivery_state int8 0+
@@ -39,8 +43,10 @@ delivery_count int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShareUpdateValue(Message):
+    """Kafka's coordinator-value ShareUpdateValue."""
+
     NAME: ClassVar[str] = "ShareUpdateValue"
     API_KEY: ClassVar[int] = 1
     MIN_VERSION: ClassVar[int] = 0

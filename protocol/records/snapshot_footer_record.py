@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SnapshotFooterRecord(Message):
+    """Kafka's data SnapshotFooterRecord."""
+
     NAME: ClassVar[str] = "SnapshotFooterRecord"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupCurrentMemberAssignmentKey(Message):
+    """Kafka's coordinator-key StreamsGroupCurrentMemberAssignmentKey."""
+
     NAME: ClassVar[str] = "StreamsGroupCurrentMemberAssignmentKey"
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
+    """Part of StreamsGroupCurrentMemberAssignmentValue."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+
 assignment_epochs []int32 0+ n0+ t0@0+"""
@@ -33,8 +37,10 @@ assignment_epochs []int32 0+ n0+ t0@0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupCurrentMemberAssignmentValue(Message):
+    """Kafka's coordinator-value StreamsGroupCurrentMemberAssignmentValue."""
+
     NAME: ClassVar[str] = "StreamsGroupCurrentMemberAssignmentValue"
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0

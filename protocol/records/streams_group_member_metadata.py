@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupMemberMetadataKey(Message):
+    """Kafka's coordinator-key StreamsGroupMemberMetadataKey."""
+
     NAME: ClassVar[str] = "StreamsGroupMemberMetadataKey"
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
+    """Part of StreamsGroupMemberMetadataValue."""
+
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
     host: str = ""
@@ -31,8 +35,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
+    """Part of StreamsGroupMemberMetadataValue."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
     key: str = ""
@@ -40,8 +46,10 @@ value string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupMemberMetadataValue(Message):
+    """Kafka's coordinator-value StreamsGroupMemberMetadataValue."""
+
     NAME: ClassVar[str] = "StreamsGroupMemberMetadataValue"
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 0

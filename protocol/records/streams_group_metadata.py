@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupMetadataKey(Message):
+    """Kafka's coordinator-key StreamsGroupMetadataKey."""
+
     NAME: ClassVar[str] = "StreamsGroupMetadataKey"
     API_KEY: ClassVar[int] = 17
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class StreamsGroupMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class LastAssignmentConfig(Struct):
+    """Part of StreamsGroupMetadataValue."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
     key: str = ""
@@ -29,8 +33,10 @@ value string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupMetadataValue(Message):
+    """Kafka's coordinator-value StreamsGroupMetadataValue."""
+
     NAME: ClassVar[str] = "StreamsGroupMetadataValue"
     API_KEY: ClassVar[int] = 17
     MIN_VERSION: ClassVar[int] = 0

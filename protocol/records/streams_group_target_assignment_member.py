@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTargetAssignmentMemberKey(Message):
+    """Kafka's coordinator-key StreamsGroupTargetAssignmentMemberKey."""
+
     NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMemberKey"
     API_KEY: ClassVar[int] = 21
     MIN_VERSION: ClassVar[int] = 0
@@ -22,8 +24,10 @@ member_id string 0"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
+    """Part of StreamsGroupTargetAssignmentMemberValue."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
     subtopology_id: str = ""
@@ -31,8 +35,10 @@ partitions []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTargetAssignmentMemberValue(Message):
+    """Kafka's coordinator-value StreamsGroupTargetAssignmentMemberValue."""
+
     NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMemberValue"
     API_KEY: ClassVar[int] = 21
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTargetAssignmentMetadataKey(Message):
+    """Kafka's coordinator-key StreamsGroupTargetAssignmentMetadataKey."""
+
     NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMetadataKey"
     API_KEY: ClassVar[int] = 20
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class StreamsGroupTargetAssignmentMetadataKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTargetAssignmentMetadataValue(Message):
+    """Kafka's coordinator-value StreamsGroupTargetAssignmentMetadataValue."""
+
     NAME: ClassVar[str] = "StreamsGroupTargetAssignmentMetadataValue"
     API_KEY: ClassVar[int] = 20
     MIN_VERSION: ClassVar[int] = 0

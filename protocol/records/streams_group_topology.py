@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTopologyKey(Message):
+    """Kafka's coordinator-key StreamsGroupTopologyKey."""
+
     NAME: ClassVar[str] = "StreamsGroupTopologyKey"
     API_KEY: ClassVar[int] = 23
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class StreamsGroupTopologyKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicConfig(Struct):
+    """Part of StreamsGroupTopologyValue."""
+
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
     key: str = ""
@@ -29,8 +33,10 @@ value string 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
+    """Part of StreamsGroupTopologyValue."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 partitions int32 0+
 replication_factor int16 0+
@@ -42,8 +48,10 @@ topic_configs []TopicConfig 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CopartitionGroup(Struct):
+    """Part of StreamsGroupTopologyValue."""
+
     SCHEMA: ClassVar[str] = """source_topics []int16 0+
 source_topic_regex []int16 0+
 repartition_source_topics []int16 0+"""
@@ -53,8 +61,10 @@ repartition_source_topics []int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
+    """Part of StreamsGroupTopologyValue."""
+
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 source_topics []string 0+
 source_topic_regex []string 0+
@@ -72,8 +82,10 @@ copartition_groups []CopartitionGroup 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class StreamsGroupTopologyValue(Message):
+    """Kafka's coordinator-value StreamsGroupTopologyValue."""
+
     NAME: ClassVar[str] = "StreamsGroupTopologyValue"
     API_KEY: ClassVar[int] = 23
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TransactionLogKey(Message):
+    """Kafka's coordinator-key TransactionLogKey."""
+
     NAME: ClassVar[str] = "TransactionLogKey"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0
@@ -20,8 +22,10 @@ class TransactionLogKey(Message):
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionsSchema(Struct):
+    """Part of TransactionLogValue."""
+
     SCHEMA: ClassVar[str] = """topic string 0+
 partition_ids []int32 0+"""
     topic: str = ""
@@ -29,8 +33,10 @@ partition_ids []int32 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TransactionLogValue(Message):
+    """Kafka's coordinator-value TransactionLogValue."""
+
     NAME: ClassVar[str] = "TransactionLogValue"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
+    """Part of VotersRecord."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+"""
@@ -21,8 +23,10 @@ port uint16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionFeature(Struct):
+    """Part of VotersRecord."""
+
     SCHEMA: ClassVar[str] = """min_supported_version int16 0+
 max_supported_version int16 0+"""
     min_supported_version: int = 0
@@ -30,8 +34,10 @@ max_supported_version int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
+    """Part of VotersRecord."""
+
     SCHEMA: ClassVar[str] = """voter_id int32 0+
 voter_directory_id uuid 0+
 endpoints []Endpoint 0+
@@ -43,8 +49,10 @@ kraft_version_feature KRaftVersionFeature 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class VotersRecord(Message):
+    """Kafka's data VotersRecord."""
+
     NAME: ClassVar[str] = "VotersRecord"
     API_KEY: ClassVar[int] = -1
     MIN_VERSION: ClassVar[int] = 0

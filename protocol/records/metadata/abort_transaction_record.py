@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AbortTransactionRecord(Message):
+    """Kafka's metadata AbortTransactionRecord."""
+
     NAME: ClassVar[str] = "AbortTransactionRecord"
     API_KEY: ClassVar[int] = 25
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class AccessControlEntryRecord(Message):
+    """Kafka's metadata AccessControlEntryRecord."""
+
     NAME: ClassVar[str] = "AccessControlEntryRecord"
     API_KEY: ClassVar[int] = 18
     MIN_VERSION: ClassVar[int] = 0

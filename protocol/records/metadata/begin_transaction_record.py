@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BeginTransactionRecord(Message):
+    """Kafka's metadata BeginTransactionRecord."""
+
     NAME: ClassVar[str] = "BeginTransactionRecord"
     API_KEY: ClassVar[int] = 23
     MIN_VERSION: ClassVar[int] = 0

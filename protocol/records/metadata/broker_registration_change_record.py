@@ -9,8 +9,10 @@ from uuid import UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerRegistrationChangeRecord(Message):
+    """Kafka's metadata BrokerRegistrationChangeRecord."""
+
     NAME: ClassVar[str] = "BrokerRegistrationChangeRecord"
     API_KEY: ClassVar[int] = 17
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ClearElrRecord(Message):
+    """Kafka's metadata ClearElrRecord."""
+
     NAME: ClassVar[str] = "ClearElrRecord"
     API_KEY: ClassVar[int] = 28
     MIN_VERSION: ClassVar[int] = 0

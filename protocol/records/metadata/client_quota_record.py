@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EntityData(Struct):
+    """Part of ClientQuotaRecord."""
+
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
     entity_type: str = ""
@@ -17,8 +19,10 @@ entity_name string 0+ n0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ClientQuotaRecord(Message):
+    """Kafka's metadata ClientQuotaRecord."""
+
     NAME: ClassVar[str] = "ClientQuotaRecord"
     API_KEY: ClassVar[int] = 14
     MIN_VERSION: ClassVar[int] = 0

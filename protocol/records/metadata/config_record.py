@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ConfigRecord(Message):
+    """Kafka's metadata ConfigRecord."""
+
     NAME: ClassVar[str] = "ConfigRecord"
     API_KEY: ClassVar[int] = 4
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class DelegationTokenRecord(Message):
+    """Kafka's metadata DelegationTokenRecord."""
+
     NAME: ClassVar[str] = "DelegationTokenRecord"
     API_KEY: ClassVar[int] = 10
     MIN_VERSION: ClassVar[int] = 0

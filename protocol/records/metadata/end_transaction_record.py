@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class EndTransactionRecord(Message):
+    """Kafka's metadata EndTransactionRecord."""
+
     NAME: ClassVar[str] = "EndTransactionRecord"
     API_KEY: ClassVar[int] = 24
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FeatureLevelRecord(Message):
+    """Kafka's metadata FeatureLevelRecord."""
+
     NAME: ClassVar[str] = "FeatureLevelRecord"
     API_KEY: ClassVar[int] = 12
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FenceBrokerRecord(Message):
+    """Kafka's metadata FenceBrokerRecord."""
+
     NAME: ClassVar[str] = "FenceBrokerRecord"
     API_KEY: ClassVar[int] = 7
     MIN_VERSION: ClassVar[int] = 0

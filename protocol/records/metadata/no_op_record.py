@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NoOpRecord(Message):
+    """Kafka's metadata NoOpRecord."""
+
     NAME: ClassVar[str] = "NoOpRecord"
     API_KEY: ClassVar[int] = 20
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionChangeRecord(Message):
+    """Kafka's metadata PartitionChangeRecord."""
+
     NAME: ClassVar[str] = "PartitionChangeRecord"
     API_KEY: ClassVar[int] = 5
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionRecord(Message):
+    """Kafka's metadata PartitionRecord."""
+
     NAME: ClassVar[str] = "PartitionRecord"
     API_KEY: ClassVar[int] = 3
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerIdsRecord(Message):
+    """Kafka's metadata ProducerIdsRecord."""
+
     NAME: ClassVar[str] = "ProducerIdsRecord"
     API_KEY: ClassVar[int] = 15
     MIN_VERSION: ClassVar[int] = 0

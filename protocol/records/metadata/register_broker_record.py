@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message, Struct
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerEndpoint(Struct):
+    """Part of RegisterBrokerRecord."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
 port uint16 0+
@@ -23,8 +25,10 @@ security_protocol int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class BrokerFeature(Struct):
+    """Part of RegisterBrokerRecord."""
+
     SCHEMA: ClassVar[str] = """name string 0+
 min_supported_version int16 0+
 max_supported_version int16 0+"""
@@ -34,8 +38,10 @@ max_supported_version int16 0+"""
     unknown_tagged_fields: tuple[tuple[int, bytes], ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RegisterBrokerRecord(Message):
+    """Kafka's metadata RegisterBrokerRecord."""
+
     NAME: ClassVar[str] = "RegisterBrokerRecord"
     API_KEY: ClassVar[int] = 0
     MIN_VERSION: ClassVar[int] = 0

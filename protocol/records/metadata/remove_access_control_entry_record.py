@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveAccessControlEntryRecord(Message):
+    """Kafka's metadata RemoveAccessControlEntryRecord."""
+
     NAME: ClassVar[str] = "RemoveAccessControlEntryRecord"
     API_KEY: ClassVar[int] = 19
     MIN_VERSION: ClassVar[int] = 0

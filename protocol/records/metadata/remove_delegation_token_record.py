@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveDelegationTokenRecord(Message):
+    """Kafka's metadata RemoveDelegationTokenRecord."""
+
     NAME: ClassVar[str] = "RemoveDelegationTokenRecord"
     API_KEY: ClassVar[int] = 26
     MIN_VERSION: ClassVar[int] = 0

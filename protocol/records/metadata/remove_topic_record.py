@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveTopicRecord(Message):
+    """Kafka's metadata RemoveTopicRecord."""
+
     NAME: ClassVar[str] = "RemoveTopicRecord"
     API_KEY: ClassVar[int] = 9
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RemoveUserScramCredentialRecord(Message):
+    """Kafka's metadata RemoveUserScramCredentialRecord."""
+
     NAME: ClassVar[str] = "RemoveUserScramCredentialRecord"
     API_KEY: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0

@@ -10,8 +10,10 @@ from protocol.primitives import ZERO_UUID
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class TopicRecord(Message):
+    """Kafka's metadata TopicRecord."""
+
     NAME: ClassVar[str] = "TopicRecord"
     API_KEY: ClassVar[int] = 2
     MIN_VERSION: ClassVar[int] = 0

@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UnfenceBrokerRecord(Message):
+    """Kafka's metadata UnfenceBrokerRecord."""
+
     NAME: ClassVar[str] = "UnfenceBrokerRecord"
     API_KEY: ClassVar[int] = 8
     MIN_VERSION: ClassVar[int] = 0

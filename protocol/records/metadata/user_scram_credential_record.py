@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Buffer, Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UserScramCredentialRecord(Message):
+    """Kafka's metadata UserScramCredentialRecord."""
+
     NAME: ClassVar[str] = "UserScramCredentialRecord"
     API_KEY: ClassVar[int] = 11
     MIN_VERSION: ClassVar[int] = 0

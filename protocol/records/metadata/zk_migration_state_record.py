@@ -8,8 +8,10 @@ from typing import ClassVar
 from protocol.schema import Message
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ZkMigrationStateRecord(Message):
+    """Kafka's metadata ZkMigrationStateRecord."""
+
     NAME: ClassVar[str] = "ZkMigrationStateRecord"
     API_KEY: ClassVar[int] = 21
     MIN_VERSION: ClassVar[int] = 0

@@ -50,6 +50,18 @@ def produce(records: bytes) -> ProduceRequest:
     )
 
 
+def test_messages_compare_and_print_like_any_dataclass() -> None:
+    first, second = EndTxnRequest(producer_id=1), EndTxnRequest(producer_id=1)
+    assert first == second
+    second.unknown_tagged_fields = ((7, b"x"),)
+    assert first != second
+    assert EndTxnRequest() != EndTxnResponse()
+    shown = "transactional_id='', producer_id=1, producer_epoch=0, committed=False, unknown_tagged_fields=()"
+    assert repr(first) == f"EndTxnRequest({shown})"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(first)
+
+
 def test_fields_that_a_version_lacks_take_their_defaults() -> None:
     request = decode(FetchRequest, 4, encode(FetchRequest(max_wait_ms=500, session_id=7, rack_id="r"), 4))
     assert (request.max_wait_ms, request.session_id, request.rack_id, request.max_bytes) == (500, 0, "", 2**31 - 1)

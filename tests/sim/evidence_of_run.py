@@ -87,7 +87,7 @@ def count_reached(world: "World", evidence: Evidence) -> None:
             spans.setdefault(operation.transactional_id, []).append((operation.invoked, operation.completed))
     for transactional_id, clock in monitor.aborts_at:
         # Nobody was asking for it: the coordinator aborted on its own.
-        if not any(invoked < clock < completed for invoked, completed in spans.get(transactional_id, ())):
+        if not any(invoked <= clock < completed for invoked, completed in spans.get(transactional_id, ())):
             world.count("time-out abort")
     for operation in history.of(PRODUCE):
         written_at = monitor.written_at.get(operation.values[0], operation.invoked)

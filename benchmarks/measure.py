@@ -49,19 +49,21 @@ def run_round(system: System, size: Size, progress: Callable[[str], None]) -> Ro
         create_topic(system.bootstrap, "bytes")
         create_topic(system.bootstrap, "transactions")
 
-        progress("produce")
-        with_cpu(
-            system, result, "produce_mb_s", lambda: {"produce_mb_s": produce(system.bootstrap, "bytes", size.records)}
-        )
-        progress("consume")
-        with_cpu(
-            system, result, "consume_mb_s", lambda: {"consume_mb_s": consume(system.bootstrap, "bytes", size.records)}
-        )
-        for producers in (1, 8):
-            progress(f"transactions, {producers} producer{'s' * (producers > 1)}")
-            with_cpu(system, result, f"transactions_{producers}", lambda count=producers: measured(system, size, count))  # type: ignore[misc]
+        for row, work in workloads(system, size).items():
+            progress(row)
+            with_cpu(system, result, row, work)
         result.figures["memory_loaded_mib"] = system.usage().rss_bytes / MIB
     return result
+
+
+def workloads(system: System, size: Size) -> dict[str, Callable[[], dict[str, float]]]:
+    """Row of the report -> what gives its figures, in the order of running."""
+    return {
+        "produce_mb_s": lambda: {"produce_mb_s": produce(system.bootstrap, "bytes", size.records)},
+        "consume_mb_s": lambda: {"consume_mb_s": consume(system.bootstrap, "bytes", size.records)},
+        "transactions_1": lambda: measured(system, size, 1),
+        "transactions_8": lambda: measured(system, size, 8),
+    }
 
 
 def measured(system: System, size: Size, producers: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.drivers.base import TIMEOUT_S, Driver, Fenced, Message, ProducerOptions
+from tests.interop.drivers.base import TIMEOUT_S, Driver, Fenced, Message, ProducerDriver, ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,10 +148,10 @@ def test_a_second_producer_fences_the_first(driver: Driver, bootstrap: str, topi
     assert committed_soon(driver, bootstrap, topic, 1) == [b"successor"]
 
 
-def zombie_goes_on(zombie: object, topic: str) -> None:
-    zombie.send(topic, b"zombie again")  # type: ignore[attr-defined]
-    zombie.flush()  # type: ignore[attr-defined]
-    zombie.commit()  # type: ignore[attr-defined]
+def zombie_goes_on(zombie: ProducerDriver, topic: str) -> None:
+    zombie.send(topic, b"zombie again")
+    zombie.flush()
+    zombie.commit()
 
 
 def committed_soon(driver: Driver, bootstrap: str, topic: str, count: int) -> list[bytes | None]:

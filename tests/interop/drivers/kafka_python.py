@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -58,7 +59,7 @@ class KafkaPythonProducer:
         fencing(lambda: self._producer.flush(TIMEOUT_S))
         futures, self._futures = self._futures, []
         for future in futures:
-            fencing(lambda future=future: future.get(TIMEOUT_S))  # type: ignore[misc]
+            fencing(partial(future.get, TIMEOUT_S))
 
     def init(self) -> None:
         fencing(self._producer.init_transactions)

@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
 MVN := mvn -q -B --no-transfer-progress
 export PYTHONHASHSEED := 0
+NODE_PACKAGES := protocol storage runtime coordinator cluster broker odradek
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@echo "[1/3] python packages into $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$(UV_VERSION)"
-	@$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
@@ -30,6 +31,8 @@ build/jars/spark/.ready: pipeline/pom.xml
 
 .PHONY: setup
 setup: $(VENV)/.ready build/jars/kafka/.ready build/jars/spark/.ready ## Prepare .venv and the jars
+	@# Bytecode ahead of time, also where PYTHONDONTWRITEBYTECODE is set: a node starts in little more than half the time.
+	@$(BIN)/python -m compileall -q $(NODE_PACKAGES)
 
 .PHONY: demo
 demo: setup ## The main job: real flights through transactions, kills and Spark, with a verdict row by row

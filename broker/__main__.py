@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import random
+import resource
 import signal
 import socket
 import sys
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
         return EXIT_CONFIGURATION
     log.configure(config)
+    _allow_open_files()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(config, options))
@@ -107,6 +109,13 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
         print(reason, file=sys.stderr)  # noqa: T201  the one line a person gets to read
         return EXIT_FAILURE
     return 0
+
+
+def _allow_open_files() -> None:
+    """Every segment and every connection holds a descriptor: take what the system allows, not what a shell starts with."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _tune_garbage_collection() -> None:

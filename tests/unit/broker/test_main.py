@@ -90,3 +90,20 @@ def test_a_broker_imports_nothing_that_only_people_and_clients_need() -> None:
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=STARTS_WITHIN_S, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_it_takes_the_open_files_that_the_system_allows(tmp_path: Path) -> None:
+    few = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096)); os.execv(sys.executable, sys.argv[1:])"
+    arguments = command("--set", f"log.dirs={tmp_path}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
+    process = subprocess.Popen(
+        [sys.executable, "-c", few, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready ")
+        limits = Path(f"/proc/{process.pid}/limits").read_text(encoding="utf-8")
+        [line] = [line for line in limits.splitlines() if line.startswith("Max open files")]
+        assert line.split()[3:5] == ["4096", "4096"]
+    finally:
+        process.kill()
+        process.communicate()

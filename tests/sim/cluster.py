@@ -42,6 +42,8 @@ def make_config(options: Options) -> "Config":
         "transaction.state.log.num.partitions": options.transaction_partitions,
         "transaction.state.log.segment.bytes": max(options.segment_bytes, 4000),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": options.scan_interval_ms,
+        "transactional.id.expiration.ms": options.id_expiration_ms,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 300,
         "replica.high.watermark.checkpoint.interval.ms": 700,
         "log.flush.offset.checkpoint.interval.ms": 900,
         "log.flush.start.offset.checkpoint.interval.ms": 900,

@@ -4,7 +4,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from tests.sim.limits import draw_limits
+
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
+DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
 OPERATIONS_EXPECTED: Final = 900
 FAULTS_MIN, FAULTS_MAX = 6, 11
 TRANSACTIONS_MIN: Final = 104
@@ -56,11 +59,17 @@ class Options:
     cold_probability: float
     overflow: bool
     transaction_version: int
+    id_expiration_ms: int
+    limits: dict[str, int]
     faults: list[Fault] = field(default_factory=list)
 
     @property
     def flush(self) -> bool:
         return self.durability == FLUSH
+
+    @property
+    def ids_expire(self) -> bool:
+        return self.id_expiration_ms < DEFAULT_ID_EXPIRATION_MS
 
     @property
     def lossy(self) -> bool:
@@ -103,6 +112,8 @@ def draw(seed: int, *, durability: str | None = None) -> Options:
         cold_probability=rng.choice((0.0, 0.05, 0.5)),
         overflow=rng.random() < 0.35,
         transaction_version=rng.choices((2, 1, 0), (80, 10, 10))[0],
+        id_expiration_ms=rng.choices((DEFAULT_ID_EXPIRATION_MS, 1500), (85, 15))[0],
+        limits=draw_limits(rng),
     )
     options.padding_max = min(options.padding_max, options.segment_bytes // 5)
     options.faults = _draw_faults(rng, options)

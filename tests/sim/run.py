@@ -18,6 +18,7 @@ from tests.sim.cluster import ROOT, Cluster
 from tests.sim.evidence_of_run import Described, collect, count_reached
 from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
 from tests.sim.inspector import Inspector
+from tests.sim.limits import limited
 from tests.sim.loop import SimLoop
 from tests.sim.monitor import Monitor
 from tests.sim.nemesis import Nemesis
@@ -84,7 +85,7 @@ def run_seed(
     trace = Trace(printing=printing)
     latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
     loop = SimLoop(rng, trace=trace, network=Network(rng, latency=latency))
-    with warnings.catch_warnings(), logs_into(loop):
+    with warnings.catch_warnings(), logs_into(loop), limited(options.limits):
         return _run(loop, rng, options, began=began, keep=keep)
 
 

@@ -5,12 +5,16 @@ from random import Random
 
 import pytest
 
+import coordinator.txn.service
+import storage.segments
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from protocol.messages.end_txn import EndTxnRequest
+from runtime.shard import EngineLimits
 from tests.sim.checkers.batches import read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, parse_entry
 from tests.sim.disk import DiskLatency, SimDisk
 from tests.sim.gate import GateKeeper
+from tests.sim.limits import limited
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
 from tests.sim.monitor import Monitor
@@ -188,3 +192,12 @@ def test_a_marker_without_its_decision_is_seen(loop: SimLoop) -> None:
         watched = Watched(loop)
         watched.decide(0, state)
         assert watched.mark(commit=commit, epoch=epoch)
+
+
+def test_limits_are_put_back() -> None:
+    before = storage.segments.SEALED_INDEXES_LOADED_MAX
+    with limited({"SEALED_INDEXES_LOADED_MAX": 1, "waiting_max": 3}):
+        assert storage.segments.SEALED_INDEXES_LOADED_MAX == 1
+        assert coordinator.txn.service.EngineLimits(wait_ms_max=5) == EngineLimits(5, waiting_max=3)
+    assert before == storage.segments.SEALED_INDEXES_LOADED_MAX
+    assert coordinator.txn.service.EngineLimits is EngineLimits

@@ -1,0 +1,51 @@
+"""The product's named limits, drawn small for some runs: what a long life or a large cluster would reach, a short run reaches too.
+
+They are set as the module attributes that they are, and put back when the run is over; the product has no switch for it.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Final
+
+import broker.waiters
+import coordinator.txn.markers
+import coordinator.txn.service
+import storage.segments
+from runtime.shard import EngineLimits
+
+OWNERS: Final[Mapping[str, Any]] = {
+    "SEALED_INDEXES_LOADED_MAX": storage.segments,
+    "GROWTH_ENTRIES_MAX": broker.waiters,
+    "MARKERS_PER_REQUEST_MAX": coordinator.txn.markers,
+}
+CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
+    "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
+    "GROWTH_ENTRIES_MAX": (1, 8, 4096),
+    "MARKERS_PER_REQUEST_MAX": (1, 2, 1000),
+    "waiting_max": (1, 3, 1000),
+    "uncommitted_max": (4, 12, 10_000),
+}
+
+
+def draw_limits(rng: Random) -> dict[str, int]:
+    """In half of the runs the product's own."""
+    drawn = {name: rng.choice(choices) for name, choices in CHOICES.items()}
+    return drawn if rng.random() < 0.5 else {}
+
+
+@contextmanager
+def limited(limits: Mapping[str, int]) -> Iterator[None]:
+    """Set the limits for the time of a run."""
+    before = {name: getattr(owner, name) for name, owner in OWNERS.items()}
+    engine = {name: limit for name, limit in limits.items() if name not in OWNERS}
+    for name, owner in OWNERS.items():
+        setattr(owner, name, limits.get(name, before[name]))
+    setattr(coordinator.txn.service, "EngineLimits", functools.partial(EngineLimits, **engine))  # noqa: B010  mypy: a type is replaced
+    try:
+        yield
+    finally:
+        for name, owner in OWNERS.items():
+            setattr(owner, name, before[name])
+        setattr(coordinator.txn.service, "EngineLimits", EngineLimits)  # noqa: B010  as above

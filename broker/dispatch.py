@@ -13,7 +13,7 @@ from broker.api import AnyApi, RequestContext
 from broker.error_map import wire_error
 from broker.services import Services
 from broker.session import Session
-from protocol.codec import decode, encode_response
+from protocol.codec import decode_prefix, encode_response
 from protocol.connection import RequestFrame
 from protocol.errors import ErrorCode, Malformed, Refusal
 from protocol.messages.api_versions import ApiVersionsRequest
@@ -49,7 +49,7 @@ class Dispatcher:
         """The call that `frame` asks for.
 
         Raises `Malformed` where the connection has to be closed: an API or version that is not served here, or a body
-        that does not decode.
+        that does not begin with its request.
         """
         api = self._rows.get(frame.api_key)
         if api is None:
@@ -57,7 +57,9 @@ class Dispatcher:
         version = frame.api_version
         request: Any = None
         if api.serves(version):
-            request = decode(api.request, version, frame.body)
+            # Bytes behind the message are not looked at, as in Kafka: librdkafka asks for all topics (Metadata v9 on) with
+            # a null array of four bytes, of which one is read, and three fields later three bytes are left.
+            request, _ = decode_prefix(api.request, version, frame.body)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
         services = self._services

@@ -65,6 +65,7 @@ bench: setup ## Odradek against Apache Kafka on this machine, in alternating rou
 .PHONY: lock
 lock: ## Resolve pyproject.toml into requirements.lock again
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes --upgrade pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate --generate-hashes --constraint requirements.lock pyproject.toml -o requirements-broker.lock
 
 .PHONY: clean
 clean: ## Remove what was built; .venv stays

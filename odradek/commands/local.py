@@ -193,18 +193,26 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> N
 
 
 def broker(
-    config: Annotated[Path, typer.Option(help="Kafka-style .properties file.", exists=True, dir_okay=False)],
+    config: Annotated[
+        Path | None, typer.Option(help="Kafka-style .properties file.", exists=True, dir_okay=False)
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A property that overrides the file.", metavar="NAME=VALUE")
     ] = None,
 ) -> None:
     """Run one broker in the foreground, for containers and real hosts.
 
-    Example:
+    Properties come from the file, then from the environment (ODRADEK_LOG_DIRS=/data), then from --set.
+
+    Examples:
 
       odradek broker --config server.properties --set log.dirs=/data
+
+      ODRADEK_LOG_DIRS=/data ODRADEK_LISTENERS=PLAINTEXT://:9092 odradek broker
     """
-    argv = [sys.executable, "-P", "-m", "broker", "--config", str(config)]
+    argv = [sys.executable, "-P", "-m", "broker"]
+    if config is not None:
+        argv += ["--config", str(config)]
     for setting in settings or []:
         argv += ["--set", setting]
     os.execv(sys.executable, argv)

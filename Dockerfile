@@ -1,0 +1,20 @@
+# One broker. Configuration by environment: ODRADEK_LOG_DIRS, ODRADEK_LISTENERS, ODRADEK_ADVERTISED_LISTENERS, ...
+FROM python:3.11-slim
+WORKDIR /opt/odradek
+COPY requirements-broker.lock ./
+RUN pip install --no-cache-dir --require-hashes -r requirements-broker.lock
+COPY pyproject.toml README.md ./
+COPY broker broker
+COPY cluster cluster
+COPY coordinator coordinator
+COPY odradek odradek
+COPY pipeline pipeline
+COPY protocol protocol
+COPY runtime runtime
+COPY storage storage
+RUN pip install --no-cache-dir --no-deps . && useradd --system --home /var/lib/odradek --create-home odradek
+USER odradek
+VOLUME /var/lib/odradek
+EXPOSE 9092 19092
+ENV ODRADEK_LOG_DIRS=/var/lib/odradek/data
+CMD ["odradek", "broker"]

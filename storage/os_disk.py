@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from storage.disk import Buffer, DirectoryLocked, File
 from storage.held_file import HeldFile, HeldTail
+from storage.read_buffers import ReadBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +30,10 @@ LOCK_FILE = ".lock"
 class OsFile:
     """A file descriptor with its size, counted here so that an append needs one system call."""
 
-    def __init__(self, descriptor: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, descriptor: int, pool: ThreadPoolExecutor, read_buffers: ReadBuffers) -> None:
         self._descriptor = descriptor
         self._pool = pool
+        self._read_buffers = read_buffers
         self._size = os.fstat(descriptor).st_size
         self._in_threads = 0
         self._closed = False
@@ -76,7 +78,7 @@ class OsFile:
     def read_warm(self, offset: int, size: int) -> Buffer | None:
         self._check_open()
         size = max(0, min(size, self._size - offset))
-        data = bytearray(size)
+        data = self._read_buffers.take(size)
         try:
             got = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
         except BlockingIOError:
@@ -165,6 +167,7 @@ class OsDisk:
 
     def __init__(self, *, hold_unsynced: bool = False) -> None:
         self._pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
+        self._read_buffers = ReadBuffers()
         self._hold_unsynced = hold_unsynced
         self._tails: dict[tuple[int, int], HeldTail] = {}
 
@@ -172,7 +175,7 @@ class OsDisk:
         descriptor = self._open_new(path) if create else -1
         if descriptor < 0:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = OsFile(descriptor, self._pool)
+        file = OsFile(descriptor, self._pool, self._read_buffers)
         if not self._hold_unsynced:
             return file
         return HeldFile(file, self._tails.setdefault(_identity(os.fstat(descriptor)), HeldTail(file.size)))
@@ -192,7 +195,8 @@ class OsDisk:
         return Path(path).is_dir()
 
     def list(self, directory: str) -> list[str]:
-        return sorted(entry.name for entry in Path(directory).iterdir())
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries)
 
     def make_directory(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)

@@ -198,6 +198,6 @@ def test_limits_are_put_back() -> None:
     before = storage.segments.SEALED_INDEXES_LOADED_MAX
     with limited({"SEALED_INDEXES_LOADED_MAX": 1, "waiting_max": 3}):
         assert storage.segments.SEALED_INDEXES_LOADED_MAX == 1
-        assert coordinator.txn.service.EngineLimits(wait_ms_max=5) == EngineLimits(5, waiting_max=3)
+        assert vars(coordinator.txn.service)["EngineLimits"](wait_ms_max=5) == EngineLimits(5, waiting_max=3)
     assert before == storage.segments.SEALED_INDEXES_LOADED_MAX
-    assert coordinator.txn.service.EngineLimits is EngineLimits
+    assert vars(coordinator.txn.service)["EngineLimits"] is EngineLimits

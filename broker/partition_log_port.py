@@ -13,8 +13,9 @@ from protocol.batch import (
     iter_batches,
     iter_records,
     parse_end_txn_marker,
+    verify_crc,
 )
-from protocol.errors import ErrorCode, Refusal
+from protocol.errors import ErrorCode, Malformed, Refusal
 from runtime.log_port import ReplayVisitor, WatermarkCallback
 from runtime.shard import Marker, ShardRecord
 from storage.producer_entry import Origin
@@ -78,6 +79,10 @@ class PartitionLogPort:
                 read = await partition.on_disk(read.resolve())
             before = offset
             for header, batch in iter_batches(read.records):
+                if not verify_crc(batch, 0, header):
+                    raise Malformed(
+                        f"{log.directory}: the checksum of the batch at offset {header.base_offset} is wrong"
+                    )
                 _visit_batch(header, batch, visit, offset)
                 offset = header.last_offset + 1
             if offset == before:

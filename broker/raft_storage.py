@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state
+from protocol.batch import iter_batches, verify_crc
 from storage.log import ColdRead
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class PartitionRaftStorage:
         found = self._log.read(offset, max_bytes=max_bytes, limit=end, min_one_batch=True)
         if isinstance(found, ColdRead):
             found = await found.resolve()
+        for header, batch in iter_batches(found.records):
+            if not verify_crc(batch, 0, header):
+                told = f"damaged at offset {header.base_offset}: the checksum of the batch does not match"
+                raise OSError(errno.EIO, told, self._log.directory)
         return found.records
 
     def set_high_watermark(self, offset: int) -> None:

@@ -91,13 +91,18 @@ class LogBase:
         clean: bool,
         now_ms: int,
         high_watermark: int = 0,
+        durable_end: int = 0,
     ) -> Self:
         """Create the log, or open it and recover what a crash has left. May wait for the disk. Raises OSError.
 
-        The recovery point, log start and high watermark are those of the data directory's checkpoints.
+        The recovery point, log start and high watermark are those of the data directory's checkpoints. With `durable_end`
+        a log that has lost anything below it is refused as it is (OSError).
         """
         loader = Loader(
-            disk, directory, config, OpenOptions(recovery_point, log_start_offset, high_watermark, clean, now_ms)
+            disk,
+            directory,
+            config,
+            OpenOptions(recovery_point, log_start_offset, high_watermark, clean, now_ms, durable_end),
         )
         loader.load()
         log = cls(disk, directory, config, loader, topic=topic, partition=partition, topic_id=topic_id)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state")
+SYNCED_TOPICS = ("__cluster_metadata",)
+"""Written by consensus, which commits only what is durable: nothing below their high watermark can be lost by a crash."""
 ConfigFor = Callable[[str], LogConfig]
 
 
@@ -126,6 +128,7 @@ class LogManager:
                     clean=self.clean_start,
                     now_ms=now_ms,
                     high_watermark=high_watermarks.get(key, 0),
+                    durable_end=high_watermarks.get(key, 0) if key[0] in SYNCED_TOPICS else 0,
                 )
             except OSError as error:
                 log.error("log cannot be opened", path=path, error=str(error))  # noqa: TRY400  # the reason says it all

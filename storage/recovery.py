@@ -8,6 +8,7 @@ ever: every step either takes a batch or ends the walk. Only the disk itself may
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ class OpenOptions:
     high_watermark: int
     clean: bool  # the last stop wrote the clean-shutdown marker
     now_ms: int
+    durable_end: int = 0  # everything below is known to have been durable: if it is missing, that is rot, not a crash
 
 
 class Loader:
@@ -63,7 +65,7 @@ class Loader:
         self.recovered_bytes = 0
 
     def load(self) -> None:
-        """Raises OSError, and nothing else."""
+        """Raises OSError, and nothing else: the disk refuses, or what was durable (`durable_end`) is not there any more."""
         self._disk.make_directory(self._directory)
         sweep(self._disk, self._directory)
         self._open_segments()
@@ -76,6 +78,7 @@ class Loader:
             self._replay(self.log_end_offset, at_clean_start=self._options.clean)
         else:
             self._recover(damaged)
+        self._refuse_loss("the log ends there")
         if self.log_end_offset < self.log_start_offset:
             self._start_over()
         self.log_start_offset = max(self.log_start_offset, self.segments.first.base_offset)
@@ -197,6 +200,7 @@ class Loader:
         self.log_end_offset = start
         for segment in self.segments.from_offset(start):
             if segment.base_offset != self.log_end_offset and not self._gap_allowed(segment):
+                self._refuse_loss(f"the next segment begins at {segment.base_offset}")
                 self._drop_from(segment.base_offset)
                 break
             self.state.end_offset = self.log_end_offset = segment.base_offset
@@ -229,6 +233,7 @@ class Loader:
         self.recovered_bytes += scan.position
         intact = scan.position == segment.size
         if not intact:
+            self._refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.stopped}")
             log.warning(
                 "log is cut at the first batch that is not right",
                 path=segment.path(names.LOG_SUFFIX),
@@ -261,6 +266,12 @@ class Loader:
             return read_marker(batch, header), ""
         except Refusal as refusal:
             return None, refusal.message or "control record"
+
+    def _refuse_loss(self, reason: str) -> None:
+        """Before anything is cut: what was durable must not go."""
+        if self.log_end_offset < self._options.durable_end:
+            told = f"damaged at offset {self.log_end_offset} ({reason}), but {self._options.durable_end} were committed"
+            raise OSError(errno.EIO, told, self._directory)
 
     def _drop_from(self, base_offset: int) -> None:
         for later in self.segments.remove_from(base_offset):

@@ -1,7 +1,7 @@
 # Everything runs out of .venv and build/jars; both are made here and remade only when their inputs change.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8

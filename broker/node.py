@@ -122,8 +122,8 @@ class Node:
         except BadQuorumState as error:
             raise CannotStartError(f"{self.config.log_dirs}: {error}") from error
         except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            raise CannotStartError(f"{where}{error.strerror or error}") from error
+            # A full disk names no file: what could not be written lies in the data directory.
+            raise CannotStartError(f"{error.filename or self.config.log_dirs}: {error.strerror or error}") from error
         finally:
             self._starting = None
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-errors = Console(stderr=True, highlight=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)  # a reason is one line, however long
 console = Console(highlight=False)
 
 FAILED = 1

@@ -19,7 +19,11 @@ LOG_TAIL_BYTES = 8192
 
 
 class BrokerFailed(RuntimeError):
-    """A broker could not be started; the message is the broker's own reason."""
+    """A broker could not be started; the message is the broker's own reason, `exit_code` its own or 1."""
+
+    def __init__(self, reason: str, exit_code: int = 1) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
 
 
 class BrokerDied(RuntimeError):
@@ -121,7 +125,7 @@ class BrokerProcess:
             chunk = os.read(self._process.stdout.fileno(), READY_LINE_BYTES_MAX)
             if not chunk:
                 code = self._process.wait()
-                raise BrokerFailed(self._reason(code))
+                raise BrokerFailed(self._reason(code), max(code, 1))
             line += chunk
         word, _, endpoint = line.decode().strip().partition(" ")
         if word != "ready":

@@ -59,7 +59,7 @@ def up(
         errors.print(str(failed), markup=False)
         for process in processes.values():
             process.stop()
-        raise typer.Exit(FAILED) from failed
+        raise typer.Exit(failed.exit_code if isinstance(failed, BrokerFailed) else FAILED) from failed
     ready = "ready " + ",".join(process.endpoint for process in processes.values())
     if detach:
         print(ready, flush=True)
@@ -74,9 +74,9 @@ def up(
 def _refuse_if_running(cluster: ClusterDirectory) -> None:
     try:
         state = cluster.read_state()
-    except ValueError as damaged:
-        errors.print(str(damaged), markup=False)
-        raise typer.Exit(FAILED) from damaged
+    except (ValueError, OSError) as unreadable:
+        errors.print(str(unreadable), markup=False)
+        raise typer.Exit(FAILED) from unreadable
     if state is not None and (running := state.running()):
         pids = ", ".join(str(broker.pid) for broker in running)
         errors.print(
@@ -151,9 +151,9 @@ def _state(directory: Path) -> ClusterState:
     cluster = ClusterDirectory(directory)
     try:
         state = cluster.read_state()
-    except ValueError as damaged:
-        errors.print(str(damaged), markup=False)
-        raise typer.Exit(FAILED) from damaged
+    except (ValueError, OSError) as unreadable:
+        errors.print(str(unreadable), markup=False)
+        raise typer.Exit(FAILED) from unreadable
     if state is None:
         errors.print(f"no cluster was ever started in {cluster.path}; start one with: odradek up --dir {directory}")
         raise typer.Exit(FAILED)

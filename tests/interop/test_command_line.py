@@ -27,14 +27,19 @@ ODRADEK = Path(sys.executable).with_name("odradek")
 TIMEOUT_S = 60.0
 
 
-def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
+def odradek(*arguments: str, columns: int = 250) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(ODRADEK), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=wide()
+        [str(ODRADEK), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=terminal(columns),
     )
 
 
-def wide() -> dict[str, str]:
-    return {**os.environ, "COLUMNS": "250", "NO_COLOR": "1"}
+def terminal(columns: int) -> dict[str, str]:
+    return {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
 
 
 def answer(*arguments: str) -> Any:
@@ -74,7 +79,10 @@ def test_up_detached_serves_and_down_stops_it(tmp_path: Path) -> None:
 
 def test_up_in_the_foreground_stops_cleanly_on_interrupt(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"], stdout=subprocess.PIPE, text=True, env=wide()
+        [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=terminal(250),
     )
     assert process.stdout is not None
     assert process.stdout.readline().startswith("ready 127.0.0.1:")
@@ -125,6 +133,24 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(tmp_path: Path, setting
     finished = odradek("broker", "--config", str(config), "--set", setting)
     assert finished.returncode == 2
     assert setting.partition("=")[0] in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("setting", ["num.partitions=many", "no.such.property=1", "nonsense"])
+def test_up_passes_on_what_is_wrong_with_the_configuration(tmp_path: Path, setting: str) -> None:
+    finished = odradek("up", "--dir", str(tmp_path), "--port", "0", "--detach", "--set", setting)
+    assert finished.returncode == 2
+    assert setting.partition("=")[0] in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [("up", "--port", "0", "--detach"), ("status",), ("down",)])
+def test_a_directory_that_is_none_is_one_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = tmp_path / ("a file with a name that is longer than a narrow terminal is wide, which must " + "not wrap it")
+    file.touch()
+    finished = odradek(*command, "--dir", str(file), columns=40)
+    assert finished.returncode == 1
+    assert str(file) in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1
 
 

@@ -85,6 +85,18 @@ async def test_byte_limits_hold_but_for_the_first_batch(tmp_path: Path) -> None:
     assert await read_counts(max_bytes=0, min_bytes=0) == [1, 0, 0]
 
 
+async def test_the_broker_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "fetch.max.bytes=1024")
+    rig.topic("t")
+    for _ in range(3):
+        append(rig, b"x" * 600)
+    asked = request(("t", 0, 0), max_bytes=2**31 - 1, partition_bytes=2**31 - 1)
+    assert len(offsets(answers(await read(rig, asked))[0])) == 1
+    patient = request(("t", 0, 2), max_bytes=2**31 - 1, min_bytes=2**31 - 1, max_wait_ms=60_000)
+    append(rig, b"y" * 600)
+    assert len(offsets(answers(await read(rig, patient))[0])) == 1, "more than fetch.max.bytes is never waited for"
+
+
 async def test_errors_are_told_partition_by_partition(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.services.authorizer = broker_context.Deny((AclOperation.READ, "secret"))

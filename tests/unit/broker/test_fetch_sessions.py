@@ -119,10 +119,13 @@ def test_a_divergence_and_a_preferred_replica_are_news() -> None:
     assert [slot.index for slot, _ in told] == [0, 1]
 
 
-def test_the_first_good_answer_after_an_error_is_sent() -> None:
+@pytest.mark.parametrize("known", [-1, 0])
+def test_the_first_good_answer_after_an_error_is_sent(known: int) -> None:
+    """Also where the error told the same watermarks, so that nothing but the error has changed."""
     sessions = cache()
     session_id = opened(sessions, 0)
-    failed = answer(0, watermark=-1, start=-1, error=int(ErrorCode.KAFKA_STORAGE_ERROR))
+    watermark, start = (5, 0) if known == 0 else (-1, -1)
+    failed = answer(0, watermark=watermark, start=start, error=int(ErrorCode.KAFKA_STORAGE_ERROR))
     assert len(ask(sessions, [], session_id, 1).finish([failed], 0)[2]) == 1
     assert len(ask(sessions, [], session_id, 2).finish([answer(0)], 0)[2]) == 1
     assert ask(sessions, [], session_id, 3).finish([answer(0)], 0)[2] == []

@@ -9,6 +9,7 @@ import pytest
 from protocol.batch import build_batch
 from storage.config import DAY_MS, LogConfig
 from storage.dump import dump_file
+from storage.log import ReadResult
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced, read
 
@@ -45,6 +46,30 @@ def test_retention_takes_whole_segments_with_all_their_files(disk: FaultyDisk, t
     assert log.remove_deleted(NOW_MS) == 0
     assert log.remove_deleted(NOW_MS + 50) > 0
     assert not any(name.startswith(f"{0:020d}") for name in names(disk, tmp_path))
+
+
+def test_a_roll_by_age_comes_earlier_by_its_jitter(disk: FaultyDisk, tmp_path: Path) -> None:
+    """Spread over the logs, within segment.jitter.ms, and never later than segment.ms."""
+    rolled = []
+    for number in range(8):
+        log = open_log(disk, f"{tmp_path}/{number}", LogConfig(segment_ms=1000, segment_jitter_ms=900))
+        for at in range(0, 1002, 50):
+            append(log, batch(1, timestamp=NOW_MS + at))
+        append(log, batch(1, timestamp=NOW_MS + 1001))
+        rolled.append([segment.base_offset for segment in log.segments][1])
+    assert len(dict.fromkeys(rolled)) > 3
+    assert all(2 <= base_offset <= 21 for base_offset in rolled)
+
+
+def test_aborted_transactions_of_later_segments_are_not_told(disk: FaultyDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), LogConfig(segment_bytes=400))
+    for producer in (1, 2, 3):
+        append(log, produced(producer, 0, size=200, transactional=True))
+        append(log, marker(producer, commit=False))
+    assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
+    found = log.read(0, max_bytes=10_000)
+    assert isinstance(found, ReadResult)
+    assert log.aborted_transactions(0, found) == [(1, 0)]
 
 
 def test_when_all_is_expired_an_empty_segment_stays(disk: FaultyDisk, tmp_path: Path) -> None:

@@ -235,7 +235,9 @@ class Connection(BufferedProtocol):
 
     def _when_done(self, awaitable: Awaitable[Any], callback: Callable[["Future[Any]"], None]) -> None:
         if iscoroutine(awaitable):
-            future: Future[Any] = self._shared.tasks.spawn(_outcome(awaitable), "request")
+            coroutine = awaitable
+            future: Future[Any] = self._shared.tasks.spawn(_outcome(coroutine), "request")
+            future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
         else:
             future = ensure_future(awaitable)
         if future.done():

@@ -1,6 +1,7 @@
 """Clients that come while the node still starts: its port is bound, but nothing is served yet."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 import uvloop
 
 from broker.addresses import parse_listeners
+from broker.api import RequestContext
 from protocol.messages.api_versions import ApiVersionsRequest
-from tests.support.heartbeat_server import Server, tell
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.support.heartbeat_server import Server, ask, tell
+from tests.support.raw_client import ConnectionLost
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [uvloop.new_event_loop, asyncio.new_event_loop]
 
@@ -38,3 +42,29 @@ def test_a_request_that_came_before_the_node_served_is_answered(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(scenario())
+
+
+async def test_a_request_that_a_stop_cancels_before_it_began_is_closed() -> None:
+    """A coroutine that nobody ever awaits is reported by Python itself, and warnings are errors here."""
+    stopping: list[asyncio.Task[None]] = []
+
+    async def late() -> HeartbeatResponse:
+        return tell(1)
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> Any:
+        stopping.append(asyncio.ensure_future(server.tasks.cancel_all()))  # its turn comes before the request's
+        return late()
+
+    server = Server(handle)
+    await server.start()
+    client = await server.connect()
+    answer = client.send(ask("g"), 4)
+    async with asyncio.timeout(10):
+        while not stopping:
+            await asyncio.sleep(0.001)
+        await stopping[0]
+        await server.stop()
+        with pytest.raises(ConnectionLost):
+            await answer
+    client.close()
+    gc.collect()

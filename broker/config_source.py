@@ -12,6 +12,8 @@ from broker.config import PROPERTIES, Config
 from broker.property import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
+OF_THE_COMMAND_LINE: Final = ("ODRADEK_BOOTSTRAP",)
+"""Variables that the `odradek` command reads, and that are no properties."""
 
 
 def load(
@@ -75,7 +77,7 @@ def _all_settings(
         yield name, text, f"{properties_name or 'file'} line {number}"
     variables = {variable_name(name): name for name in PROPERTIES}
     for variable in sorted(environment):
-        if variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in OF_THE_COMMAND_LINE:
             if variable not in variables:
                 raise ConfigError(f"{variable}: no such property (environment)")
             yield variables[variable], environment[variable], f"environment {variable}"

@@ -9,12 +9,14 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)  # a reason is one line, however long
 console = Console(highlight=False)
 
 FAILED = 1
+COLUMNS_MAX = 2_000
 
 
 def ask(*arguments: str) -> Any:
@@ -45,7 +47,9 @@ def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, 
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(text(row.get(name)) for name in columns))
-    console.print(table)
+    # A row is one line, also in a pipe and on a narrow terminal, which may break it: folded columns cannot be read.
+    needed = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
+    Console(highlight=False, width=max(console.width, needed)).print(table)
 
 
 def text(value: Any) -> str:

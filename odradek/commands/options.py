@@ -9,9 +9,10 @@ import typer
 
 from odradek.directory import DEFAULT_HOST, DEFAULT_PORT
 
+BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap", "-b", help="host:port of any broker.", envvar="ODRADEK_BOOTSTRAP", metavar="HOST:PORT"),
+    typer.Option("--bootstrap", "-b", help="host:port of any broker.", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Directory = Annotated[Path, typer.Option("--dir", help="Directory of the cluster: configuration, data and logs.")]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
 
 from odradek.admin import FAILED, ask, errors, print_json, show
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
 
 app = typer.Typer(
     help="Transactions: which are open, which hold back readers, and how to end one.",
@@ -40,6 +41,10 @@ def default(context: typer.Context, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as
     """
     if context.invoked_subcommand is None:
         blocking(bootstrap, None, as_json)
+    else:
+        # What stands before the subcommand holds for it, unless it is said again behind it.
+        os.environ[BOOTSTRAP_VARIABLE] = bootstrap
+        context.default_map = {context.invoked_subcommand: {"as_json": as_json}}
 
 
 @app.command("list")

@@ -154,6 +154,18 @@ def test_a_directory_that_is_none_is_one_line(tmp_path: Path, command: tuple[str
     assert len(finished.stderr.strip().splitlines()) == 1
 
 
+def test_options_before_a_subcommand_hold_for_it(cluster: LocalCluster) -> None:
+    finished = odradek("txns", "--bootstrap", cluster.bootstrap, "--json", "list")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert isinstance(json.loads(finished.stdout), list)
+
+
+def test_a_row_is_a_line_however_narrow_the_terminal(cluster: LocalCluster) -> None:
+    assert odradek("topics", "create", "a-topic", "--bootstrap", cluster.bootstrap).returncode == 0
+    finished = odradek("topics", "describe", "a-topic", "--bootstrap", cluster.bootstrap, columns=30)
+    assert len(finished.stdout.splitlines()) == 1 + 2  # titles and partitions
+
+
 def test_local_cluster_kills_pauses_and_restarts(tmp_path: Path) -> None:
     with LocalCluster(directory=tmp_path) as running:
         port = running.bootstrap

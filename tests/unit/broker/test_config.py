@@ -27,6 +27,10 @@ def test_every_row_is_a_typed_attribute_of_the_snapshot() -> None:
     assert fields == {prop.attribute for prop in PROPERTIES.values()}
 
 
+def test_variables_of_the_command_line_are_not_properties() -> None:
+    assert loaded(environment={"ODRADEK_BOOTSTRAP": "127.0.0.1:9092"}).given == frozenset({"log.dirs"})
+
+
 def test_the_environment_wins_over_the_file_and_assignments_over_both() -> None:
     config = loaded(
         "num.partitions=7",

@@ -172,8 +172,9 @@ class LogManager:
     def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> PartitionLog:
         """The log of that partition, made unless it is there.
 
-        A log whose topic id got lost takes this one. A log of another topic id is that of a topic which was deleted and
-        made anew: it makes room, and is removed like any deleted one.
+        A log whose topic id got lost takes this one. A log of another topic id makes room: it was found at start, and the
+        metadata does not know it. Either its topic was deleted just before a crash, or the metadata has been damaged, so
+        its files are kept for a person to decide on, as Kafka does.
 
         Raises:
             OSError: the disk refuses. ValueError: not a topic name.
@@ -190,7 +191,7 @@ class LogManager:
             present.update_config(config)
             return present
         if present is not None:
-            self._retire(present)
+            self._keep_as_stray(present)
         path = self._path(names.partition_directory(topic, partition))
         self._make_room(path, topic, partition, topic_id)
         made = PartitionLog.open(
@@ -207,6 +208,13 @@ class LogManager:
         )
         self._logs[key] = made
         return made
+
+    def _keep_as_stray(self, present: PartitionLog) -> None:
+        del self._logs[present.topic, present.partition]
+        present.close(clean=False)
+        path = self._path(names.stray_directory(present.topic, present.partition, present.topic_id))
+        self.disk.rename(present.directory, path)
+        log.warning("log of a topic that the metadata does not know is set aside", path=path)
 
     def _make_room(self, path: str, topic: str, partition: int, topic_id: uuid.UUID) -> None:
         """A directory that a failed deletion has left behind must not become the log of a new topic."""

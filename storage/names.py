@@ -21,6 +21,7 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 DELETED_DIRECTORY_SUFFIX = "-delete"
+STRAY_DIRECTORY_SUFFIX = "-stray"
 
 
 def parent(path: str) -> str:
@@ -57,7 +58,16 @@ def parse_partition_directory(name: str) -> tuple[str, int] | None:
 
 def deleted_directory(topic: str, partition: int, unique: uuid.UUID) -> str:
     """Name of a deleted partition's directory; a long topic name is cut so that the whole fits a file name."""
-    suffix = f"-{partition}.{unique.hex}{DELETED_DIRECTORY_SUFFIX}"
+    return _set_aside(topic, partition, unique, DELETED_DIRECTORY_SUFFIX)
+
+
+def stray_directory(topic: str, partition: int, unique: uuid.UUID) -> str:
+    """Name of the directory of a partition that the metadata does not know and whose name another topic has now."""
+    return _set_aside(topic, partition, unique, STRAY_DIRECTORY_SUFFIX)
+
+
+def _set_aside(topic: str, partition: int, unique: uuid.UUID, ending: str) -> str:
+    suffix = f"-{partition}.{unique.hex}{ending}"
     return topic[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 

@@ -142,6 +142,21 @@ def test_a_topic_that_was_made_anew_starts_empty(disk: FaultyDisk, tmp_path: Pat
     assert manager.create("t", 0, OTHER_ID, CONFIG, NOW_MS).log_end_offset == 0
 
 
+async def test_records_of_a_topic_that_the_metadata_does_not_know_are_never_removed(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    manager = opened(disk, tmp_path)
+    append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))
+    manager.close(clean=False)
+    again = opened(disk, tmp_path)
+    again.create("t", 0, OTHER_ID, CONFIG, NOW_MS)
+    await again.remove_deleted(NOW_MS)
+    await again.remove_deleted(NOW_MS + 1_000_000)
+    again.close(clean=True)
+    assert (tmp_path / f"t-0.{TOPIC_ID.hex}-stray" / f"{0:020d}.log").stat().st_size == len(batch(3))
+    assert [(log.topic, log.topic_id) for log in opened(disk, tmp_path)] == [("t", OTHER_ID)]
+
+
 async def test_a_deletion_that_fails_leaves_nothing_to_the_next_topic(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(3))

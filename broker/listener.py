@@ -162,6 +162,7 @@ class Connection(BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         shared = self._shared
         shared.early.pop(self, None)
+        self._core.close()  # this object lies in cycles, and collections are rare
         if self._deadline is not None:
             self._deadline.cancel()
         session = self._session

@@ -141,6 +141,12 @@ class ServerConnection:
         out, self._out = self._out, []
         return out
 
+    def close(self) -> None:
+        """The connection is gone: give back what is held for it, whoever still refers to this."""
+        self._frames.close()
+        self._done.clear()
+        self._out.clear()
+
     def _queue(self, chunks: list[Buffer] | None) -> None:
         self._next_to_send += 1
         if chunks is None:

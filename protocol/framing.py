@@ -109,6 +109,12 @@ class FrameReader:
             self._empty()
         return frame
 
+    def close(self) -> None:
+        """Nothing more comes: give the buffers back."""
+        self._view = memoryview(b"")
+        self._large = None
+        self._start = self._end = 0
+
     def _begin_large(self, size: int) -> None:
         have = self._view[self._start + SIZE_BYTES : self._end]
         self._filled = len(have)

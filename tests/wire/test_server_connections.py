@@ -1,7 +1,9 @@
 """A live server on a real socket, with handlers of the test's own: order, back-pressure, limits and hostile bytes."""
 
 import asyncio
+import gc
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -304,6 +306,30 @@ async def test_a_half_request_is_given_up_at_its_deadline_and_a_slow_whole_one_i
         assert gates.seen == [0]
         gates.answer(0)
         await slow
+
+
+async def test_half_requests_are_given_up_with_their_connection() -> None:
+    """At once, not at the next garbage collection, which is a rare event: else reconnecting would fill the memory."""
+    half = struct.pack(">i", 90_000_000) + bytes(300_000)
+    async with serving(lambda *_: tell(1)) as server:
+        await (await server.connect()).call(ask("warm"), 4)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(20):
+                _, writer = await server.stream()
+                writer.write(half)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+                writer.close()
+                await writer.wait_closed()
+            await asyncio.sleep(0.05)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert held < 20 * 30_000
 
 
 async def test_a_silent_connection_is_closed_and_one_with_work_is_not() -> None:

@@ -41,11 +41,6 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
-    preallocate: bool = False
-    delete_retention_ms: int = DAY_MS
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = LONG_MAX
-    min_cleanable_dirty_ratio: float = 0.5
 
     producer_id_expiration_ms: int = DAY_MS
     verification_enabled: bool = True  # transaction.partition.verification.enable

@@ -123,10 +123,11 @@ def _bad_partitions(
     if from_client:
         allowed = context.split_allowed(AclOperation.WRITE, ResourceType.TOPIC, topics)[0]
         allowed = [topic for topic in allowed if not is_internal(topic)]
+    writable = dict.fromkeys(allowed)
     image = context.services.metadata.image
     bad: PartitionErrors = {}
     for partition in partitions:
-        if partition.topic not in allowed:
+        if partition.topic not in writable:
             bad[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(partition.topic, partition.partition) is None:
             bad[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

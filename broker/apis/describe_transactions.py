@@ -38,10 +38,11 @@ def refuse(
 
 async def _described(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     asked = request.transactional_ids
-    allowed, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)
+    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)
+    hidden = dict.fromkeys(denied)
     states: list[TransactionState] = []
     for transactional_id in dict.fromkeys(asked):
-        if transactional_id not in allowed:
+        if transactional_id in hidden:
             states.append(_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             continue
         try:

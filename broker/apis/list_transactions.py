@@ -10,7 +10,7 @@ Version notes:
   it, in time linear in the id, so no pattern can hold up the broker (docs/decisions/).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import re2
@@ -46,10 +46,13 @@ def refuse(
 async def _listed(
     context: RequestContext, request: ListTransactionsRequest, matches: Matches
 ) -> ListTransactionsResponse:
+    producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
     found = [
         described.transaction
         for described in await context.services.transactions.list_transactions()
-        if _wanted(described.transaction, request, context.now_ms) and matches(described.transaction.transactional_id)
+        if _wanted(described.transaction, producer_ids, states)
+        and _lasts(described.transaction, request.duration_filter, context.now_ms)
+        and matches(described.transaction.transactional_id)
     ]
     names = [txn.transactional_id for txn in found]
     shown = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, names)[0])
@@ -67,12 +70,14 @@ async def _listed(
     )
 
 
-def _wanted(txn: Transaction, request: ListTransactionsRequest, now_ms: int) -> bool:
-    if request.producer_id_filters and txn.producer_id not in request.producer_id_filters:
+def _wanted(txn: Transaction, producer_ids: Mapping[int, None], states: Mapping[str, None]) -> bool:
+    if producer_ids and txn.producer_id not in producer_ids:
         return False
-    if request.state_filters and txn.state.shown not in request.state_filters:
-        return False
-    return request.duration_filter < 0 or now_ms - txn.start_ms > request.duration_filter
+    return not states or txn.state.shown in states
+
+
+def _lasts(txn: Transaction, duration_ms: int, now_ms: int) -> bool:
+    return duration_ms < 0 or now_ms - txn.start_ms > duration_ms
 
 
 def _matcher(pattern: str | None) -> Matches:

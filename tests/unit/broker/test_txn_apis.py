@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -280,6 +281,16 @@ async def test_a_description_and_its_errors() -> None:
     ]
     response = await ask(rig, 0, request, Deny((AclOperation.DESCRIBE, "t")))
     assert response.transaction_states[0].topics == []
+
+
+async def test_many_ids_are_described_in_time_linear_in_their_number() -> None:
+    """One request may name as many as fit it: anything worse would hold up the whole broker."""
+    rig = await CoordinatorRig().ready()
+    many = [f"id-{number}" for number in range(40_000)]
+    begun_s = time.process_time()
+    response = await ask(rig, 0, DescribeTransactionsRequest(transactional_ids=many))
+    assert time.process_time() - begun_s < 4
+    assert len(response.transaction_states) == len(many)
 
 
 async def test_an_unknown_id() -> None:

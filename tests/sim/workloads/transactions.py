@@ -5,7 +5,7 @@ Some transactions exceed their time-out, some processes sleep while another take
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from protocol.messages.end_txn import EndTxnRequest
@@ -15,6 +15,10 @@ from tests.sim.workloads.producers import ATTEMPTS_MAX, Dialect, Pending, Produc
 
 if TYPE_CHECKING:
     from tests.sim.world import World
+
+
+TRIES_EACH_MAX: Final = 20
+"""Attempts for each transaction that a producer is to begin."""
 
 
 @dataclass(slots=True)
@@ -38,12 +42,16 @@ class TransactionalProducer(Producer):
         self.added: dict[Partition, None] = {}
 
     async def run(self, transactions: int) -> None:
-        ready = False
-        for _ in range(transactions):
+        """Begins so many transactions. A start-up that fails under faults is tried again, so that no run is thin."""
+        ready, begun = False, 0
+        for _ in range(transactions * TRIES_EACH_MAX):
             if not ready:
                 ready = await self.initialise(recover=False)
             if ready:
+                begun += 1
                 ready = await self.one_transaction()
+            if begun == transactions:
+                break
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
         self.close()
 

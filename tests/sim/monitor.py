@@ -230,24 +230,24 @@ class Monitor:
                 model.add(batch)
 
     def surviving_batches(self, partition: Partition) -> list[Batch]:
-        """The longest valid prefix of the partition's segments, by the checkers' own reading."""
+        """The longest valid prefix of the partition's segments, by the checkers' own reading.
+
+        It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap.
+        """
         path = f"{self._root}/{partition[0]}-{partition[1]}"
         entry = self._medium.entry(path)
         found: list[Batch] = []
-        end = 0
         if not isinstance(entry, Directory):
             return found
-        for name in sorted(entry.live):
-            if not name.endswith(".log"):
-                continue
+        names = [name for name in sorted(entry.live) if name.endswith(".log")]
+        end = int(names[0].removesuffix(".log")) if names else 0
+        for name in names:
             size = 0
             data = self._medium.contents(f"{path}/{name}")
             try:
                 for batch in read_batches(data, check_crc=True):
                     # Only where the cleaner works (the coordinator's topic) may offsets be missing.
-                    if batch.base_offset < end or (
-                        found and batch.base_offset > end and partition[0] != TRANSACTION_STATE
-                    ):
+                    if batch.base_offset < end or (batch.base_offset > end and partition[0] != TRANSACTION_STATE):
                         return found
                     found.append(batch)
                     end = batch.last_offset + 1

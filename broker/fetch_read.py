@@ -64,10 +64,14 @@ class ColdFetch:
 
 @dataclass(slots=True)
 class FetchPass:
-    """Read `readings` in order. `answer_now`: something has been found that must not wait for more bytes."""
+    """Read `readings` in order, `max_bytes` at most: what the request allows, or the broker's memory.
+
+    `answer_now`: something has been found that must not wait for more bytes.
+    """
 
     limits: FetchLimits
     readings: list[Reading]
+    max_bytes: int
     size: int = 0
     answer_now: bool = False
     _next: int = field(default=0)
@@ -109,8 +113,14 @@ class FetchPass:
             self._take(reading, partition, found)
 
     @property
+    def next_max_bytes(self) -> int:
+        """The most that the partition at which `advance` has stopped may give."""
+        return self.readings[self._next].slot.max_bytes
+
+    @property
     def enough(self) -> bool:
-        return self.answer_now or self.size >= self.limits.min_bytes
+        # Where memory is short, less than was asked for has to do; nothing at all is still worth waiting.
+        return self.answer_now or self.size >= min(self.limits.min_bytes, max(self.max_bytes, 1))
 
     def _read(self, reading: Reading, partition: Partition) -> ReadResult | ColdRead | None:
         """What there is to read; None when there is nothing, with the answer filled in but for the records."""
@@ -135,7 +145,7 @@ class FetchPass:
             limit = stable if limits.committed_only else high_watermark
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
-        room = min(slot.max_bytes, limits.max_bytes - self.size)
+        room = min(slot.max_bytes, self.max_bytes - self.size)
         if offset >= limit or (room <= 0 and self.size):
             return None
         return partition.read(offset, max_bytes=max(room, 0), limit=limit, min_one_batch=not self.size)

@@ -1,8 +1,14 @@
 """What keeps clients from growing a broker without bound: the byte budget, and the limits on connections."""
 
 from collections.abc import Callable
+from typing import Final
 
 from broker.config import Config
+
+SMALL_SHARE: Final = 8192
+"""The part of the budget that every connection may hold whatever the others do: 64 KiB of 512 MiB."""
+ANSWER_SHARE: Final = 8
+"""The part of what is left that one answer made of stored records may take."""
 
 
 class ByteBudget:
@@ -10,12 +16,16 @@ class ByteBudget:
 
     Past the limit, connections stop being read; they are resumed in the order in which they stopped. A budget that is
     filled by half-received requests would never empty by that, so the first in line is favoured: it may go on until its
-    next request has been answered. At most one is at any time, so the limit is exceeded by at most one request.
+    next request has been answered. At most one is at any time.
+
+    Clients that hold much must not stop those that hold next to nothing: below its small share a connection is always
+    read, so the limit is exceeded by at most one request and one small share per connection.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self._small_bytes = limit_bytes // SMALL_SHARE
         self._waiting: dict[object, Callable[[], None]] = {}
         self._favoured: object | None = None
         self._favour_used = False
@@ -29,6 +39,14 @@ class ByteBudget:
         if self._waiting:
             self._resume()
 
+    def answer_room(self) -> int:
+        """Bytes of stored records that one answer may take now.
+
+        The less is left the less a reader gets, so that no number of readers that never take their answers can fill the
+        budget; one that does take them asks again for what it did not get.
+        """
+        return max(0, self.limit_bytes - self.used_bytes) // ANSWER_SHARE
+
     def request_taken(self, owner: object) -> None:
         """A whole request of `owner` is in work now."""
         if self._favoured is owner:
@@ -40,9 +58,9 @@ class ByteBudget:
             self._favoured = None
             self._resume()
 
-    def may_read(self, owner: object, resume: Callable[[], None]) -> bool:
-        """May `owner` go on? If not it stands in line now, and `resume` is called when it may."""
-        if self.used_bytes < self.limit_bytes:
+    def may_read(self, owner: object, held_bytes: int, resume: Callable[[], None]) -> bool:
+        """May `owner`, which holds so much, go on? If not it stands in line now, and `resume` is called when it may."""
+        if self.used_bytes < self.limit_bytes or held_bytes < self._small_bytes:
             return True
         if self._favoured is None and not self._waiting:
             self._favour(owner)

@@ -18,10 +18,11 @@ from asyncio import (
     ensure_future,
     get_running_loop,
 )
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import iscoroutine
+from itertools import count
 from typing import Any, Final, cast
 
 import structlog
@@ -30,6 +31,7 @@ from broker.api import Ordered
 from broker.config import Config
 from broker.dispatch import Call, Dispatcher
 from broker.limits import ByteBudget, ConnectionLimits
+from broker.outcome import Failure, discard, outcome
 from broker.session import Listener, Session
 from protocol.connection import RequestFrame, ServerConnection
 from protocol.errors import ErrorCode, Malformed, Refusal
@@ -38,6 +40,8 @@ from runtime.tasks import Tasks
 SIZE_PREFIX_BYTES: Final = 4
 WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
 """Unsent bytes at which a connection is not read on; it is read again when all of them have gone."""
+REQUESTS_AT_A_TIME: Final = 8
+"""Requests of one connection that are taken up in a row; then it is the others' turn."""
 _logger = structlog.get_logger("broker.listener")
 
 
@@ -79,6 +83,7 @@ class Connection(BufferedProtocol):
         self._queued_bytes = 0  # answers that wait for the answers before them
         self._response_bytes = 0  # those, and what the kernel has not taken yet
         self._in_work = 0
+        self._resting = False  # while it is the others' turn
         self._held_back = False  # by an Ordered stage one, or by the creation rate
         self._client_is_slow = False
         self._reading = True
@@ -193,8 +198,11 @@ class Connection(BufferedProtocol):
             return
         self._serving = True
         try:
-            while self._may_take():
-                frame = self._core.next_request()
+            for taken in count():
+                if taken == REQUESTS_AT_A_TIME:
+                    self._resting = True
+                    self._loop.call_soon(self._rested)
+                frame = self._core.next_request() if self._may_take() else None
                 if frame is None:
                     break
                 self._frame_s = self._active_s
@@ -210,11 +218,13 @@ class Connection(BufferedProtocol):
         self._update_reading()
 
     def _may_take(self) -> bool:
-        return not self._has_enough() and self._shared.budget.may_read(self, self._budget_has_room)
+        held_bytes = self._request_bytes + self._response_bytes
+        return not self._has_enough() and self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
 
     def _has_enough(self) -> bool:
         """It is this connection's own doing that it is not read on."""
-        return self._held_back or self._client_is_slow or self._in_work >= self._in_flight_max or not self._is_open()
+        held_back = self._held_back or self._resting or self._client_is_slow
+        return held_back or self._in_work >= self._in_flight_max or not self._is_open()
 
     def _take(self, frame: RequestFrame, session: Session) -> None:
         shared = self._shared
@@ -237,7 +247,7 @@ class Connection(BufferedProtocol):
     def _when_done(self, awaitable: Awaitable[Any], callback: Callable[["Future[Any]"], None]) -> None:
         if iscoroutine(awaitable):
             coroutine = awaitable
-            future: Future[Any] = self._shared.tasks.spawn(_outcome(coroutine), "request")
+            future: Future[Any] = self._shared.tasks.spawn(outcome(coroutine), "request")
             future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
         else:
             future = ensure_future(awaitable)
@@ -251,11 +261,12 @@ class Connection(BufferedProtocol):
         if self._is_open():
             self._settle(call, self._result(call, future))
             self._serve()
+        else:
+            discard(future)
 
     def _stage_two_done(self, call: Call, future: "Future[Any]") -> None:
         if not self._is_open():
-            if not future.cancelled():
-                future.exception()  # nobody is left to hear of it
+            discard(future)
             return
         self._respond(call, self._result(call, future))
         if self._serving:
@@ -272,13 +283,17 @@ class Connection(BufferedProtocol):
         exception = future.exception()
         if exception is None:
             result = future.result()
-            if not isinstance(result, _Failure):
+            if not isinstance(result, Failure):
                 return result
             exception = result.exception
         return self._shared.dispatcher.refused(call, exception)
 
     def _release(self) -> None:
         self._held_back = False
+        self._serve()
+
+    def _rested(self) -> None:
+        self._resting = False
         self._serve()
 
     # -- answers
@@ -380,17 +395,3 @@ class Connection(BufferedProtocol):
 
     def _is_open(self) -> bool:
         return self._session is not None and not self._session.closed
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """What a handler's coroutine raised. It is an answer, not the failure of a task."""
-
-    exception: Exception
-
-
-async def _outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    try:
-        return await coroutine
-    except Exception as exception:  # noqa: BLE001  it becomes an answer at the one boundary, in dispatch
-        return _Failure(exception)

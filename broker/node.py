@@ -88,6 +88,7 @@ class Node:
         self.topic_settings = TopicSettings(config)
         self.metadata = MetadataCache()
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
+        self._budget = ByteBudget(config.byte_budget)
         self.logs: LogManager
         self.raft: RaftDriver
         self.controller: ControllerService
@@ -158,7 +159,7 @@ class Node:
     async def _bind(self) -> Shared:
         """Take the ports: connections wait, unread, until the node serves."""
         config = self.config
-        shared = Shared(config, ByteBudget(config.byte_budget), ConnectionLimits(config), self.tasks)
+        shared = Shared(config, self._budget, ConnectionLimits(config), self.tasks)
         self._undo.push_async_callback(self.acceptor.close)
         await self.acceptor.bind(parse_listeners(config), shared)
         return shared
@@ -259,6 +260,7 @@ class Node:
         self.services = Services(
             config=config,
             clock=env.clock,
+            budget=self._budget,
             metadata=self.metadata,
             controller=self.controller,
             partitions=self.partitions,

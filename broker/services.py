@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from broker.api import AnyApi
     from broker.config import Config
     from broker.fetch_sessions import FetchSessions
+    from broker.limits import ByteBudget
     from broker.marker_writer import MarkerWriter
     from broker.partitions import Partitions
     from broker.ports import Authorizer, Quotas
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class Services:
     config: "Config"
     clock: "Clock"
+    budget: "ByteBudget"
     metadata: "MetadataCache"
     controller: "ControllerPort"
     partitions: "Partitions"

@@ -6,6 +6,8 @@ Behavior:
   for: the high watermark (read_uncommitted), the last stable offset (read_committed), the log end (debugging, -2).
 - A Fetch that waits is answered at once, early and maybe empty, when the same connection sends another request, which
   would otherwise be held up behind it: the order of responses is that of the requests.
+- What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
+- Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.answer_room`), but one batch.
 - Incremental sessions: see `broker.fetch_sessions`.
 - read_committed: records up to the last stable offset, and exactly the aborted transactions that they meet.
 
@@ -16,12 +18,13 @@ Version notes:
 - v5 and earlier know no KAFKA_STORAGE_ERROR and get NOT_LEADER_OR_FOLLOWER.
 """
 
-from collections.abc import Awaitable, Sequence
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from broker.api import Api, RequestContext
+from broker.api import Api, Ordered, RequestContext
 from broker.error_map import wire_error
 from broker.fetch_read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
 from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
@@ -65,7 +68,9 @@ class _Fetch:
     max_wait_ms: int
 
 
-def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(
+    context: RequestContext, request: FetchRequest
+) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:
     version = context.api_version
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
     if replica_id >= 0 and not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
@@ -85,9 +90,11 @@ def handle(context: RequestContext, request: FetchRequest) -> FetchResponse | Aw
     # stage two must find somebody to wake.
     wait = FetchWait()
     context.session.on_next_request(wait.wake)
-    if cold is None:
-        _park(fetch, read, wait)
-    return _later(fetch, read, cold, wait)
+    if cold is not None:
+        # Answers of stored records are large: the next one is not made before the client has taken this one.
+        return Ordered(_from_disk(fetch, read, cold, wait))
+    _park(fetch, read, wait)
+    return _when_woken(fetch, wait)
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
@@ -155,7 +162,8 @@ def _survey(fetch: _Fetch) -> FetchPass:
     """A fresh pass over all partitions of the plan. Those that cannot be read at all have their answer already."""
     allowed: dict[str, bool] = {}
     readings = [_reading(fetch, slot, allowed) for slot in fetch.plan.slots]
-    read = FetchPass(fetch.limits, readings)
+    max_bytes = min(fetch.limits.max_bytes, fetch.context.services.budget.answer_room())
+    read = FetchPass(fetch.limits, readings, max_bytes)
     # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
     read.answer_now = any(reading.error and reading.error not in PATIENT_ERRORS for reading in readings)
     return read
@@ -196,29 +204,55 @@ def _answer_now(fetch: _Fetch, read: FetchPass) -> bool:
     return read.enough or fetch.max_wait_ms <= 0 or all(reading.partition is None for reading in read.readings)
 
 
-async def _later(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None, wait: FetchWait) -> FetchResponse:
-    """Stage two: bring in what was not in memory; wait for what is not there yet; read once more."""
+async def _from_disk(
+    fetch: _Fetch, read: FetchPass, cold: ColdFetch, wait: FetchWait
+) -> FetchResponse | Coroutine[Any, Any, FetchResponse]:
+    """Stage one, where something is not in memory: bring it in. Where that is not enough, stage two waits for more."""
+    parked = False
     try:
-        if cold is not None:
-            await _read_on(read, cold)
-            if _answer_now(fetch, read):
-                return _respond(fetch, read)
-            _park(fetch, read, wait)
+        await _read_on(fetch, read, cold)
+        if _answer_now(fetch, read):
+            return _handed_over(fetch, read)
+        _park(fetch, read, wait)
+        parked = True
+        return _when_woken(fetch, wait)
+    finally:
+        if not parked:
+            fetch.context.session.forget(wait.wake)
+            wait.wake()
+
+
+async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
+    """Stage two: wait for what is not there yet; read once more."""
+    try:
         await wait.woken
     finally:
         fetch.context.session.forget(wait.wake)
         wait.wake()
     read = _survey(fetch)
-    await _read_on(read, read.advance())
+    await _read_on(fetch, read, read.advance())
+    return _handed_over(fetch, read)
+
+
+def _handed_over(fetch: _Fetch, read: FetchPass) -> FetchResponse:
+    """The answer of a coroutine. Its bytes count from now on, or fetches that wake together would all see the same room."""
+    budget = fetch.context.services.budget
+    budget.take(read.size)
+    get_running_loop().call_soon(budget.give, read.size)  # right before the connection takes the answer, and counts it
     return _respond(fetch, read)
 
 
-async def _read_on(read: FetchPass, cold: ColdFetch | None) -> None:
+async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> None:
+    budget = fetch.context.services.budget
     while cold is not None:
+        expected = max(0, min(read.max_bytes - read.size, read.next_max_bytes))
+        budget.take(expected)
         try:
             read.supply(await cold.partition.on_disk(cold.read.resolve()))
         except Refusal as refusal:
             read.supply(refusal)
+        finally:
+            budget.give(expected)
         cold = read.advance()
 
 

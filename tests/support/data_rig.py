@@ -13,6 +13,7 @@ from uuid import UUID
 from broker.api import Ordered, RequestContext
 from broker.commit_gate import Advance, CommitGateFactory, LocalCommitGate
 from broker.fetch_sessions import FetchSessions
+from broker.limits import ByteBudget
 from broker.marker_writer import MarkerWriter
 from broker.partition import Partition
 from broker.partitions import Partitions
@@ -200,6 +201,7 @@ class Rig:
         self.services: Any = SimpleNamespace(
             config=self.config,
             clock=self.clock,
+            budget=ByteBudget(self.config.byte_budget),
             metadata=self.metadata,
             partitions=self.partitions,
             verification=TransactionVerifier(self.coordinator, self.config),

@@ -1,9 +1,11 @@
+import asyncio
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from broker.api import Ordered
 from broker.apis import fetch
 from broker.ports import AclOperation
 from protocol.errors import ErrorCode, Refusal
@@ -14,8 +16,8 @@ from protocol.messages.fetch import (
 )
 from protocol.records.metadata import PartitionChangeRecord
 from tests.support import broker_context
-from tests.support.data_rig import EIO, Gate, Rig, batch
-from tests.support.fetching import VERSION, answers, append, errors, offsets, read, request
+from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
+from tests.support.fetching import VERSION, answers, append, errors, offsets, read, request, settle
 
 E = ErrorCode
 
@@ -188,6 +190,57 @@ async def test_cold_data_is_read_in_stage_two(tmp_path: Path) -> None:
     rig.disk.failing["cold"] = 0
     response = await read(rig, request(("t", 0, 0), ("t", 1, 0)))
     assert [offsets(answer) for answer in answers(response)] == [[0], [0]]
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_answers_shrink_where_memory_is_short_but_hold_one_batch(tmp_path: Path, cold: bool) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    for _ in range(20):
+        append(rig, b"x" * 1_000)
+    if cold:
+        rig.disk.failing["cold"] = 0
+    budget = rig.services.budget
+    for left, expected in ((10**6, 20), (8 * 5_500, 5), (8 * 500, 1), (0, 1)):
+        taken = budget.limit_bytes - left
+        budget.take(taken)
+        asked = request(("t", 0, 0), min_bytes=100_000 if left == 8 * 5_500 else 1, max_wait_ms=60_000 if left else 0)
+        found = answers(await asyncio.wait_for(read(rig, asked), 5))[0]
+        assert len(offsets(found)) == expected, left
+        budget.give(taken)
+        await settle()
+        assert budget.used_bytes == 0
+
+
+async def test_a_read_from_the_device_counts_before_it_is_done_and_holds_back_the_next_request(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    append(rig, b"x" * 1_000)
+    rig.disk.failing["cold"] = 0
+    reading = fetch.handle(rig.context(1, VERSION), request(("t", 0, 0), partition_bytes=300_000))
+    assert isinstance(reading, Ordered)
+    task = asyncio.ensure_future(reading.awaitable)
+    await asyncio.sleep(0)
+    assert rig.services.budget.used_bytes == 300_000
+    response = await task
+    assert isinstance(response, FetchResponse)
+    assert rig.services.budget.used_bytes == 0, "the connection counts it now"
+    assert rig.session._waiting == {}
+
+
+async def test_fetches_that_wake_together_share_the_room_that_is_left(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    left = 8 * 30_000
+    rig.services.budget.take(rig.services.budget.limit_bytes - left)
+    asked = request(("t", 0, 0), max_wait_ms=60_000, min_bytes=20_000)
+    waiting = [asyncio.ensure_future(outcome(fetch.handle(rig.context(1, VERSION), asked))) for _ in range(30)]
+    await settle()
+    for _ in range(60):
+        append(rig, b"x" * 1_000)
+    got = [len(answers(await asyncio.wait_for(each, 5))[0].records or b"") for each in waiting]
+    assert got[0] > 20_000
+    assert sum(got) < left
 
 
 @pytest.mark.parametrize("operation", ["read", "read_cold"])

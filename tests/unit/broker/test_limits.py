@@ -1,3 +1,5 @@
+import itertools
+
 from broker.limits import ByteBudget, ConnectionLimits
 from tests.support.broker_context import config
 
@@ -5,9 +7,10 @@ from tests.support.broker_context import config
 class Reader:
     def __init__(self, budget: ByteBudget, log: list[str], name: str) -> None:
         self.budget, self.log, self.name = budget, log, name
+        self.held_bytes = 0
 
     def may_read(self) -> bool:
-        return self.budget.may_read(self, lambda: self.log.append(self.name))
+        return self.budget.may_read(self, self.held_bytes, lambda: self.log.append(self.name))
 
 
 def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
@@ -20,6 +23,30 @@ def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
     assert not b.may_read()
     budget.give(1)
     assert log == ["b", "a"]
+
+
+def test_who_holds_next_to_nothing_is_read_however_full_the_budget_is() -> None:
+    budget, log = ByteBudget(512 * 1024 * 1024), list[str]()
+    hog, neighbour, innocent = (Reader(budget, log, name) for name in ("hog", "neighbour", "innocent"))
+    budget.take(600 * 1024 * 1024)
+    hog.held_bytes = neighbour.held_bytes = 64 * 1024
+    innocent.held_bytes = 64 * 1024 - 1
+    assert hog.may_read(), "the first one is favoured"
+    assert not neighbour.may_read()
+    assert innocent.may_read()
+
+
+def test_answers_of_readers_that_never_take_them_do_not_fill_the_budget() -> None:
+    budget = ByteBudget(512 * 1024 * 1024)
+    rooms = []
+    for _ in range(1_000):
+        rooms.append(budget.answer_room())
+        budget.take(rooms[-1])
+    assert rooms[0] == 64 * 1024 * 1024
+    assert all(later <= earlier for earlier, later in itertools.pairwise(rooms))
+    assert budget.used_bytes <= budget.limit_bytes
+    budget.take(budget.limit_bytes)
+    assert budget.answer_room() == 0
 
 
 def test_past_the_budget_one_reader_at_a_time_goes_on_until_it_is_answered() -> None:

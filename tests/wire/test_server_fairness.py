@@ -1,0 +1,59 @@
+"""Greedy clients and their neighbours: a live server on a real socket, with handlers of the test's own."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.api import Ordered, RequestContext
+from broker.listener import REQUESTS_AT_A_TIME
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.support.heartbeat_server import ask, serving, tell
+from tests.support.raw_client import ConnectionLost
+
+
+async def test_many_requests_at_once_do_not_keep_the_others_waiting() -> None:
+    served: list[int] = []
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        served.append(request.generation_id)
+        return tell(request.generation_id)
+
+    async with serving(handle) as server:
+        greedy, other = await server.connect(), await server.connect()
+        answers = [greedy.send(ask("g", number), 4) for number in range(500)]
+        last = other.send(ask("o", -1), 4)
+        for answer in (*answers, last):
+            await answer
+        assert [number for number in served if number >= 0] == list(range(500))
+        assert served.index(-1) <= 5 * REQUESTS_AT_A_TIME
+
+
+async def test_a_stage_two_of_a_client_that_has_gone_is_not_begun() -> None:
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    asked = asyncio.Event()
+    begun: list[int] = []
+
+    async def stage_two() -> HeartbeatResponse:
+        begun.append(1)
+        return tell(1)
+
+    async def stage_one() -> Any:
+        asked.set()
+        await gate
+        return stage_two()
+
+    def handle(context: RequestContext, request: HeartbeatRequest) -> Any:
+        return Ordered(stage_one())
+
+    async with serving(handle) as server:
+        client = await server.connect()
+        lost = client.send(ask("g", 0), 4)
+        await asked.wait()
+        for connection in list(server.shared.connections.values()):
+            connection.close()
+        with pytest.raises(ConnectionLost):
+            await lost
+        gate.set_result(None)
+        await asyncio.sleep(0.01)
+        assert begun == []

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-import base64
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message, ProducerOptions
+from tests.interop.drivers.base import TIMEOUT_S, Message, ProducerOptions
+from tests.interop.drivers.lines import LineProcess, as_message, text
 from tests.support.kafka_broker import JARS
 
 SOURCE = Path(__file__).resolve().parents[1] / "java" / "Client.java"
-FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidPidMappingException")
 
 
-class JavaFailed(Exception):
-    """An exception of the Java client: its class and messages."""
-
-
-class Jvm:
-    def __init__(self) -> None:
-        logging = SOURCE.with_name("log4j2.properties")
-        self._process = subprocess.Popen(
-            [
-                "java",
-                "-Xmx256M",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                f"-Dlog4j2.configurationFile={logging}",
-                "-cp",
-                f"{JARS}/*",
-                str(SOURCE),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self._answer()
-
-    def call(self, *fields: str) -> list[list[str]]:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\t".join(fields) + "\n")
-        self._process.stdin.flush()
-        return self._answer()
-
-    def _answer(self) -> list[list[str]]:
-        assert self._process.stdout is not None
-        records: list[list[str]] = []
-        for line in self._process.stdout:
-            fields = line.rstrip("\n").split("\t")
-            if fields[0] == "ok":
-                return records
-            if fields[0] == "error":
-                raise (Fenced if any(name in fields[2] for name in FENCED) else JavaFailed)(fields[2])
-            records.append(fields[1:])
-        raise JavaFailed("the JVM ended")
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(TIMEOUT_S)
-        self._process.stdout.close()
+def start_jvm() -> LineProcess:
+    logging = SOURCE.with_name("log4j2.properties")
+    options = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}")
+    return LineProcess("java", *options, "-cp", f"{JARS}/*", str(SOURCE))
 
 
 class JavaProducer:
-    def __init__(self, jvm: Jvm, name: str, bootstrap: str, options: ProducerOptions) -> None:
+    def __init__(self, jvm: LineProcess, name: str, bootstrap: str, options: ProducerOptions) -> None:
         self._jvm = jvm
         self._name = name
         config: dict[str, Any] = {
@@ -119,7 +72,7 @@ class JavaDriver:
     name = "Java 4.3"
 
     def __init__(self) -> None:
-        self._jvm = Jvm()
+        self._jvm = start_jvm()
         self._count = 0
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> JavaProducer:
@@ -134,16 +87,3 @@ class JavaDriver:
 
     def close(self) -> None:
         self._jvm.close()
-
-
-def text(content: bytes | None) -> str:
-    return "-" if content is None else base64.b64encode(content).decode()
-
-
-def content(encoded: str) -> bytes | None:
-    return None if encoded == "-" else base64.b64decode(encoded)
-
-
-def as_message(row: list[str]) -> Message:
-    headers = tuple((row[at], content(row[at + 1])) for at in range(5, len(row), 2))
-    return Message(int(row[0]), int(row[1]), int(row[2]), content(row[3]), content(row[4]), headers)

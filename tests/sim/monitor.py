@@ -226,34 +226,42 @@ class Monitor:
             self.partitions[partition] = PartitionModel.of(self.surviving_batches(partition))
         for index in list(self.coordinators):
             model = self.coordinators[index] = CoordinatorModel()
-            for batch in self.surviving_batches((TRANSACTION_STATE, index)):
+            batches, end = self._survivors((TRANSACTION_STATE, index))
+            for batch in batches:
                 model.add(batch)
+            model.end = end
 
     def surviving_batches(self, partition: Partition) -> list[Batch]:
-        """The longest valid prefix of the partition's segments, by the checkers' own reading.
+        """The longest valid prefix of the partition's segments, by the checkers' own reading."""
+        return self._survivors(partition)[0]
 
-        It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap.
+    def _survivors(self, partition: Partition) -> tuple[list[Batch], int]:
+        """The batches of the longest valid prefix, and where the log goes on.
+
+        It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
+        where the cleaner works (the coordinator's topic) offsets may be missing, also those before a segment that has lost all records.
         """
         path = f"{self._root}/{partition[0]}-{partition[1]}"
         entry = self._medium.entry(path)
         found: list[Batch] = []
         if not isinstance(entry, Directory):
-            return found
+            return found, 0
         names = [name for name in sorted(entry.live) if name.endswith(".log")]
         end = int(names[0].removesuffix(".log")) if names else 0
         for name in names:
+            if partition[0] == TRANSACTION_STATE:
+                end = max(end, int(name.removesuffix(".log")))
             size = 0
             data = self._medium.contents(f"{path}/{name}")
             try:
                 for batch in read_batches(data, check_crc=True):
-                    # Only where the cleaner works (the coordinator's topic) may offsets be missing.
                     if batch.base_offset < end or (batch.base_offset > end and partition[0] != TRANSACTION_STATE):
-                        return found
+                        return found, end
                     found.append(batch)
                     end = batch.last_offset + 1
                     size += batch.size
             except Unreadable:
-                return found
+                return found, end
             if size < len(data):
-                return found
-        return found
+                return found, end
+        return found, end

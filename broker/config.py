@@ -37,10 +37,10 @@ class Config:
     request_timeout_ms: int = row("request.timeout.ms", INT, 30000, "The longest a broker waits for another part of the cluster on behalf of a request.", low=1)
 
     # Topics
-    num_partitions: int = row("num.partitions", INT, 1, "Partitions of a topic for which nobody said how many.", low=1, scope=CLUSTER)
-    default_replication_factor: int = row("default.replication.factor", INT, 1, "Replicas of a topic for which nobody said how many.", low=1, scope=CLUSTER)
-    auto_create_topics_enable: bool = row("auto.create.topics.enable", BOOL, True, "Create a topic when a client asks for the metadata of one that does not exist.", scope=CLUSTER)
-    delete_topic_enable: bool = row("delete.topic.enable", BOOL, True, "Whether topics can be deleted.", scope=CLUSTER)
+    num_partitions: int = row("num.partitions", INT, 1, "Partitions of a topic for which nobody said how many.", low=1)
+    default_replication_factor: int = row("default.replication.factor", INT, 1, "Replicas of a topic for which nobody said how many.", low=1)
+    auto_create_topics_enable: bool = row("auto.create.topics.enable", BOOL, True, "Create a topic when a client asks for the metadata of one that does not exist.")
+    delete_topic_enable: bool = row("delete.topic.enable", BOOL, True, "Whether topics can be deleted.")
     max_request_partition_size_limit: int = row("max.request.partition.size.limit", INT, 2000, "The most partitions in one answer to DescribeTopicPartitions.", low=1)
 
     # Logs: the defaults of topics

@@ -27,7 +27,7 @@ class Kind(IntEnum):
 
 class Scope(Enum):
     STATIC = "static"
-    """Read when the node starts."""
+    """Read when the node starts; DescribeConfigs calls it read-only."""
     CLUSTER = "cluster"
     """The same value for every broker."""
     TOPIC = "topic"

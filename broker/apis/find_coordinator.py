@@ -5,7 +5,9 @@ Behavior:
   first asked for; the answer waits for it, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
 * COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or its
   partition has no leader that can be reached on this listener.
-* Groups have no coordinator yet: COORDINATOR_NOT_AVAILABLE.
+* Groups have no coordinator yet: COORDINATOR_NOT_AVAILABLE. To name a node that does not serve OffsetCommit would be worse:
+  librdkafka 2.16 crashes when it commits there. A consumer of librdkafka with a position and `enable.auto.commit` (its
+  default) therefore spends its `session.timeout.ms`, 45 s, on closing; with `enable.auto.commit=false` it closes at once.
 
 Version notes:
 * v1: transactions · v4: many keys in one request (KIP-699) · v6: share groups (KIP-932)

@@ -31,9 +31,11 @@ Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 CLIENT: Final = "client"
-"""Served on listeners for clients (and other brokers)."""
+"""Served on listeners for clients."""
+BROKER: Final = "broker"
+"""Served on listeners for other brokers."""
 CONTROLLER: Final = "controller"
-"""Served on listeners for controllers."""
+"""Served on listeners for controllers, from the moment on at which the node votes: before it serves anything else."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,9 @@ class Api(Generic[Q, R]):
     refuse: Refuse[Q, R]
     announced_min: int | None = None
     listeners: tuple[str, ...] = (CLIENT,)
+    """Roles of listeners; one of them is enough."""
+    forward: bool = False
+    """Answered by the active controller: a node that is not it passes the request on in an Envelope (KIP-590)."""
     acl: str = ""
     gaps: tuple[str, ...] = ()
 

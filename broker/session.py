@@ -2,19 +2,24 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.ports import ANONYMOUS, Principal
 
 
+ALL_ROLES: Final = ("client", "broker", "controller")
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One named listener: where it is bound and what clients are told to connect to."""
+    """One named listener: where it is bound, what clients are told to connect to, and for whom it is (`broker.api` CLIENT...)."""
 
     name: str
     host: str
     port: int
     advertised_host: str
     advertised_port: int
+    roles: tuple[str, ...] = ALL_ROLES
 
 
 @dataclass(slots=True, eq=False)

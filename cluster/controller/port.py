@@ -162,6 +162,36 @@ class FeatureResult:
     message: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionIsr:
+    """What the leader of one partition wants its in-sync replicas to be (AlterPartition v3).
+
+    `isr`: (broker id, broker epoch), the epoch -1 where the leader does not know it. `leader_epoch` and `partition_epoch` are those
+    on which the wish was formed. `recovering`: the leader was elected uncleanly and has not recovered yet.
+    """
+
+    topic_id: UUID
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+    recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredPartition:
+    """The state of the partition after an AlterPartition; with an error everything behind it holds its default."""
+
+    topic_id: UUID
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    leader: int = -1
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    recovering: bool = False
+
+
 class ControllerPort(Protocol):
     """The active controller, wherever it is. `timeout_ms` bounds the wait for the commit: REQUEST_TIMED_OUT beyond it.
 
@@ -198,3 +228,8 @@ class ControllerPort(Protocol):
 
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]:
         """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+
+    def alter_partition(
+        self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
+    ) -> Awaitable[tuple[AlteredPartition, ...]]:
+        """One result per item, in order. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED for the whole call."""

@@ -66,6 +66,10 @@ class TopicSettings:
     def unclean_leader_election_enable(self) -> bool:
         return self._config.unclean_leader_election_enable
 
+    @property
+    def min_insync_replicas(self) -> int:
+        return self._config.min_insync_replicas
+
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG)."""
         self.parse(configs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from cluster.controller.partitions import add_broker, leads_any, remove_broker
+from cluster.controller.leaders import add_broker, leads_any, remove_broker
 from cluster.controller.port import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
 from cluster.controller.state import ControllerState, Session, Verdict
 from cluster.image import RESERVED_IDS_MAX, BrokerImage, VersionRange

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         FeatureUpdate,
         NewPartitions,
         NewTopic,
+        PartitionIsr,
         TopicName,
     )
     from cluster.image import Endpoint, VersionRange
@@ -79,6 +80,15 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterPartition:
+    """What broker `broker_id` wants of partitions that it leads."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[PartitionIsr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FenceBroker:
     """A verdict from outside the log: the broker is to lose its leaderships. Nothing for one that is fenced already."""
 
@@ -107,6 +117,7 @@ Command: TypeAlias = (
     | RegisterBroker
     | RegisterController
     | Heartbeat
+    | AlterPartition
     | FenceBroker
     | UnfenceBroker
     | ExpireSessions

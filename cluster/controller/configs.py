@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cluster.controller.state import ControllerState
 
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
+MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
 def checked_configs(state: ControllerState, topic: str, configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
@@ -35,9 +36,17 @@ def topic_config_records(topic: str, configs: Mapping[str, str]) -> list[ConfigR
 
 
 def allows_unclean_election(state: ControllerState, topic: str) -> bool:
-    """Topic, then the cluster's dynamic default, then the broker's own configuration."""
-    for resource in ((RESOURCE_TOPIC, topic), (RESOURCE_BROKER, "")):
-        value = state.image.config(*resource).get(UNCLEAN_LEADER_ELECTION)
-        if value is not None:
-            return value == "true"
-    return state.configs.unclean_leader_election_enable
+    value = _dynamic(state, topic, UNCLEAN_LEADER_ELECTION)
+    return state.configs.unclean_leader_election_enable if value is None else value == "true"
+
+
+def min_in_sync(state: ControllerState, topic: str) -> int:
+    """`min.insync.replicas` of a topic; where it has fewer replicas, that many count."""
+    value = _dynamic(state, topic, MIN_IN_SYNC)
+    return state.configs.min_insync_replicas if value is None else int(value)
+
+
+def _dynamic(state: ControllerState, topic: str, name: str) -> str | None:
+    """Topic, then the default of all brokers; where neither is set, the node's own configuration speaks."""
+    value = state.image.topic_config(topic).get(name)
+    return state.image.config(RESOURCE_BROKER, "").get(name) if value is None else value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.controller import brokers, commands, features, partitions, producer_ids, topics
+from cluster.controller import brokers, commands, features, isr, partitions, producer_ids, topics
 from cluster.delta import InconsistentMetadata
 from cluster.records import BrokerRegistrationChangeRecord, decode_record, encode_record
 from protocol.errors import ErrorCode
@@ -29,6 +29,7 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], V
     commands.RegisterBroker: brokers.register_broker,
     commands.RegisterController: brokers.register_controller,
     commands.Heartbeat: brokers.heartbeat,
+    commands.AlterPartition: isr.alter_partition,
     commands.FenceBroker: brokers.fence_broker,
     commands.UnfenceBroker: brokers.unfence_broker,
     commands.ExpireSessions: brokers.expire_sessions,

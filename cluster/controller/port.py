@@ -48,6 +48,10 @@ class TopicConfigs(Protocol):
     def unclean_leader_election_enable(self) -> bool:
         """`unclean.leader.election.enable`."""
 
+    @property
+    def min_insync_replicas(self) -> int:
+        """`min.insync.replicas`."""
+
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG) with Kafka's message for an unknown name or a bad value."""
 

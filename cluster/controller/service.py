@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from cluster.controller.port import (
+        AlteredPartition,
         BrokerHeartbeat,
         BrokerRegistration,
         CreatedTopic,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         HeartbeatReply,
         NewPartitions,
         NewTopic,
+        PartitionIsr,
         ProducerIdBlock,
         TopicConfigs,
         TopicName,
@@ -186,6 +188,11 @@ class ControllerService:
 
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]:
         return self._submit(commands.Heartbeat(heartbeat, self._clock.monotonic_ms()))
+
+    def alter_partition(
+        self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
+    ) -> Awaitable[tuple[AlteredPartition, ...]]:
+        return self._submit(commands.AlterPartition(broker_id, broker_epoch, tuple(partitions)))
 
     # ---- orders of this node ----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from cluster.delta import MetadataDelta
 from cluster.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     EMPTY_IMAGE,
     RESERVED_IDS_MAX,
     MetadataImage,
@@ -100,6 +101,11 @@ class ControllerState:
         if broker is None or not broker.directories:
             return DIRECTORY_MIGRATING
         return broker.directories[0] if len(broker.directories) == 1 else DIRECTORY_UNASSIGNED
+
+    @property
+    def elr_enabled(self) -> bool:
+        """Eligible leader replicas (KIP-966)."""
+        return self.image.feature(ELIGIBLE_LEADER_REPLICAS_VERSION) >= 1
 
     def is_active(self, broker_id: int) -> bool:
         broker = self.image.brokers.get(broker_id)

@@ -100,6 +100,7 @@ class PlainConfigs:
     num_partitions = 3
     default_replication_factor = 1
     unclean_leader_election_enable = False
+    min_insync_replicas = 1
     known = ("retention.ms", "min.insync.replicas", "unclean.leader.election.enable")
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:

@@ -1,0 +1,192 @@
+"""The next state of one partition: who is in sync, who leads, which reassignment is done (KIP-455, KIP-841, KIP-966). Pure.
+
+Every change of a partition goes through `next_change`, so what data safety rests on is here: nobody leads who is not in sync
+(or eligible: in sync when the ISR was last large enough to acknowledge), unless it was allowed to lose records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from cluster.image import NO_LEADER, RECOVERING, PartitionImage
+from cluster.records import PartitionChangeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+
+class Election(Enum):
+    """PREFERRED: the first replica of the assignment if it can. ONLINE: whoever leads goes on. UNCLEAN: better lose records
+    than have no leader.
+    """
+
+    PREFERRED = "preferred"
+    ONLINE = "online"
+    UNCLEAN = "unclean"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for one decision about one partition.
+
+    `can_lead`: the broker is active, and the directory that holds its replica is one of those it has registered. `is_alive`: it
+    is active. `default_directory`: where a broker puts a new replica. `min_isr`: `min.insync.replicas` of the topic. `elr`: is
+    KIP-966 on? `unclean_shutdown`: brokers that may have lost records.
+    """
+
+    can_lead: Callable[[int], bool]
+    is_alive: Callable[[int], bool]
+    default_directory: Callable[[int], UUID]
+    min_isr: int
+    elr: bool
+    election: Election = Election.ONLINE
+    unclean_shutdown: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """`unclean`: may lack records that were acknowledged. `empty`: has nothing at all, its directory is lost."""
+
+    leader: int
+    unclean: bool = False
+    empty: bool = False
+
+
+def next_change(
+    topic_id: UUID, current: PartitionImage, target: PartitionImage, rules: Rules
+) -> PartitionChangeRecord | None:
+    """The record that leads from `current` to `target`, as far as the rules let it; None: nothing changes.
+
+    Of `target` count replicas, adding and removing ones, ISR, directories and recovery state; leader, ELR and last known leader
+    follow from them. The ISR is never emptied without ELR: its last member is where the acknowledged records are.
+    """
+    target = _without_done_reassignment(target)
+    elr = _eligible(current, target, rules)
+    elected = _elect(current, target, elr, rules)
+    isr, recovery, directories = target.isr, target.leader_recovery_state, target.directories
+    if elected.unclean:
+        isr, elr, recovery = (elected.leader,), (), RECOVERING
+        if elected.empty:
+            directories = tuple(
+                rules.default_directory(replica) if replica == elected.leader else directory
+                for replica, directory in zip(target.replicas, directories, strict=True)
+            )
+    elif not isr and elected.leader != NO_LEADER:
+        isr, elr = (elected.leader,), tuple(replica for replica in elr if replica != elected.leader)
+    elif not isr and not rules.elr:
+        isr = current.isr
+    after = replace(
+        target,
+        isr=isr,
+        leader=elected.leader,
+        leader_recovery_state=recovery,
+        directories=directories,
+        elr=elr,
+        last_known_elr=_last_known(current, isr, elected.leader, rules),
+    )
+    return _difference(topic_id, current, after)
+
+
+# ---- reassignment ---------------------------------------------------------------------------------------------------
+
+
+def _without_done_reassignment(target: PartitionImage) -> PartitionImage:
+    """A reassignment is over when every replica that is to stay is in sync."""
+    removing = target.removing_replicas
+    if not removing and not target.adding_replicas:
+        return target
+    replicas = tuple(replica for replica in target.replicas if replica not in removing)
+    isr = tuple(replica for replica in target.isr if replica not in removing)
+    if not isr or not replicas or any(replica not in isr for replica in replicas):
+        return target
+    known = dict(zip(target.replicas, target.directories, strict=True))
+    return replace(
+        target,
+        replicas=replicas,
+        isr=isr,
+        directories=tuple(known[replica] for replica in replicas),
+        removing_replicas=(),
+        adding_replicas=(),
+    )
+
+
+# ---- eligible leader replicas ---------------------------------------------------------------------------------------
+
+
+def _eligible(current: PartitionImage, target: PartitionImage, rules: Rules) -> tuple[int, ...]:
+    """Who left the ISR after it was too small to acknowledge: the high watermark has not moved since, so they have it all."""
+    if not rules.elr or len(target.isr) >= min(rules.min_isr, len(target.replicas)):
+        return ()
+    candidates = dict.fromkeys((*current.elr, *current.isr))
+    return tuple(
+        sorted(
+            replica
+            for replica in candidates
+            if replica not in target.isr and replica in target.replicas and replica not in rules.unclean_shutdown
+        )
+    )
+
+
+def _last_known(current: PartitionImage, isr: tuple[int, ...], leader: int, rules: Rules) -> tuple[int, ...]:
+    """The leader at the time when the ISR became empty, until there is a leader again."""
+    if not rules.elr or leader != NO_LEADER:
+        return ()
+    if isr or current.last_known_elr:
+        return current.last_known_elr
+    if current.leader != NO_LEADER:
+        return (current.leader,)
+    return current.isr if len(current.isr) == 1 else ()
+
+
+# ---- leaders --------------------------------------------------------------------------------------------------------
+
+
+def _elect(current: PartitionImage, target: PartitionImage, elr: tuple[int, ...], rules: Rules) -> Elected:
+    members = target.isr or elr
+    # A leader that can go on is moved for nobody but the preferred one.
+    first = target.replicas[:1] if rules.election is Election.PREFERRED else ()
+    for replica in (*first, current.leader, *target.replicas):
+        if replica in members and rules.can_lead(replica):
+            return Elected(replica)
+    if rules.elr and not members and len(current.last_known_elr) == 1:
+        last = current.last_known_elr[0]
+        if last in target.replicas and rules.can_lead(last):
+            return Elected(last, unclean=True)
+    if rules.election is Election.UNCLEAN:
+        for can_lead in (rules.can_lead, rules.is_alive):
+            found = next((replica for replica in target.replicas if can_lead(replica)), None)
+            if found is not None:
+                return Elected(found, unclean=True, empty=not rules.can_lead(found))
+    return Elected(NO_LEADER)
+
+
+# ---- the record -----------------------------------------------------------------------------------------------------
+
+
+def _difference(topic_id: UUID, current: PartitionImage, after: PartitionImage) -> PartitionChangeRecord | None:
+    record = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)
+    # Whoever is no longer a replica has to learn that its leader epoch is over, even from the leader it had.
+    lost_replica = any(replica not in after.replicas for replica in current.replicas)
+    if after.leader != current.leader or lost_replica:
+        record.leader = after.leader
+    if after.isr != current.isr:
+        record.isr = list(after.isr)
+    if after.replicas != current.replicas:
+        record.replicas = list(after.replicas)
+    if after.directories != current.directories:
+        record.directories = list(after.directories)
+    if after.removing_replicas != current.removing_replicas:
+        record.removing_replicas = list(after.removing_replicas)
+    if after.adding_replicas != current.adding_replicas:
+        record.adding_replicas = list(after.adding_replicas)
+    if after.leader_recovery_state != current.leader_recovery_state:
+        record.leader_recovery_state = after.leader_recovery_state
+    if after.elr != current.elr:
+        record.eligible_leader_replicas = list(after.elr)
+    if after.last_known_elr != current.last_known_elr:
+        record.last_known_elr = list(after.last_known_elr)
+    nothing = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)
+    return None if record == nothing else record

@@ -13,7 +13,7 @@ class CannotListenError(OSError):
 
 
 class Acceptor:
-    """Listens from `bind` on, so that a taken port is known before anything is opened; serves from `open` on."""
+    """Listens from `bind` on, so that a taken port is known before anything is opened; serves from `open` and `ready` on."""
 
     def __init__(self, backlog: int) -> None:
         self._backlog = backlog
@@ -50,6 +50,7 @@ class Acceptor:
                 port,
                 address.advertised_host or "localhost",
                 address.advertised_port or port,
+                address.roles,
             )
         )
 
@@ -64,12 +65,20 @@ class Acceptor:
         return 0 if self._shared is None else self._shared.budget.used_bytes
 
     def open(self) -> None:
-        """Begin to serve, the connections that are there already first."""
+        """Begin to serve what can be served early, the connections that are there already first."""
         assert self._shared is not None
         self._shared.serving = True
         early, self._shared.early = list(self._shared.early), {}
         for connection in early:
             connection.begin()
+
+    def ready(self) -> None:
+        """The node is complete: serve everything, first what has waited for that."""
+        assert self._shared is not None
+        self._shared.ready = True
+        waiting, self._shared.waiting = list(self._shared.waiting.items()), {}
+        for connection, call in waiting:
+            connection.node_is_ready(call)
 
     async def close(self) -> None:
         """Stop listening and end every connection; what is ready to be sent goes out."""

@@ -4,13 +4,15 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from broker.api import BROKER, CLIENT, CONTROLLER
 from broker.config import Config
-from broker.property import ConfigError
+from broker.property import INT_MAX, ConfigError
 
 PORT_MAX: Final = 65535
 _ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
 )
+_VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
 _UNSUPPORTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that it is never advertised
 
@@ -24,6 +26,16 @@ class ListenerAddress:
     port: int
     advertised_host: str
     advertised_port: int
+    roles: tuple[str, ...] = (CLIENT, BROKER, CONTROLLER)
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A node that votes on the metadata log, and where its listener for controllers is reached."""
+
+    node_id: int
+    host: str
+    port: int
 
 
 def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
@@ -40,9 +52,53 @@ def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
     ports = [port for _, port in bound.values() if port]
     if len(ports) != len(dict.fromkeys(ports)):
         raise ConfigError("listeners: two of them have the same port")
+    roles = _roles(config, tuple(bound))
     return tuple(
-        ListenerAddress(name, host, port, *advertised.get(name, (host, port))) for name, (host, port) in bound.items()
+        ListenerAddress(name, host, port, *advertised.get(name, (host, port)), roles[name])
+        for name, (host, port) in bound.items()
     )
+
+
+def _roles(config: Config, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """What each listener is for. Who asks for nothing gets listeners that serve everybody."""
+    between = None if config.inter_broker_listener_name is None else config.inter_broker_listener_name.upper()
+    controllers = tuple(name.upper() for name in config.controller_listener_names)
+    if between is not None and between not in names:
+        raise ConfigError(f"inter.broker.listener.name: {between} is not in listeners")
+    for name in controllers:
+        if name not in names:
+            raise ConfigError(f"controller.listener.names: {name} is not in listeners")
+        if name == between:
+            raise ConfigError(f"controller.listener.names: {name} is the listener for brokers")
+    if all(name in controllers for name in names):
+        raise ConfigError("controller.listener.names: no listener is left for clients")
+    roles: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        if name in controllers:
+            roles[name] = (CONTROLLER,)
+            continue
+        serves_brokers = between in {None, name}
+        serves_controllers = serves_brokers and not controllers
+        roles[name] = (CLIENT, *((BROKER,) * serves_brokers), *((CONTROLLER,) * serves_controllers))
+    return roles
+
+
+def parse_voters(config: Config) -> tuple[Voter, ...]:
+    """The voters in order of their id; empty where the property is unset. Raises `ConfigError`."""
+    voters: dict[int, Voter] = {}
+    for entry in config.controller_quorum_voters:
+        match = _VOTER.fullmatch(entry)
+        if match is None or not 0 < int(match["port"]) <= PORT_MAX or int(match["id"]) > INT_MAX:
+            raise ConfigError(f"controller.quorum.voters: {entry!r} is not of the form id@host:port")
+        node_id = int(match["id"])
+        if node_id in voters:
+            raise ConfigError(f"controller.quorum.voters: node {node_id} is there twice")
+        voters[node_id] = Voter(node_id, match["host"].strip("[]"), int(match["port"]))
+    addresses = [(voter.host, voter.port) for voter in voters.values()]
+    for voter in voters.values():
+        if addresses.count((voter.host, voter.port)) > 1:
+            raise ConfigError(f"controller.quorum.voters: two nodes at {voter.host}:{voter.port}")
+    return tuple(voters[node_id] for node_id in sorted(voters))
 
 
 def _parse(label: str, entries: tuple[str, ...]) -> dict[str, tuple[str, int]]:

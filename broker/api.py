@@ -35,7 +35,7 @@ CLIENT: Final = "client"
 BROKER: Final = "broker"
 """Served on listeners for other brokers."""
 CONTROLLER: Final = "controller"
-"""Served on listeners for controllers, from the moment on at which the node votes: before it serves anything else."""
+"""Served on listeners for controllers."""
 
 
 @dataclass(slots=True)
@@ -84,6 +84,14 @@ Refuse = Callable[[RequestContext, Q, ErrorCode, str | None], R | None]
 """Builds the answer that says `error` to everything a request asked; None where the protocol has no answer."""
 
 
+def always(_request: Any) -> bool:
+    return True
+
+
+def never(_request: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[Q, R]):
     """One row of the API table.
@@ -102,6 +110,9 @@ class Api(Generic[Q, R]):
     announced_min: int | None = None
     listeners: tuple[str, ...] = (CLIENT,)
     """Roles of listeners; one of them is enough."""
+    early: Callable[[Any], bool] = never
+    """Which requests are served while the node starts, when there is nothing but the metadata log and the controller: without
+    them a cluster could not begin. All others wait until the node is ready."""
     forward: bool = False
     """Answered by the active controller: a node that is not it passes the request on in an Envelope (KIP-590)."""
     acl: str = ""

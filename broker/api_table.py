@@ -9,7 +9,12 @@ from typing import Final
 from broker.api import AnyApi
 from broker.apis import (
     add_partitions_to_txn,
+    allocate_producer_ids,
+    alter_partition,
     api_versions,
+    begin_quorum_epoch,
+    broker_heartbeat,
+    broker_registration,
     create_partitions,
     create_topics,
     delete_topics,
@@ -18,7 +23,9 @@ from broker.apis import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    end_quorum_epoch,
     end_txn,
+    envelope,
     fetch,
     find_coordinator,
     init_producer_id,
@@ -27,6 +34,7 @@ from broker.apis import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    vote,
     write_txn_markers,
 )
 
@@ -46,10 +54,18 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     write_txn_markers.API,
     describe_configs.API,
     create_partitions.API,
+    vote.API,
+    begin_quorum_epoch.API,
+    end_quorum_epoch.API,
+    alter_partition.API,
+    envelope.API,
     describe_cluster.API,
     describe_producers.API,
+    broker_registration.API,
+    broker_heartbeat.API,
     describe_transactions.API,
     list_transactions.API,
+    allocate_producer_ids.API,
     describe_topic_partitions.API,
 )
 

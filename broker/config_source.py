@@ -4,14 +4,16 @@ Everything here raises `ConfigError`, whose message is one line that says which 
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.addresses import parse_listeners
+from broker.addresses import parse_listeners, parse_voters
 from broker.config import PROPERTIES, Config
 from broker.property import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
+_CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
 OF_THE_COMMAND_LINE: Final = ("ODRADEK_BOOTSTRAP",)
 """Variables that the `odradek` command reads, and that are no properties."""
 
@@ -41,6 +43,9 @@ def check(config: Config) -> None:
     if "," in config.log_dirs:
         raise ConfigError(f"log.dirs: {config.log_dirs!r} names more than one directory; exactly one is supported")
     parse_listeners(config)
+    parse_voters(config)
+    if config.odradek_cluster_id is not None and not _CLUSTER_ID.fullmatch(config.odradek_cluster_id):
+        raise ConfigError(f"odradek.cluster.id: {config.odradek_cluster_id!r} is not 22 characters of base64url")
     if config.queued_max_request_bytes == 0:
         raise ConfigError("queued.max.request.bytes: 0 would never read a request; use -1 for the default budget")
     if config.byte_budget < config.socket_request_max_bytes:

@@ -54,6 +54,9 @@ class Dispatcher:
         api = self._rows.get(frame.api_key)
         if api is None:
             raise Malformed(f"API key {frame.api_key} is not served")
+        roles = session.listener.roles
+        if not any(role in roles for role in api.listeners):
+            raise Malformed(f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s")
         version = frame.api_version
         request: Any = None
         if api.serves(version):
@@ -82,6 +85,8 @@ class Dispatcher:
                 # ApiVersions of a version from the future: a v0 body that names what there is (KIP-511).
                 call.context.api_version = 0
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
+            if call.api.forward and not self._services.controller.is_active:
+                return self._services.forwarding.forward(call)
             return call.api.handle(call.context, call.request)
         except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes an answer
             return self.refused(call, exception)

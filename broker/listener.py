@@ -59,6 +59,10 @@ class Shared:
     early: dict["Connection", None] = field(default_factory=dict)
     """Connections made before the node serves anything; they wait, unread."""
     serving: bool = False
+    ready: bool = False
+    """Until then only what is marked as early in the API table is served."""
+    waiting: dict["Connection", Call] = field(default_factory=dict)
+    """Connections whose next request waits until the node is ready."""
     next_connection_id: int = 1
     refusing: str | None = None
     """The connection limit that has been logged and is still being hit."""
@@ -167,6 +171,7 @@ class Connection(BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         shared = self._shared
         shared.early.pop(self, None)
+        shared.waiting.pop(self, None)
         self._core.close()  # this object lies in cycles, and collections are rare
         if self._deadline is not None:
             self._deadline.cancel()
@@ -232,7 +237,19 @@ class Connection(BufferedProtocol):
         call = shared.dispatcher.open(frame, session)
         self._in_work += 1
         shared.budget.request_taken(self)
-        self._settle(call, shared.dispatcher.handle(call))
+        if shared.ready or call.api.early(call.request):
+            self._settle(call, shared.dispatcher.handle(call))
+        else:
+            self._held_back = True
+            shared.waiting[self] = call
+
+    def node_is_ready(self, call: Call) -> None:
+        """Take up the request that has waited for it."""
+        self._held_back = False
+        if self._is_open():
+            call.context.now_ms = call.context.services.clock.wall_ms()
+            self._settle(call, self._shared.dispatcher.handle(call))
+            self._serve()
 
     def _settle(self, call: Call, result: Any) -> None:
         """`result` is whatever a handler, or the stage one of a handler, has come to."""

@@ -1,5 +1,6 @@
 """Opens the log of `__cluster_metadata-0` for the Raft driver."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from broker.config import Config
@@ -22,7 +23,7 @@ def metadata_log_config(config: Config) -> LogConfig:
     )
 
 
-def open_metadata_log(logs: LogManager, config: Config, env: Env) -> RaftStorage:
+def open_metadata_log(logs: LogManager, config: Config, env: Env, voters: Sequence[int]) -> RaftStorage:
     """The node's replica, made if it is not there. Raises OSError."""
     log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
-    return PartitionRaftStorage(log, env.disk, log.directory, [config.node_id], env.clock)
+    return PartitionRaftStorage(log, env.disk, log.directory, voters, env.clock)

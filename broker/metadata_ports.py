@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from cluster.controller.port import ControllerPort
+from cluster.controller.port import BrokerControllerPort
 from cluster.image import TRANSACTION_VERSION
 from cluster.metadata import MetadataCache
 
@@ -30,7 +30,7 @@ class ImageFeatures:
 class ProducerIdBlocks:
     """Blocks of producer ids for this broker, as long as its registration holds."""
 
-    def __init__(self, controller: ControllerPort, node_id: int, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, controller: BrokerControllerPort, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch

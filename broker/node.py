@@ -15,12 +15,15 @@ from typing import Any, Final
 import structlog
 
 from broker.acceptor import Acceptor, CannotListenError
-from broker.addresses import parse_listeners
+from broker.addresses import parse_listeners, parse_voters
+from broker.api import BROKER, CLIENT
 from broker.api_table import API_TABLE
 from broker.config import Config
+from broker.controller_client import ControllerClient
 from broker.dispatch import Dispatcher, log_unexpected
 from broker.env import Env
 from broker.fetch_sessions import FetchSessions
+from broker.forwarding import Forwarding
 from broker.jobs import Jobs
 from broker.limits import ByteBudget, ConnectionLimits
 from broker.listener import Shared
@@ -29,7 +32,9 @@ from broker.marker_writer import MarkerWriter
 from broker.metadata_log import open_metadata_log
 from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks
 from broker.partitions import Partitions
+from broker.peers import Address, Channel, Peers
 from broker.ports import AllowAll, Unlimited
+from broker.raft_network import PeerRaftNetwork
 from broker.services import Services
 from broker.session import Listener
 from broker.topic_config import TopicSettings
@@ -46,7 +51,6 @@ from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
 from cluster.metadata import MetadataCache
 from cluster.raft.driver import RaftDriver
 from cluster.raft.election import RaftConfig
-from cluster.raft.ports import NoNetwork
 from cluster.raft.quorum_state import BadQuorumState
 from coordinator.producer_ids import ProducerIdPool
 from coordinator.txn.ports import TxnConfig
@@ -54,6 +58,9 @@ from coordinator.txn.service import TransactionCoordinator
 from runtime.tasks import Tasks
 from storage.log_manager import LogManager
 
+TO_CONTROLLERS: Final = (Channel.RAFT, Channel.RAFT_FETCH, Channel.HEARTBEAT, Channel.CONTROLLER, Channel.ISR)
+RAFT_REQUEST_TIMEOUT_MS: Final = 2_000
+"""How long another node may take to answer a message of agreement, beside the time that a fetch may wait there."""
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """How long a stop waits for the controller to move leaderships away."""
 _logger = structlog.get_logger("broker.node")
@@ -87,11 +94,15 @@ class Node:
         self.tasks = Tasks(self._on_unexpected)
         self.topic_settings = TopicSettings(config)
         self.metadata = MetadataCache()
+        self._voters = parse_voters(config)
+        self._between_brokers = next(each.name for each in parse_listeners(config) if BROKER in each.roles)
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._budget = ByteBudget(config.byte_budget)
         self.logs: LogManager
+        self.peers: Peers
         self.raft: RaftDriver
         self.controller: ControllerService
+        self.controller_client: ControllerClient
         self.lifecycle: BrokerLifecycle
         self.partitions: Partitions
         self.coordinator: TransactionCoordinator
@@ -109,10 +120,10 @@ class Node:
             await self._open_directory()
             shared = await self._bind()
             await self._load_logs()
-            await self._start_metadata()
+            await self._agree(shared)
             await self._register()
             self._host_partitions()
-            self._serve(shared)
+            self._serve()
         except CancelledError:
             if self._fatal is None or self._starting is None:
                 raise
@@ -149,7 +160,12 @@ class Node:
         """Lock the data directory and read who it belongs to."""
         config, env = self.config, self.env
         self.logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
-        self.logs.open_directory(node_id=config.node_id, rng=env.rng)
+        self.logs.open_directory(
+            node_id=config.node_id,
+            rng=env.rng,
+            cluster_id=config.odradek_cluster_id,
+            may_name_cluster=not self._voters or [voter.node_id for voter in self._voters] == [config.node_id],
+        )
         self._undo.callback(self._close_logs)
         self._undo.push_async_callback(self.tasks.cancel_all)
         # A directory made just now is lost with its name, and all that is flushed inside, until its parent is synced.
@@ -168,23 +184,34 @@ class Node:
         """Recover every log of the directory, whoever it will belong to."""
         self.logs.load_all(self.env.clock.wall_ms())
 
-    async def _start_metadata(self) -> None:
-        """The metadata log, agreed by a quorum of one, and the controller on it."""
+    async def _agree(self, shared: Shared) -> None:
+        """Take part in the agreement on the metadata log, and serve what the other nodes need for that."""
         config, env = self.config, self.env
+        voters = [voter.node_id for voter in self._voters] or [config.node_id]
+        self.peers = Peers(config.node_id, self._address_of, env.clock, self.tasks)
+        raft_config = RaftConfig(
+            election_timeout_ms=config.controller_quorum_election_timeout_ms,
+            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+            request_timeout_ms=RAFT_REQUEST_TIMEOUT_MS,
+        )
+        network = PeerRaftNetwork(
+            config.node_id,
+            self.logs.cluster_id,
+            self.peers,
+            request_timeout_ms=RAFT_REQUEST_TIMEOUT_MS,
+            fetch_wait_ms=raft_config.fetch_wait_ms_max,
+        )
         self.raft = RaftDriver(
             config.node_id,
-            [config.node_id],
-            open_metadata_log(self.logs, config, env),
-            NoNetwork(),
+            voters,
+            open_metadata_log(self.logs, config, env, voters),
+            network,
             clock=env.clock,
             rng=env.rng,
             tasks=self.tasks,
             on_failure=self.fail,
-            config=RaftConfig(
-                election_timeout_ms=config.controller_quorum_election_timeout_ms,
-                fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-                election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
-            ),
+            config=raft_config,
         )
         self.raft.on_committed(self.metadata.on_committed)
         self.controller = ControllerService(
@@ -197,10 +224,40 @@ class Node:
             on_failure=self.fail,
             bootstrap_levels={TRANSACTION_VERSION: config.odradek_initial_transaction_version},
         )
+        self._undo.callback(self.peers.close)
         self._undo.push_async_callback(self.raft.stop)
         self._undo.callback(self.controller.stop)
+        self._offer_early(shared, network)
         await self.raft.start()
-        await self.controller.wait_active()
+        network.connect(self.raft.step)
+
+    def _offer_early(self, shared: Shared, network: PeerRaftNetwork) -> None:
+        """What handlers reach before there are partitions: enough to vote, to register, to follow the metadata."""
+        config = self.config
+        forwarding = Forwarding(self._controller_id, self.peers, request_timeout_ms=config.request_timeout_ms)
+        self.controller_client = ControllerClient(
+            self.controller, self._controller_id, self.peers, forwarding, request_timeout_ms=config.request_timeout_ms
+        )
+        self.services = Services(
+            config=config,
+            clock=self.env.clock,
+            budget=self._budget,
+            metadata=self.metadata,
+            raft=self.raft,
+            raft_network=network,
+            controller=self.controller,
+            controller_client=self.controller_client,
+            forwarding=forwarding,
+            peers=self.peers,
+            topic_settings=self.topic_settings,
+            authorizer=AllowAll(),
+            quotas=Unlimited(),
+            apis=API_TABLE,
+            cluster_id=self.logs.cluster_id,
+            node_id=config.node_id,
+        )
+        self.services.dispatcher = shared.dispatcher = Dispatcher(API_TABLE, self.services, self._on_unexpected)
+        self.acceptor.open()
 
     async def _register(self) -> None:
         """Tell the controller that this broker is here, and wait until it may lead."""
@@ -209,14 +266,19 @@ class Node:
             config.node_id,
             self.logs.cluster_id,
             env.new_uuid(),
-            tuple(Endpoint(each.name, each.advertised_host, each.advertised_port) for each in self.listeners),
+            tuple(
+                Endpoint(each.name, each.advertised_host, each.advertised_port)
+                for each in self.listeners
+                if CLIENT in each.roles
+            ),
             SUPPORTED_FEATURES,
             (self.logs.directory_id,),
+            rack=config.broker_rack,
             previous_broker_epoch=self.logs.previous_broker_epoch,
         )
         self.lifecycle = BrokerLifecycle(
             registration,
-            self.controller,
+            self.controller_client,
             self.metadata,
             self.tasks,
             on_failure=self.fail,
@@ -237,7 +299,7 @@ class Node:
             config_of=self.topic_settings.log_config,
         )
         self._undo.callback(self.partitions.close)
-        blocks = ProducerIdBlocks(self.controller, config.node_id, lambda: self.lifecycle.broker_epoch)
+        blocks = ProducerIdBlocks(self.controller_client, config.node_id, lambda: self.lifecycle.broker_epoch)
         producer_ids = ProducerIdPool(blocks.allocate, spawn)
         markers = MarkerWriter(self.partitions, env.clock, config.request_timeout_ms)
         self.coordinator = TransactionCoordinator(
@@ -257,32 +319,19 @@ class Node:
         self._warn_of_strays()
         producer_ids.prefetch()
         Jobs(config, env.clock, self.partitions, self.logs, self.tasks).start()
-        self.services = Services(
-            config=config,
-            clock=env.clock,
-            budget=self._budget,
-            metadata=self.metadata,
-            controller=self.controller,
-            partitions=self.partitions,
-            transactions=self.coordinator,
-            verification=TransactionVerifier(self.coordinator, config),
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng),
-            markers=markers,
-            topic_maker=TopicMaker(config, self.metadata, self.controller),
-            topic_settings=self.topic_settings,
-            authorizer=AllowAll(),
-            quotas=Unlimited(),
-            apis=API_TABLE,
-            cluster_id=self.logs.cluster_id,
-            node_id=config.node_id,
-        )
+        services = self.services
+        services.partitions = self.partitions
+        services.transactions = self.coordinator
+        services.verification = TransactionVerifier(self.coordinator, config)
+        services.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng)
+        services.markers = markers
+        services.topic_maker = TopicMaker(config, self.metadata, self.controller_client)
 
-    def _serve(self, shared: Shared) -> None:
-        """Take up the connections that wait, and all that come."""
-        shared.dispatcher = Dispatcher(API_TABLE, self.services, self._on_unexpected)
+    def _serve(self) -> None:
+        """Take up the requests that wait, and all that come."""
         self._undo.push_async_callback(self.acceptor.close)
         self._undo.push_async_callback(self._leave)
-        self.acceptor.open()
+        self.acceptor.ready()
         listeners = [f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in self.listeners]
         _logger.info(
             "listening", listeners=", ".join(listeners), data=self.config.log_dirs, cluster=self.logs.cluster_id
@@ -293,6 +342,20 @@ class Node:
         for log in self.logs:
             if log.topic != METADATA_TOPIC and self.partitions.get(log.topic, log.partition) is None:
                 _logger.warning("a log belongs to no partition of this broker", directory=log.directory)
+
+    # -- where the others are
+
+    def _controller_id(self) -> int:
+        return self.raft.leader_id
+
+    def _address_of(self, node_id: int, channel: Channel) -> Address | None:
+        """Controllers by `controller.quorum.voters`, brokers by what they have registered for other brokers."""
+        if channel in TO_CONTROLLERS:
+            voter = next((voter for voter in self._voters if voter.node_id == node_id), None)
+            return None if voter is None else (voter.host, voter.port)
+        broker = self.metadata.image.brokers.get(node_id)
+        endpoint = None if broker is None else broker.endpoint(self._between_brokers)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     # -- ends
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from broker.ports import ANONYMOUS, Principal
 
-
 ALL_ROLES: Final = ("client", "broker", "controller")
+"""`broker.api` CLIENT, BROKER and CONTROLLER: a listener for everybody."""
 
 
 @dataclass(frozen=True, slots=True)

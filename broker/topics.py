@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from broker.config import Config
 from broker.topic_names import TRANSACTION_STATE, is_internal
-from cluster.controller.port import USE_DEFAULT, ControllerPort, CreatedTopic, NewTopic
+from cluster.controller.port import USE_DEFAULT, BrokerControllerPort, CreatedTopic, NewTopic
 from cluster.metadata import MetadataCache
 from protocol.errors import ErrorCode, Refusal
 
@@ -18,7 +18,7 @@ TRANSACTION_STATE_MIN_ISR: Final = 2
 class TopicMaker:
     """Asks the controller once for a topic, however many clients want it at the same time."""
 
-    def __init__(self, config: Config, metadata: MetadataCache, controller: ControllerPort) -> None:
+    def __init__(self, config: Config, metadata: MetadataCache, controller: BrokerControllerPort) -> None:
         self._config = config
         self._metadata = metadata
         self._controller = controller

@@ -12,7 +12,7 @@ from protocol.errors import ERRORS, ErrorCode, Refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.controller.port import ControllerPort
+    from cluster.controller.port import BrokerControllerPort
     from cluster.metadata import MetadataCache
     from runtime.tasks import Tasks
 
@@ -34,7 +34,7 @@ class BrokerLifecycle:
     def __init__(
         self,
         registration: BrokerRegistration,
-        controller: ControllerPort,
+        controller: BrokerControllerPort,
         metadata: MetadataCache,
         tasks: Tasks,
         *,

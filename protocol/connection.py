@@ -96,31 +96,9 @@ class ServerConnection:
         frame = self._frames.next_frame()
         if frame is None:
             return None
-        if len(frame) < _FIXED_HEADER.size:
-            raise Malformed(f"request of {len(frame)} bytes ends within its header")
-        api_key, api_version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
-        position = _FIXED_HEADER.size
-        client_id: str | None = None
-        if length >= 0:
-            position += length
-            if position > len(frame):
-                raise Malformed(f"request header: client id of {length} bytes runs past the end")
-            try:
-                client_id = str(frame[_FIXED_HEADER.size : position], "utf-8")
-            except UnicodeDecodeError as error:
-                raise Malformed("request header: client id is not UTF-8") from error
-        elif length != -1:
-            raise Malformed(f"request header: client id of length {length}")
-        flexible_min = _FLEXIBLE_MIN.get(api_key)
-        if flexible_min is not None and api_version >= flexible_min:
-            if position < len(frame) and frame[position] == 0:
-                position += 1
-            else:
-                _, position = decode_prefix(RequestHeader, 2, frame)
         seq = self._next_seq
         self._next_seq = seq + 1
-        body = memoryview(frame)[position:]
-        return RequestFrame(seq, api_key, api_version, correlation_id, client_id, body, len(frame))
+        return parse_request(frame, seq)
 
     def send_response(self, seq: int, chunks: list[Buffer] | None) -> None:
         """The answer to request `seq`: header and body without the size, or None when there is none (acks=0).
@@ -159,3 +137,30 @@ class ServerConnection:
         else:
             self._out.append(size)
             self._out += chunks
+
+
+def parse_request(frame: Buffer, seq: int = 0) -> RequestFrame:
+    """A frame without its size as a request: header taken apart, body left as it is. Raises Malformed."""
+    if len(frame) < _FIXED_HEADER.size:
+        raise Malformed(f"request of {len(frame)} bytes ends within its header")
+    api_key, api_version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
+    position = _FIXED_HEADER.size
+    client_id: str | None = None
+    if length >= 0:
+        position += length
+        if position > len(frame):
+            raise Malformed(f"request header: client id of {length} bytes runs past the end")
+        try:
+            client_id = str(frame[_FIXED_HEADER.size : position], "utf-8")
+        except UnicodeDecodeError as error:
+            raise Malformed("request header: client id is not UTF-8") from error
+    elif length != -1:
+        raise Malformed(f"request header: client id of length {length}")
+    flexible_min = _FLEXIBLE_MIN.get(api_key)
+    if flexible_min is not None and api_version >= flexible_min:
+        if position < len(frame) and frame[position] == 0:
+            position += 1
+        else:
+            _, position = decode_prefix(RequestHeader, 2, frame)
+    body = memoryview(frame)[position:]
+    return RequestFrame(seq, api_key, api_version, correlation_id, client_id, body, len(frame))

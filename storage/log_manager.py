@@ -55,8 +55,12 @@ class LogManager:
 
     # -- start ------------------------------------------------------------------------------------------------------------
 
-    def open_directory(self, *, node_id: int, rng: random.Random, cluster_id: str | None = None) -> None:
+    def open_directory(
+        self, *, node_id: int, rng: random.Random, cluster_id: str | None = None, may_name_cluster: bool = True
+    ) -> None:
         """Claim the directory, making it when absent; find out who it belongs to and how it was left.
+
+        A directory that belongs to nobody yet becomes part of `cluster_id`, or of a new cluster, if this node may name one.
 
         The clean-shutdown marker is gone, durably, when this returns: from here on only another clean stop makes one.
 
@@ -67,6 +71,12 @@ class LogManager:
         self._lock = self.disk.lock_directory(self.log_dir)
         meta = self._read_meta(node_id, cluster_id)
         if meta is None:
+            if cluster_id is None and not may_name_cluster:
+                raise DirectoryRefused(
+                    errno.EINVAL,
+                    "is new, and odradek.cluster.id is not set: a cluster of several nodes needs an id that all have",
+                    self.log_dir,
+                )
             made = cluster_id or checkpoint.encode_uuid(_random_uuid(rng))
             meta = MetaProperties(made, node_id, _random_uuid(rng))
         self.cluster_id, self.directory_id = meta.cluster_id, meta.directory_id

@@ -1,7 +1,7 @@
 """ApiVersions: v0-v4
 
 Behavior:
-* Announces exactly the rows of the API table that are served on client listeners.
+* Announces exactly the rows of the API table that are served on the listener of the connection.
 * A version from the future is answered with a v0 body, error UNSUPPORTED_VERSION and the one row of ApiVersions itself, so
   that a client can ask again (KIP-511). The response header never has tagged fields, whatever the version.
 * Supported features are those this broker registered with; finalized ones come from the metadata log, with its offset as epoch.
@@ -14,7 +14,7 @@ Version notes:
 import re
 from typing import Final
 
-from broker.api import CLIENT, Api, RequestContext
+from broker.api import CONTROLLER, Api, RequestContext
 from cluster.image import MetadataImage
 from protocol.errors import ErrorCode
 from protocol.messages.api_versions import (
@@ -39,11 +39,14 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         context.session.client_software_version = version
     services = context.services
     image = services.metadata.image
+    roles = context.session.listener.roles
+    # What only controllers ask is not for clients to know, wherever they ask.
+    announced = [role for role in roles if role != CONTROLLER] or roles
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.lowest_announced, max_version=api.max_version)
             for api in services.apis
-            if CLIENT in api.listeners
+            if any(role in announced for role in api.listeners)
         ],
         supported_features=_supported(image, services.node_id, context.api_version),
         finalized_features_epoch=image.offset,

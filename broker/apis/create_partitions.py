@@ -59,5 +59,6 @@ API: Final = Api(
     response=CreatePartitionsResponse,
     handle=handle,
     refuse=refuse,
+    forward=True,
     acl="ALTER on the topic",
 )

@@ -114,5 +114,6 @@ API: Final = Api(
     response=CreateTopicsResponse,
     handle=handle,
     refuse=refuse,
+    forward=True,
     acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its settings",
 )

@@ -88,5 +88,6 @@ API: Final = Api(
     response=DeleteTopicsResponse,
     handle=handle,
     refuse=refuse,
+    forward=True,
     acl="DELETE on the topic; DESCRIBE too when it is named by its id",
 )

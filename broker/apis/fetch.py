@@ -24,13 +24,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from broker.api import Api, Ordered, RequestContext
+from broker.api import BROKER, CLIENT, CONTROLLER, Api, Ordered, RequestContext
 from broker.error_map import wire_error
 from broker.fetch_read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
 from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
 from broker.leaders import leader_hint
 from broker.partition import NO_EPOCH
 from broker.ports import AclOperation, ResourceType
+from broker.raft_fetch import fetch_metadata
+from broker.raft_wire import is_metadata_fetch
 from broker.waiters import FetchWait, Watermark
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.fetch import (
@@ -71,6 +73,8 @@ class _Fetch:
 def handle(
     context: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:
+    if is_metadata_fetch(request):
+        return fetch_metadata(context, request)
     version = context.api_version
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
     if replica_id >= 0 and not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
@@ -324,6 +328,8 @@ API: Final = Api(
     response=FetchResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, BROKER, CONTROLLER),
+    early=is_metadata_fetch,
     acl="READ on each topic; CLUSTER_ACTION for replicas",
     gaps=("followers are refused as unknown replicas until replication exists", "no preferred replica is ever named"),
 )

@@ -196,6 +196,32 @@ class AlteredPartition:
     recovering: bool = False
 
 
+class BrokerControllerPort(Protocol):
+    """What brokers ask of the active controller for themselves. `timeout_ms` bounds the wait for the commit.
+
+    Every call may raise Refusal: NOT_CONTROLLER while none is active, REQUEST_TIMED_OUT, and what its own line says.
+    """
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[CreatedTopic, ...]]:
+        """One result per name, in order of the request."""
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Awaitable[ProducerIdBlock]:
+        """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+
+    def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]:
+        """The broker epoch. INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION."""
+
+    def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]:
+        """BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+
+    def alter_partition(
+        self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
+    ) -> Awaitable[tuple[AlteredPartition, ...]]:
+        """One result per item, in order. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED for the whole call."""
+
+
 class ControllerPort(Protocol):
     """The active controller, wherever it is. `timeout_ms` bounds the wait for the commit: REQUEST_TIMED_OUT beyond it.
 

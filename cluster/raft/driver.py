@@ -131,6 +131,11 @@ class RaftDriver:
         assert self._core is not None, "start first"
         return self._core
 
+    @property
+    def leader_id(self) -> int:
+        """Who leads, as far as this node knows; NOBODY also before the start."""
+        return NOBODY if self._core is None else self._core.announced_leader_id
+
     def on_committed(self, listener: CommittedListener) -> None:
         """`listener(batches)` with every batch of the log, control batches included, in order, once it is committed.
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from broker import api_doc
+from broker.api import CONTROLLER
 from broker.api_table import API_TABLE, check
 from protocol.messages.metadata import MetadataResponse
 
@@ -31,8 +32,26 @@ KAFKA_4_3 = {
 }
 
 
+# Controllers ask these of each other, and brokers of controllers; no client is told of them.
+FOR_CONTROLLERS = {
+    "Vote": (0, 2),
+    "BeginQuorumEpoch": (0, 1),
+    "EndQuorumEpoch": (0, 1),
+    "AlterPartition": (2, 3),
+    "Envelope": (0, 0),
+    "BrokerRegistration": (0, 4),
+    "BrokerHeartbeat": (0, 1),
+    "AllocateProducerIds": (0, 0),
+}
+
+
 def test_versions_are_those_of_kafka() -> None:
-    assert {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE} == KAFKA_4_3
+    served = {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE}
+    assert served == KAFKA_4_3 | FOR_CONTROLLERS
+
+
+def test_what_is_for_controllers_is_not_announced_to_clients() -> None:
+    assert {api.name for api in API_TABLE if api.listeners == (CONTROLLER,)} == FOR_CONTROLLERS.keys()
 
 
 def test_only_produce_announces_what_it_does_not_serve() -> None:

@@ -1,0 +1,45 @@
+"""AllocateProducerIds: v0.
+
+Behavior:
+- A broker takes a block of producer ids from the active controller, which never gives an id twice (KIP-730).
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import CONTROLLER, Api, RequestContext, always
+from broker.ports import AclOperation
+from cluster.controller.port import ProducerIdBlock
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+
+def handle(context: RequestContext, request: AllocateProducerIdsRequest) -> Awaitable[AllocateProducerIdsResponse]:
+    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return _answer(context.services.controller.allocate_producer_ids(request.broker_id, request.broker_epoch))
+
+
+async def _answer(block: Awaitable[ProducerIdBlock]) -> AllocateProducerIdsResponse:
+    given = await block
+    return AllocateProducerIdsResponse(producer_id_start=given.first, producer_id_len=given.length)
+
+
+def refuse(
+    context: RequestContext, request: AllocateProducerIdsRequest, error: ErrorCode, message: str | None
+) -> AllocateProducerIdsResponse:
+    return AllocateProducerIdsResponse(error_code=error)
+
+
+API: Final = Api(
+    key=AllocateProducerIdsRequest.API_KEY,
+    min_version=0,
+    max_version=0,
+    request=AllocateProducerIdsRequest,
+    response=AllocateProducerIdsResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CONTROLLER,),
+    early=always,
+    acl="CLUSTER_ACTION on the cluster",
+)

@@ -1,0 +1,47 @@
+"""BeginQuorumEpoch: v0-1.
+
+Behavior:
+- Sent by a voter that has won an election of the metadata log, to voters that do not fetch from it yet.
+
+Version notes:
+- v1 flexible; voter id, directory id and endpoints (KIP-853).
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker import raft_wire
+from broker.api import CONTROLLER, Api, RequestContext, always
+from cluster.raft.messages import BeginQuorumEpochReply
+from protocol.errors import ErrorCode
+from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+
+
+def handle(context: RequestContext, request: BeginQuorumEpochRequest) -> Awaitable[BeginQuorumEpochResponse]:
+    services = context.services
+    asked = raft_wire.asked_begin(request, services.node_id, services.cluster_id)
+    return _answer(services.raft_network.ask(asked))
+
+
+async def _answer(reply: Awaitable[BeginQuorumEpochReply]) -> BeginQuorumEpochResponse:
+    return raft_wire.begin_response(await reply)
+
+
+def refuse(
+    context: RequestContext, request: BeginQuorumEpochRequest, error: ErrorCode, message: str | None
+) -> BeginQuorumEpochResponse:
+    return BeginQuorumEpochResponse(error)
+
+
+API: Final = Api(
+    key=BeginQuorumEpochRequest.API_KEY,
+    min_version=0,
+    max_version=1,
+    request=BeginQuorumEpochRequest,
+    response=BeginQuorumEpochResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CONTROLLER,),
+    early=always,
+    acl="CLUSTER_ACTION on the cluster",
+)

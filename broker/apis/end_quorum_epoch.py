@@ -1,0 +1,47 @@
+"""EndQuorumEpoch: v0-1.
+
+Behavior:
+- Sent by a leader of the metadata log that gives up, with the order in which the others should try to succeed it.
+
+Version notes:
+- v1 flexible; successors with their directory ids, and endpoints (KIP-853).
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker import raft_wire
+from broker.api import CONTROLLER, Api, RequestContext, always
+from cluster.raft.messages import EndQuorumEpochReply
+from protocol.errors import ErrorCode
+from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+
+
+def handle(context: RequestContext, request: EndQuorumEpochRequest) -> Awaitable[EndQuorumEpochResponse]:
+    services = context.services
+    asked = raft_wire.asked_end(request, services.node_id, services.cluster_id)
+    return _answer(services.raft_network.ask(asked))
+
+
+async def _answer(reply: Awaitable[EndQuorumEpochReply]) -> EndQuorumEpochResponse:
+    return raft_wire.end_response(await reply)
+
+
+def refuse(
+    context: RequestContext, request: EndQuorumEpochRequest, error: ErrorCode, message: str | None
+) -> EndQuorumEpochResponse:
+    return EndQuorumEpochResponse(error)
+
+
+API: Final = Api(
+    key=EndQuorumEpochRequest.API_KEY,
+    min_version=0,
+    max_version=1,
+    request=EndQuorumEpochRequest,
+    response=EndQuorumEpochResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CONTROLLER,),
+    early=always,
+    acl="CLUSTER_ACTION on the cluster",
+)

@@ -1,0 +1,46 @@
+"""Vote: v0-2.
+
+Behavior:
+- Asked by a voter that wants to lead the metadata log, or wants to know whether it could (pre-vote). Answered when a vote
+  that was given is durable.
+
+Version notes:
+- v1 voter id and directory ids (KIP-853); v2 pre-vote (KIP-996).
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker import raft_wire
+from broker.api import CONTROLLER, Api, RequestContext, always
+from cluster.raft.messages import VoteReply
+from protocol.errors import ErrorCode
+from protocol.messages.vote import VoteRequest, VoteResponse
+
+
+def handle(context: RequestContext, request: VoteRequest) -> Awaitable[VoteResponse]:
+    services = context.services
+    asked = raft_wire.asked_vote(request, services.node_id, services.cluster_id)
+    return _answer(services.raft_network.ask(asked))
+
+
+async def _answer(reply: Awaitable[VoteReply]) -> VoteResponse:
+    return raft_wire.vote_response(await reply)
+
+
+def refuse(context: RequestContext, request: VoteRequest, error: ErrorCode, message: str | None) -> VoteResponse:
+    return VoteResponse(error)
+
+
+API: Final = Api(
+    key=VoteRequest.API_KEY,
+    min_version=0,
+    max_version=2,
+    request=VoteRequest,
+    response=VoteResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CONTROLLER,),
+    early=always,
+    acl="CLUSTER_ACTION on the cluster",
+)

@@ -1,0 +1,249 @@
+"""Core messages of agreement as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch, and back (KIP-595, KIP-996).
+
+One function for each message and direction. What comes from outside is checked here for its shape; whether it makes sense is
+for the core to judge. Raises Refusal(INVALID_REQUEST, INCONSISTENT_CLUSTER_ID).
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID
+from cluster.raft import messages as core
+from cluster.raft.batches import decode_entries
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages import begin_quorum_epoch as begin
+from protocol.messages import end_quorum_epoch as end
+from protocol.messages import fetch, vote
+
+VOTE_VERSION: Final = 2
+BEGIN_VERSION: Final = 1
+END_VERSION: Final = 1
+FETCH_VERSION: Final = 18
+FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
+
+
+class _Topic(Protocol):
+    topic_name: str
+
+    @property
+    def partitions(self) -> "Sequence[_Partition]": ...
+
+
+class _Partition(Protocol):
+    partition_index: int
+
+
+def check_cluster(asked: str | None, cluster_id: str) -> None:
+    """Refuse what comes from another cluster; None says nothing about it."""
+    if asked is not None and asked != cluster_id:
+        raise Refusal(
+            ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {cluster_id}, and the request is for cluster {asked}"
+        )
+
+
+def _only_metadata(topics: Sequence[_Topic]) -> None:
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    if topics[0].partitions[0].partition_index != 0:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+
+
+# ---- Vote -----------------------------------------------------------------------------------------------------------
+
+
+def vote_request(message: core.VoteRequest, cluster_id: str) -> vote.VoteRequest:
+    partition = vote.RequestPartitionData(
+        replica_epoch=message.epoch,
+        replica_id=message.source,
+        last_offset_epoch=message.last_epoch,
+        last_offset=message.last_offset,
+        pre_vote=message.pre_vote,
+    )
+    return vote.VoteRequest(cluster_id, message.target, [vote.RequestTopicData(METADATA_TOPIC, [partition])])
+
+
+def asked_vote(request: vote.VoteRequest, node_id: int, cluster_id: str) -> core.VoteRequest:
+    check_cluster(request.cluster_id, cluster_id)
+    _only_metadata(request.topics)
+    if request.voter_id not in {node_id, -1}:
+        raise Refusal(ErrorCode.INVALID_VOTER_KEY)
+    asked = request.topics[0].partitions[0]
+    return core.VoteRequest(
+        asked.replica_id,
+        node_id,
+        asked.replica_epoch,
+        asked.last_offset_epoch,
+        asked.last_offset,
+        asked.pre_vote,
+    )
+
+
+def vote_response(reply: core.VoteReply) -> vote.VoteResponse:
+    partition = vote.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch, reply.granted)
+    return vote.VoteResponse(topics=[vote.ResponseTopicData(METADATA_TOPIC, [partition])])
+
+
+def vote_reply(asked: core.VoteRequest, response: vote.VoteResponse) -> core.VoteReply | None:
+    """None: the answer says nothing that the core could use."""
+    if response.error_code or not response.topics or not response.topics[0].partitions:
+        return None
+    answer = response.topics[0].partitions[0]
+    return core.VoteReply(
+        asked.target,
+        asked.source,
+        answer.leader_epoch,
+        answer.leader_id,
+        answer.vote_granted,
+        asked.pre_vote,
+        ErrorCode(answer.error_code),
+        asked.request_id,
+    )
+
+
+# ---- BeginQuorumEpoch -----------------------------------------------------------------------------------------------
+
+
+def begin_request(message: core.BeginQuorumEpochRequest, cluster_id: str) -> begin.BeginQuorumEpochRequest:
+    partition = begin.RequestPartitionData(leader_id=message.source, leader_epoch=message.epoch)
+    topic = begin.RequestTopicData(METADATA_TOPIC, [partition])
+    return begin.BeginQuorumEpochRequest(cluster_id, message.target, [topic])
+
+
+def asked_begin(request: begin.BeginQuorumEpochRequest, node_id: int, cluster_id: str) -> core.BeginQuorumEpochRequest:
+    check_cluster(request.cluster_id, cluster_id)
+    _only_metadata(request.topics)
+    if request.voter_id not in {node_id, -1}:
+        raise Refusal(ErrorCode.INVALID_VOTER_KEY)
+    asked = request.topics[0].partitions[0]
+    return core.BeginQuorumEpochRequest(asked.leader_id, node_id, asked.leader_epoch)
+
+
+def begin_response(reply: core.BeginQuorumEpochReply) -> begin.BeginQuorumEpochResponse:
+    partition = begin.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch)
+    return begin.BeginQuorumEpochResponse(topics=[begin.ResponseTopicData(METADATA_TOPIC, [partition])])
+
+
+def begin_reply(
+    asked: core.BeginQuorumEpochRequest, response: begin.BeginQuorumEpochResponse
+) -> core.BeginQuorumEpochReply | None:
+    if response.error_code or not response.topics or not response.topics[0].partitions:
+        return None
+    answer = response.topics[0].partitions[0]
+    error = ErrorCode(answer.error_code)
+    return core.BeginQuorumEpochReply(
+        asked.target, asked.source, answer.leader_epoch, answer.leader_id, error, asked.request_id
+    )
+
+
+# ---- EndQuorumEpoch -------------------------------------------------------------------------------------------------
+
+
+def end_request(message: core.EndQuorumEpochRequest, cluster_id: str) -> end.EndQuorumEpochRequest:
+    partition = end.RequestPartitionData(
+        leader_id=message.source,
+        leader_epoch=message.epoch,
+        preferred_candidates=[end.ReplicaInfo(node) for node in message.preferred_successors],
+    )
+    return end.EndQuorumEpochRequest(cluster_id, [end.RequestTopicData(METADATA_TOPIC, [partition])])
+
+
+def asked_end(request: end.EndQuorumEpochRequest, node_id: int, cluster_id: str) -> core.EndQuorumEpochRequest:
+    check_cluster(request.cluster_id, cluster_id)
+    _only_metadata(request.topics)
+    asked = request.topics[0].partitions[0]
+    order = asked.preferred_successors or [candidate.candidate_id for candidate in asked.preferred_candidates]
+    return core.EndQuorumEpochRequest(asked.leader_id, node_id, asked.leader_epoch, tuple(order))
+
+
+def end_response(reply: core.EndQuorumEpochReply) -> end.EndQuorumEpochResponse:
+    partition = end.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch)
+    return end.EndQuorumEpochResponse(topics=[end.ResponseTopicData(METADATA_TOPIC, [partition])])
+
+
+def end_reply(
+    asked: core.EndQuorumEpochRequest, response: end.EndQuorumEpochResponse
+) -> core.EndQuorumEpochReply | None:
+    if response.error_code or not response.topics or not response.topics[0].partitions:
+        return None
+    answer = response.topics[0].partitions[0]
+    error = ErrorCode(answer.error_code)
+    return core.EndQuorumEpochReply(
+        asked.target, asked.source, answer.leader_epoch, answer.leader_id, error, asked.request_id
+    )
+
+
+# ---- Fetch ----------------------------------------------------------------------------------------------------------
+
+
+def fetch_request(message: core.FetchRequest, cluster_id: str, wait_ms: int) -> fetch.FetchRequest:
+    partition = fetch.FetchPartition(
+        current_leader_epoch=message.epoch,
+        fetch_offset=message.fetch_offset,
+        last_fetched_epoch=message.last_fetched_epoch,
+        partition_max_bytes=FETCH_BYTES_MAX,
+        high_watermark=message.high_watermark,
+    )
+    return fetch.FetchRequest(
+        cluster_id=cluster_id,
+        replica_state=fetch.ReplicaState(message.source),
+        max_wait_ms=wait_ms,
+        max_bytes=FETCH_BYTES_MAX,
+        topics=[fetch.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
+    )
+
+
+def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
+    return bool(request.topics) and request.topics[0].topic_id == METADATA_TOPIC_ID
+
+
+def asked_fetch(request: fetch.FetchRequest, node_id: int, cluster_id: str) -> core.FetchRequest:
+    check_cluster(request.cluster_id, cluster_id)
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    asked = request.topics[0].partitions[0]
+    if asked.partition != 0:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    return core.FetchRequest(
+        request.replica_state.replica_id,
+        node_id,
+        asked.current_leader_epoch,
+        asked.fetch_offset,
+        asked.last_fetched_epoch,
+        asked.high_watermark,
+    )
+
+
+def fetch_response(reply: core.FetchReply) -> fetch.FetchResponse:
+    data = fetch.PartitionData(
+        0,
+        reply.error,
+        reply.high_watermark,
+        last_stable_offset=reply.high_watermark,
+        log_start_offset=0,
+        current_leader=fetch.LeaderIdAndEpoch(reply.leader_id, reply.epoch),
+        records=b"".join(entry.data for entry in reply.entries if isinstance(entry.data, bytes)),
+    )
+    if reply.diverging is not None:
+        data.diverging_epoch = fetch.EpochEndOffset(reply.diverging.epoch, reply.diverging.end_offset)
+    return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
+
+
+def fetch_reply(asked: core.FetchRequest, response: fetch.FetchResponse) -> core.FetchReply | None:
+    """Raises Malformed for records that cannot be read."""
+    if response.error_code or not response.responses or not response.responses[0].partitions:
+        return None
+    answer = response.responses[0].partitions[0]
+    ends = answer.diverging_epoch
+    leader = answer.current_leader
+    return core.FetchReply(
+        asked.target,
+        asked.source,
+        leader.leader_epoch,
+        leader.leader_id,
+        asked.fetch_offset,
+        answer.high_watermark,
+        entries=tuple(decode_entries(answer.records or b"")),
+        diverging=None if ends.epoch < 0 else core.EpochEnd(ends.epoch, ends.end_offset),
+        error=ErrorCode(answer.error_code),
+        request_id=asked.request_id,
+    )

@@ -130,15 +130,28 @@ class KafkaBroker:
 
     def start(self) -> None:
         """Start the process and wait until it answers; RuntimeError with its console when it does not."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start the process; a member of a larger quorum answers only once most of the others run, too."""
         assert self._process is None, "the broker runs already"
         command = [*self._java("kafka.Kafka"), str(self.directory / "server.properties")]
         self._process = Leashed(command, console=self.console, quiet=True)
+
+    def wait_ready(self) -> None:
+        """Wait until the broker answers; RuntimeError with its console when it does not."""
+        assert self._process is not None, "the broker is not running"
         deadline = time.monotonic() + START_SECONDS_MAX
         while not answers(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"Kafka did not start:\n{self.console.read_text(encoding='utf-8')[-4000:]}")
             time.sleep(PROBE_INTERVAL_SECONDS)  # the broker says nowhere that it serves: only asking tells
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
 
     def kill(self) -> None:
         """SIGKILL; what the page cache holds survives."""
@@ -154,7 +167,7 @@ class KafkaBroker:
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
-            undo.callback(self._remove)
+            undo.callback(self.remove)
             self.format()
             self.start()
             undo.pop_all()
@@ -164,9 +177,10 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        self._remove()
+        self.remove()
 
-    def _remove(self) -> None:
+    def remove(self) -> None:
+        """Remove a temporary directory."""
         if self._owns_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 

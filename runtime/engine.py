@@ -8,28 +8,31 @@ Rules kept here, so that no core has to think of them:
 - A decision's records are one atomic batch, applied right after the append: the next command sees them.
 - Every answer (refusals and reads too) and every effect waits until the high watermark has passed the log end at the
   time of the decision. They are given in the order of the decisions.
+- What is read at load may be lost again with its leader until the high watermark has passed it. Commands that come before
+  that wait, for a bounded time, and are told that the shard loads.
 - A batch refused before writing changes nothing. A batch that is not committed when its request's time is up is
   answered with an error, but stays applied, and its effects follow when it is committed. There is no undo.
 - An I/O error, or an exception out of `apply`, leaves memory and log apart: the shard is dropped, to be loaded again.
 """
 
-from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
+from asyncio import AbstractEventLoop, Future, get_running_loop
 from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from protocol.errors import ErrorCode, Malformed, Refusal
+from runtime.calls import Call, Parked
 from runtime.clock import Clock
 from runtime.log_port import ShardLog
 from runtime.shard import (
     Again,
     Decision,
-    Effect,
     EffectHandler,
     EngineLimits,
     EngineState,
     EngineStats,
     FailureHandler,
+    Loaded,
     Marker,
     Shard,
     ShardRecord,
@@ -42,57 +45,11 @@ R = TypeVar("R")
 
 NO_LIMITS_GIVEN = EngineLimits()
 NO_ANSWERS_GIVEN = Unavailable()
-EVERY_KEY: tuple[Hashable, ...] = (object(),)
-"""What is found in the log at load may belong to any key."""
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
 class LoadCancelled(Exception):
     """The engine was unloaded while it was loading."""
-
-
-class _Call:
-    """One command on its way. `future` is None when nobody waits for the answer (timers, effects)."""
-
-    __slots__ = ("command", "deadline_s", "future", "handle")
-
-    def __init__(self, command: Any, future: Future[Any] | None, deadline_s: float) -> None:
-        self.command = command
-        self.future = future
-        self.deadline_s = deadline_s
-        self.handle: TimerHandle | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.future is not None and self.future.done()
-
-    def disarm(self) -> None:
-        if self.handle is not None:
-            self.handle.cancel()
-            self.handle = None
-
-    def answer(self, reply: Any) -> None:
-        self.disarm()
-        future = self.future
-        if future is None or future.done():
-            return
-        if isinstance(reply, Refusal):
-            future.set_exception(reply)
-        else:
-            future.set_result(reply)
-
-
-class _Parked:
-    """What becomes true when the high watermark reaches `end`."""
-
-    __slots__ = ("call", "effects", "end", "keys", "reply")
-
-    def __init__(self, end: int, call: _Call | None, reply: Any, decision: "Decision[Any] | None") -> None:
-        self.end = end
-        self.call = call
-        self.reply = reply
-        self.effects: tuple[Effect, ...] = () if decision is None else decision.effects
-        self.keys: tuple[Hashable, ...] = () if decision is None else decision.keys
 
 
 class Engine(Generic[C, R]):
@@ -129,8 +86,11 @@ class Engine(Generic[C, R]):
         self._limits = limits
         self._unavailable = unavailable
         self._timers = TimerQueue(clock, self.tell)
-        self._parked: deque[_Parked] = deque()
-        self._waiting: dict[Hashable, deque[_Call]] = {}
+        self._parked: deque[Parked] = deque()
+        self._waiting: dict[Hashable, deque[Call]] = {}
+        self._early: dict[Call, None] = {}
+        self._written: deque[Hashable] = deque()
+        self._loaded = Loaded()
         self._end = 0
         self._committed = 0
         self._changing = False
@@ -140,10 +100,10 @@ class Engine(Generic[C, R]):
     # ---- life -------------------------------------------------------------------------------------------------------
 
     async def load(self, leader_epoch: int) -> None:
-        """Rebuild the state from the log and start to serve.
+        """Rebuild the state from the log; serve as soon as the high watermark has passed what was found in it.
 
-        Raises LoadCancelled when `unload` came in between, OSError or Malformed when the log cannot be read (the
-        engine is closed then).
+        Returns when the log is read. Raises LoadCancelled when `unload` came in between, OSError, Refusal or Malformed
+        when the log cannot be read (the engine is closed then).
         """
         assert self.state is EngineState.NEW, self.state
         self.state = EngineState.LOADING
@@ -153,62 +113,78 @@ class Engine(Generic[C, R]):
             await self._log.replay(self._visit)
             if self.state is not EngineState.LOADING:
                 raise LoadCancelled(self.name)
-            loaded = self.shard.on_loaded(leader_epoch, self._clock.wall_ms())
+            self._loaded = self.shard.on_loaded(leader_epoch, self._clock.wall_ms())
         except BaseException:
-            self.state = EngineState.CLOSED
+            self._close()
             raise
-        # A marker must never precede its committed prepare: effects out of the log wait until the high watermark has
-        # passed everything found in it, and so do commands that met something uncommitted.
         self._end = self._log.log_end_offset
-        self._parked.append(_Parked(self._end, None, None, Decision(None, effects=loaded.effects, keys=EVERY_KEY)))
-        self._committed = self._log.high_watermark
-        self.shard.on_committed(self._committed)
-        self.state = EngineState.ACTIVE
+        self.state = EngineState.CATCHING_UP
         self._log.subscribe(self._on_high_watermark)
-        for timer in loaded.timers:
-            self._timers.set(timer)
-        self._release()
+        self._on_high_watermark(self._log.high_watermark)
 
     def unload(self) -> None:
         """Leadership is lost, or the node stops: everything parked or waiting is answered "not here". Idempotent."""
-        if self.state is EngineState.CLOSED:
-            return
+        if self.state is not EngineState.CLOSED:
+            self._log.unsubscribe(self._on_high_watermark)
+            self._close()
+
+    def _serve(self) -> None:
+        # Effects out of the log are issued only now: a marker must never precede its committed prepare.
+        loaded, self._loaded = self._loaded, Loaded()
+        self.state = EngineState.ACTIVE
+        self._parked.append(Parked(self._end, None, None, Decision(None, effects=loaded.effects)))
+        for timer in loaded.timers:
+            self._timers.set(timer)
+        self._release()
+        early, self._early = self._early, {}
+        for call in early:
+            call.disarm()
+            if self.state is not EngineState.ACTIVE:
+                call.answer(Refusal(self._unavailable.closed))
+            elif not call.done:
+                self._start(call)
+
+    def _close(self) -> None:
         self.state = EngineState.CLOSED
-        self._log.unsubscribe(self._on_high_watermark)
         self._timers.clear()
         parked, self._parked = self._parked, deque()
         waiting, self._waiting = self._waiting, {}
-        for entry in parked:
-            if entry.call is not None:
-                entry.call.answer(Refusal(self._unavailable.closed))
-        for queue in waiting.values():
-            for call in queue:
-                call.answer(Refusal(self._unavailable.closed))
+        early, self._early = self._early, {}
+        calls = [entry.call for entry in parked if entry.call is not None]
+        calls += [call for queue in waiting.values() for call in queue]
+        for call in (*calls, *early):
+            call.answer(Refusal(self._unavailable.closed))
 
     # ---- commands ---------------------------------------------------------------------------------------------------
 
-    def submit(self, command: C, *, timeout_ms: int) -> "Future[R]":
+    def submit(self, command: C, *, timeout_ms: int, wait_ms: int | None = None) -> "Future[R]":
         """Decide `command` now; the future has the reply, or raises Refusal, once it may be told.
 
         The future is done on return when nothing is uncommitted. After `timeout_ms` it raises what the core makes of
-        REQUEST_TIMED_OUT. Cancelling the future changes nothing but that nobody hears the answer.
+        REQUEST_TIMED_OUT; `wait_ms` is how long it may wait in a queue, where the limit of the engine is too long.
+        Cancelling the future changes nothing but that nobody hears the answer.
         """
         loop = self._loop or get_running_loop()
         future: Future[R] = loop.create_future()
-        if self.state is not EngineState.ACTIVE:
-            loading = self.state in {EngineState.NEW, EngineState.LOADING}
-            future.set_exception(Refusal(self._unavailable.loading if loading else self._unavailable.closed))
+        if self.state is EngineState.CLOSED:
+            future.set_exception(Refusal(self._unavailable.closed))
         elif len(self._parked) >= self._limits.uncommitted_max:
             future.set_exception(Refusal(self.shard.append_refusal(TIMED_OUT)))
         else:
-            self._start(_Call(command, future, loop.time() + timeout_ms / 1_000))
+            wait_s_max = (self._limits.wait_ms_max if wait_ms is None else wait_ms) / 1_000
+            call = Call(command, future, loop.time() + timeout_ms / 1_000, wait_s_max)
+            if self.state is EngineState.ACTIVE:
+                self._start(call)
+            else:
+                self._hold(call)
         return future
 
     def tell(self, command: C) -> None:
         """Decide a command that nobody waits for. Dropped, like any refused one, when the shard is not active."""
         if self.state is EngineState.ACTIVE:
             assert self._loop is not None
-            self._start(_Call(command, None, self._loop.time() + self._limits.wait_ms_max / 1_000))
+            wait_s_max = self._limits.wait_ms_max / 1_000
+            self._start(Call(command, None, self._loop.time() + wait_s_max, wait_s_max))
 
     @property
     def uncommitted(self) -> int:
@@ -217,8 +193,8 @@ class Engine(Generic[C, R]):
 
     @property
     def waiting(self) -> int:
-        """Commands in queues."""
-        return sum(len(queue) for queue in self._waiting.values())
+        """Commands in queues, those that wait for the load included."""
+        return len(self._early) + sum(len(queue) for queue in self._waiting.values())
 
     @property
     def timers(self) -> int:
@@ -227,13 +203,13 @@ class Engine(Generic[C, R]):
 
     # ---- decide, append, apply --------------------------------------------------------------------------------------
 
-    def _start(self, call: _Call) -> None:
+    def _start(self, call: Call) -> None:
         again = self._decide(call)
         if again is not None:
             self._wait(call, again)
         self._release()
 
-    def _decide(self, call: _Call) -> Again | None:
+    def _decide(self, call: Call) -> Again | None:
         # The log may run callbacks while it appends; a command decided between append and apply would not see the
         # records that already precede its own.
         assert not self._changing, f"{self.name}: a command inside an append"
@@ -251,17 +227,19 @@ class Engine(Generic[C, R]):
         if isinstance(decision, Again):
             return decision
         self.stats.decided += 1
-        if decision.records and not self._append(call, decision.records, now_ms):
-            return None
+        if decision.records:
+            if not self._append(call, decision.records, now_ms):
+                return None
+            self._written.extend(decision.keys)
         for timer in decision.timers:
             self._timers.set(timer)
         if isinstance(decision.reply, Again):
-            self._parked.append(_Parked(self._end, None, None, decision))
+            self._parked.append(Parked(self._end, None, None, decision))
             return decision.reply
         self._park(call, decision.reply, decision)
         return None
 
-    def _append(self, call: _Call, records: tuple[ShardRecord, ...], now_ms: int) -> bool:
+    def _append(self, call: Call, records: tuple[ShardRecord, ...], now_ms: int) -> bool:
         """True when the records are in the log and in the state; otherwise the call has had its answer."""
         self._changing = True
         try:
@@ -287,8 +265,8 @@ class Engine(Generic[C, R]):
         self._end = end
         return True
 
-    def _park(self, call: _Call, reply: Any, decision: "Decision[Any] | None") -> None:
-        self._parked.append(_Parked(self._end, call, reply, decision))
+    def _park(self, call: Call, reply: Any, decision: "Decision[Any] | None") -> None:
+        self._parked.append(Parked(self._end, call, reply, decision))
         call.disarm()  # it may come out of a queue
         if self._end > self._log.high_watermark and call.future is not None:
             self._arm(call, call.deadline_s, self._commit_expired)
@@ -299,8 +277,11 @@ class Engine(Generic[C, R]):
 
     # ---- commit -----------------------------------------------------------------------------------------------------
 
-    def _on_high_watermark(self, _high_watermark: int) -> None:
-        if not self._changing:
+    def _on_high_watermark(self, high_watermark: int) -> None:
+        if self.state is EngineState.CATCHING_UP:
+            if high_watermark >= self._end:
+                self._serve()
+        elif not self._changing:
             self._release()
 
     def _release(self) -> None:
@@ -313,27 +294,30 @@ class Engine(Generic[C, R]):
                 if high_watermark > self._committed:
                     self._committed = high_watermark
                     self.shard.on_committed(high_watermark)
-                if not self._parked or self._parked[0].end > self._committed:
+                if self._written:
+                    self._wake(self._written.popleft())
+                elif self._parked and self._parked[0].end <= self._committed:
+                    self._finish(self._parked.popleft())
+                else:
                     return
-                self._finish(self._parked.popleft())
         finally:
             self._releasing = False
 
-    def _finish(self, entry: _Parked) -> None:
+    def _finish(self, entry: Parked) -> None:
         if entry.call is not None:
             entry.call.answer(entry.reply)
         for effect in entry.effects:
             self._on_effect(effect)
-        for key in tuple(self._waiting) if entry.keys is EVERY_KEY else entry.keys:
+        for key in entry.keys:
             self._wake(key)
 
-    def _commit_expired(self, call: _Call) -> None:
+    def _commit_expired(self, call: Call) -> None:
         self.stats.timed_out += 1
         call.answer(Refusal(self.shard.append_refusal(TIMED_OUT)))
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
-    def _wait(self, call: _Call, again: Again) -> None:
+    def _wait(self, call: Call, again: Again) -> None:
         assert self._loop is not None
         queue = self._waiting.setdefault(again.key, deque())
         if len(queue) >= self._limits.waiting_max:
@@ -341,10 +325,24 @@ class Engine(Generic[C, R]):
             return
         self.stats.waited += 1
         queue.append(call)
-        until_s = min(call.deadline_s, self._loop.time() + self._limits.wait_ms_max / 1_000)
+        until_s = min(call.deadline_s, self._loop.time() + call.wait_s_max)
         self._arm(call, until_s, lambda waiting: self._wait_expired(waiting, again))
 
-    def _wait_expired(self, call: _Call, again: Again) -> None:
+    def _hold(self, call: Call) -> None:
+        """It has come before the shard serves: most loads are over sooner than a client's back-off would be."""
+        if len(self._early) >= self._limits.early_max:
+            call.answer(Refusal(self._unavailable.loading))
+            return
+        self._early[call] = None
+        loop = self._loop or get_running_loop()
+        until_s = min(call.deadline_s, loop.time() + call.wait_s_max)
+        call.handle = loop.call_at(until_s, self._hold_expired, call)
+
+    def _hold_expired(self, call: Call) -> None:
+        self._early.pop(call, None)
+        call.answer(Refusal(self._unavailable.loading))
+
+    def _wait_expired(self, call: Call, again: Again) -> None:
         # Told at once, not when committed: "somebody is at work on this id" is true of uncommitted work too.
         queue = self._waiting.get(again.key)
         if queue is not None and call in queue:
@@ -366,7 +364,7 @@ class Engine(Generic[C, R]):
             queue.popleft()
         self._waiting.pop(key, None)
 
-    def _arm(self, call: _Call, when_s: float, expired: Callable[[_Call], None]) -> None:
+    def _arm(self, call: Call, when_s: float, expired: Callable[[Call], None]) -> None:
         assert self._loop is not None
         call.disarm()
         call.handle = self._loop.call_at(when_s, expired, call)

@@ -67,7 +67,9 @@ class Timer:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Not yet: decide the command again when something with `key` is committed; `refusal` when that takes too long."""
+    """Not yet: decide the command again when something with `key` is written or committed; `refusal` when that takes too
+    long.
+    """
 
     key: Hashable
     refusal: Refusal
@@ -79,7 +81,8 @@ class Decision(Generic[R_co]):
 
     `reply` is the answer, or the refusal to raise, once everything it was decided on is committed; so are `effects`.
     A reply of `Again` means: these records first, and then the same command once more when its key is committed.
-    `records` go to the log as one atomic batch. `keys` are the waiting keys that may go on when the batch is committed.
+    `records` go to the log as one atomic batch. `keys` are the waiting keys whose commands are looked at again when the
+    batch is in the log, and again when it is committed.
     """
 
     reply: "R_co | Refusal | Again"
@@ -120,8 +123,17 @@ class Shard(Protocol[C_contra, R_co]):
 class EngineState(Enum):
     NEW = "new"
     LOADING = "loading"
+    CATCHING_UP = "catching up"
+    """The log has been read to its end, not all of which is known to be committed yet."""
     ACTIVE = "active"
     CLOSED = "closed"
+
+    @property
+    def is_before_active(self) -> bool:
+        return self in _BEFORE_ACTIVE
+
+
+_BEFORE_ACTIVE = (EngineState.NEW, EngineState.LOADING, EngineState.CATCHING_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +148,14 @@ class Unavailable:
 class EngineLimits:
     """Bounds of one engine.
 
-    `wait_ms_max`: how long a command may wait in its key's queue. `waiting_max`: commands waiting in one queue.
-    `uncommitted_max`: answers and effects parked behind the high watermark, before commands are refused.
+    `wait_ms_max`: how long a command may wait in its key's queue, or for the shard to be loaded. `waiting_max`: commands
+    waiting in one queue. `early_max`: commands waiting for the load. `uncommitted_max`: answers and effects parked behind
+    the high watermark, before commands are refused.
     """
 
     wait_ms_max: int = 1_000
     waiting_max: int = 64
+    early_max: int = 10_000
     uncommitted_max: int = 100_000
 
 

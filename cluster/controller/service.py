@@ -127,7 +127,8 @@ class ControllerService:
         self._engine = engine
         try:
             await engine.load(epoch)
-            await engine.submit(commands.Bootstrap(self._bootstrap_levels), timeout_ms=TIMEOUT_MS_DEFAULT)
+            bootstrap = commands.Bootstrap(self._bootstrap_levels)
+            await engine.submit(bootstrap, timeout_ms=TIMEOUT_MS_DEFAULT, wait_ms=TIMEOUT_MS_DEFAULT)
         except LoadCancelled:
             return
         except Refusal as refusal:

@@ -13,12 +13,13 @@ def decide_add(command: AddPartitions, now: Situation) -> Decision[PartitionErro
     """Make `partitions` part of the running transaction, or start one with them. Raises Refusal.
 
     Pending is tested before the identity: a producer that is ahead of its own Complete record (TV2 tells it the new
-    identity at Prepare) would otherwise be fenced by itself (KAFKA-18464).
+    identity at Prepare) would otherwise be fenced by itself (KAFKA-18464). A Complete or Ongoing record need only be
+    written: what follows it is committed with it or not at all, and the answer waits for that (docs/decisions/0058).
     """
     txn = now.txn
     if txn is None:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if now.pending:
+    if now.completing or (now.uncommitted and not (txn.state is TxnState.ONGOING or txn.state.is_complete)):
         return again(command.transactional_id)
     _check_identity(txn, command.producer_id, command.producer_epoch)
     if look_up(txn.state, Event.ADD) is Outcome.AGAIN:

@@ -212,7 +212,7 @@ class TransactionCoordinator:
         """Every transaction coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
         if self._stopped:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if any(led.engine.state in {EngineState.NEW, EngineState.LOADING} for led in self._led.values()):
+        if any(led.engine.state.is_before_active for led in self._led.values()):
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         asked = [
             (led, led.engine.submit(c.ListAll(), timeout_ms=self._config.request_timeout_ms))

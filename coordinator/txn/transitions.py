@@ -4,7 +4,8 @@ Read together with three rules that come before the table (core.py and its parts
 
 - *Who asks*: producer id and epoch are tested first, or (add, and TV2 EndTxn: KAFKA-18464) after the pending test.
 - *Pending*: an id whose last record is not committed, or whose markers are being written, lets nobody in but
-  verification and (classic EndTxn) refusals of the wrong producer. Prepare* rows are thus met by TV2 EndTxn only once
+  verification, partitions that join behind a written Complete or Ongoing, and (classic EndTxn) refusals of the wrong
+  producer. Prepare* rows are thus met by TV2 EndTxn only once
   the completion has been given up, because a newer coordinator exists.
 - *Serial*: a decision is one step. Kafka raises the epoch in memory (PrepareEpochFence, pending) and then ends the
   transaction in a second step; what can come between the two there (an EndTxn of the fenced producer) comes either

@@ -85,7 +85,7 @@ class Model:
     def add(self, pid: int, epoch: int, parts: list[str], version: int, now_ms: int) -> object:
         if not self.exists:
             return MAPPING
-        if self.busy:
+        if self.busy and (self.prepared or self.state == "Empty"):
             return AGAIN
         if pid != self.pid:
             return MAPPING

@@ -61,12 +61,23 @@ def test_pending_comes_before_the_identity(state: TxnState) -> None:
     assert rig.do(add(T0)) == "AGAIN"
 
 
-def test_uncommitted_is_pending_for_add_and_not_for_verify() -> None:
+def test_partitions_join_what_is_written_and_not_committed_yet() -> None:
+    rig = CoreRig(transaction(TxnState.PREPARE_COMMIT))
+    rig.lag = True
+    rig.do(c.CompleteTransaction(ID, PID, 5))
+    assert rig.do(add(T0)) == {T0: NONE}
+    assert rig.do(add(T1)) == {T1: NONE}
+    assert rig.do(verify(T0, T1)) == {T0: NONE, T1: NONE}
+    assert [entry.memo.state.shown for entry in rig.log] == ["PrepareCommit", "CompleteCommit", "Ongoing", "Ongoing"]
+
+
+def test_an_identity_that_is_not_committed_is_waited_for() -> None:
     rig = CoreRig(transaction())
     rig.lag = True
-    rig.do(add(T0))
-    assert rig.do(add(T1)) == "AGAIN"
-    assert rig.do(verify(T0, T1)) == {T0: NONE, T1: ABORTABLE}
+    rig.do(c.InitProducerId(ID, 60_000))
+    assert (rig.do(add(T0)), rig.do(add(T0, epoch=6))) == ("AGAIN", "AGAIN")
+    rig.commit()
+    assert (rig.do(add(T0)), rig.do(add(T0, epoch=6))) == ("PRODUCER_FENCED", {T0: NONE})
 
 
 @pytest.mark.parametrize("state", [TxnState.EMPTY, TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT])

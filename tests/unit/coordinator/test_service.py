@@ -76,7 +76,7 @@ async def test_answers_that_need_no_state() -> None:
 
 
 async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
-    rig = await CoordinatorRig().ready()
+    rig = await CoordinatorRig(wait_ms=1).ready()
     assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
     gate = asyncio.Event()
 
@@ -87,7 +87,9 @@ async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
     loading = rig.tasks.spawn(rig.coordinator.on_leadership(47, 0, Slow()), "load")
     await settle()
     # An unknown id too: a fresh producer id must not be handed out over a state that is yet to be read.
-    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    with pytest.raises(Refusal) as refusal:
+        await rig.coordinator.init_producer_id("a", 1_000)
+    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.list_transactions()
     assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -25,6 +25,14 @@ class Get:
 
 
 @dataclass(frozen=True)
+class Add:
+    """Waits until the cell has at least 20."""
+
+    key: str
+    value: int
+
+
+@dataclass(frozen=True)
 class Mark:
     """An effect."""
 
@@ -44,9 +52,14 @@ class Cells:
     committed: int = 0
     decided_on: list[int] = field(default_factory=list)
 
-    def decide(self, command: Put | Get, now_ms: int) -> Decision[int] | Again:
+    def decide(self, command: Put | Get | Add, now_ms: int) -> Decision[int] | Again:
         if isinstance(command, Get):
             return Decision(self.values.get(command.key, 0))
+        if isinstance(command, Add):
+            if self.values.get(command.key, 0) < 20:
+                return Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
+            total = self.values[command.key] + command.value
+            return Decision(total, records=(ShardRecord(command.key.encode(), str(total).encode()),))
         if command.value == 0:
             raise Refusal(ErrorCode.INVALID_REQUEST)
         if command.value == 13:
@@ -96,7 +109,7 @@ class Rig:
         self.failures: list[BaseException] = []
         self.dropped = 0
         self.cells = Cells()
-        self.engine: Engine[Put | Get, int] = Engine(
+        self.engine: Engine[Put | Get | Add, int] = Engine(
             self.cells,
             self.log,
             clock=self.clock,
@@ -289,31 +302,81 @@ async def test_loading_replays_the_log_and_effects_wait_for_what_was_found_in_it
     before.put("b", 2)
     rig = await Rig(before.log.successor()).loaded()
     assert rig.cells.values == {"a": 1, "b": 2}
-    waiting = rig.put("a", 3)
     rig.log.commit(upto=1)
     assert rig.effects == []
-    assert rig.engine.waiting == 1
     rig.log.commit()
     assert rig.effects == [Mark("a", 1), Mark("b", 2)]
-    assert rig.engine.waiting == 0
+
+
+async def test_a_waiting_command_is_looked_at_again_when_its_key_is_written() -> None:
+    rig = await Rig(lag=True).loaded()
+    rig.put("a", 1)
+    adding = rig.engine.submit(Add("a", 5), timeout_ms=TIMEOUT_MS)
+    assert rig.engine.waiting == 1
+    rig.log.lag = False
+    rig.log.commit(upto=1)
+    assert (adding.done(), rig.cells.values) == (False, {"a": 1})
+    rig.log.lag = True
+    rig.put("a", 20)  # what it waits for: written, and not committed
+    assert (adding.done(), rig.cells.values) == (False, {"a": 25})
     rig.log.commit()
-    assert waiting.result() == 3
+    assert adding.result() == 25
 
 
-async def test_commands_while_loading_are_told_so_and_unload_cancels_the_load() -> None:
+async def test_commands_wait_for_the_load_for_a_bounded_time() -> None:
+    before = await Rig().loaded()
+    before.put("a", 1)
+    rig = Rig(before.log.successor(), wait_ms_max=5)
+    early, impatient = rig.get("a"), rig.engine.submit(Get("a"), timeout_ms=TIMEOUT_MS, wait_ms=0)
+    with pytest.raises(Refusal) as refusal:
+        await impatient
+    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert not early.done()
+    await rig.loaded()
+    assert early.result() == 1
+    late = Rig(before.log.successor(), wait_ms_max=1).get("a")
+    with pytest.raises(Refusal) as refusal:
+        await late
+    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_unloading_cancels_the_load_and_answers_who_waited_for_it() -> None:
     before = await Rig().loaded()
     before.put("a", 1)
     rig = Rig(before.log.successor())
-    assert refused(rig.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-    def meanwhile() -> None:
-        assert refused(rig.get("a")) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        rig.engine.unload()
-
-    rig.log.before_replay = meanwhile
+    waiting = rig.get("a")
+    rig.log.before_replay = rig.engine.unload
     with pytest.raises(LoadCancelled):
         await rig.loaded()
+    assert refused(waiting) is ErrorCode.NOT_COORDINATOR
     assert refused(rig.get("a")) is ErrorCode.NOT_COORDINATOR
+
+
+async def test_what_the_log_held_at_election_has_to_be_committed_before_anything_is_decided() -> None:
+    before = await Rig(lag=True).loaded()
+    before.put("a", 1)
+    before.put("b", 2)
+    rig = await Rig(before.log.successor()).loaded()
+    early = [rig.put("c", 3), rig.get("c"), rig.put("a", 0)]
+    rig.log.commit(upto=1)
+    assert rig.engine.state.is_before_active
+    assert (rig.engine.waiting, len(rig.log.batches), rig.effects) == (3, 0, [])
+    rig.log.commit()
+    assert not rig.engine.state.is_before_active
+    assert rig.effects == [Mark("a", 1), Mark("b", 2)]
+    rig.log.commit()
+    assert [early[0].result(), early[1].result(), refused(early[2])] == [3, 3, ErrorCode.INVALID_REQUEST]
+
+
+async def test_what_waits_for_the_commit_of_the_load_ends_with_the_leadership() -> None:
+    before = await Rig(lag=True).loaded()
+    before.put("a", 7)
+    rig = await Rig(before.log.successor()).loaded()
+    waiting = rig.get("a")
+    rig.engine.unload()
+    rig.log.commit()
+    assert refused(waiting) is ErrorCode.NOT_COORDINATOR
+    assert (rig.effects, rig.log.subscribers) == ([], [])
 
 
 async def test_a_log_that_cannot_be_read_closes_the_engine() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from odradek.commands import dump, local, topics, txns
+from odradek.commands import dump, local, status, topics, txns, up
 
 app = typer.Typer(
     help="Odradek: a Kafka-compatible broker with real transactions.",
@@ -13,9 +13,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(local.up)
+app.command()(up.up)
+app.command()(up.start)
+app.command()(local.restart)
 app.command()(local.down)
-app.command()(local.status)
+app.command()(status.status)
 app.command()(local.broker)
 app.add_typer(topics.app, name="topics")
 app.add_typer(txns.app, name="txns")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from odradek.directory import DEFAULT_HOST, ClusterDirectory
-from odradek.processes import BrokerCommand, BrokerDied, BrokerProcess
+from odradek.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
+from odradek.launch import Wanted, forget, launch, make_plan
+from odradek.plan import BROKERS_MAX, Plan
+from odradek.processes import BrokerDied, BrokerProcess, Lifeline
+from odradek.startup import abandon, stop_all, wait_ready
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-BROKERS_MAX = 1  # a cluster of one node id; more need agreement between brokers
+    from odradek.ports import HeldPorts
 
 
 class LocalCluster:
@@ -23,14 +27,15 @@ class LocalCluster:
 
     Example:
         ```python
-        with LocalCluster() as cluster:
+        with LocalCluster(brokers=3) as cluster:
             producer = Producer({"bootstrap.servers": cluster.bootstrap})
             cluster.kill(1)
             cluster.start(1)
         ```
 
     Brokers end with the process that made the cluster, whatever ends it. Ports are kept over restarts, so clients find
-    their broker again. Without ``directory`` the data lies in a temporary one that is removed at the end.
+    their brokers again. Without ``directory`` the data lies in a temporary one that is removed at the end. From three brokers on
+    topics have three replicas, two of which must have a record, unless ``settings`` say otherwise.
 
     Args:
         brokers: how many; their node ids are 1, 2, ...
@@ -57,40 +62,70 @@ class LocalCluster:
         self._temporary = tempfile.TemporaryDirectory(prefix="odradek-") if directory is None else None
         self.directory = ClusterDirectory(Path(self._temporary.name if self._temporary else str(directory)))
         self.node_ids = list(range(1, brokers + 1))
-        self.settings = {name: str(value) for name, value in (settings or {}).items()}
-        self._host = host
-        self._ports = {node_id: port + node_id - 1 if port else 0 for node_id in self.node_ids}
+        pairs = tuple(f"{name}={value}" for name, value in (settings or {}).items())
+        self._wanted = Wanted(brokers, host, port, pairs)
+        self._plan: Plan | None = None
+        self._lifeline: Lifeline | None = None
         self._processes: dict[int, BrokerProcess] = {}
 
     @property
+    def plan(self) -> Plan:
+        """Identity and addresses; there once the cluster has been started."""
+        assert self._plan is not None, "not started yet"
+        return self._plan
+
+    @property
     def bootstrap(self) -> str:
-        """``host:port,...`` of all brokers that were started, running or not."""
-        return ",".join(f"{self._host}:{self._ports[node_id]}" for node_id in self.node_ids)
+        """``host:port,...`` of all brokers, running or not."""
+        return self.plan.bootstrap
+
+    def endpoint(self, node_id: int) -> str:
+        """``host:port`` of one broker."""
+        return self.plan.endpoint(node_id)
 
     def start(self, node_id: int | None = None) -> None:
-        """Start one broker, or all, and wait until a transaction could commit."""
+        """Start one broker, or all that do not run, and wait until a transaction could commit.
+
+        One broker is ready only with a majority of the voters: to bring back several, start them together.
+        """
         wanted = self.node_ids if node_id is None else [node_id]
-        started = [number for number in wanted if not self.is_running(number)]
         try:
-            for number in started:
-                config = self.directory.write_config(number, self._host, self._ports[number])
-                settings = tuple(f"{name}={value}" for name, value in self.settings.items())
-                command = BrokerCommand(config, self.directory.log(number), detached=False, settings=settings)
-                self._processes[number] = BrokerProcess(command)
-            for number in started:
-                endpoint = self._processes[number].wait_ready()
-                self._ports[number] = int(endpoint.rpartition(":")[2])
+            self._start([number for number in wanted if not self.is_running(number)])
         except BaseException:
-            self.close()
+            if node_id is None:
+                self.close()
             raise
+
+    def _start(self, node_ids: list[int]) -> None:
+        with ExitStack() as until_ready:
+            if self._lifeline is None:
+                self._lifeline = Lifeline()
+            if self._plan is None:
+                until_ready.enter_context(self._make_plan())
+            state = self.directory.read_state()
+            assert state is not None
+            started = launch(self.directory, state, node_ids, self._lifeline.reader)
+            self._processes |= {process.node_id: process for process in started}
+            try:
+                wait_ready(started)
+            except BaseException:
+                abandon(started)
+                raise
+        self.directory.change_state(lambda current: current.ready(node_ids))
+
+    def _make_plan(self) -> HeldPorts:
+        before = self.directory.read_state()
+        self._plan, held = make_plan(self.directory, before, self._wanted)
+        self.directory.write_state(ClusterState(self._plan, formed=before.formed if before else []))
+        return held
 
     def stop(self, node_id: int) -> int:
         """Stop a broker cleanly; returns its exit code."""
-        return self._running(node_id).stop()
+        return self._leaving(node_id).stop()
 
     def kill(self, node_id: int) -> None:
         """Kill a broker with SIGKILL."""
-        self._running(node_id).kill()
+        self._leaving(node_id).kill()
 
     def restart(self, node_id: int) -> None:
         """Stop a broker cleanly and start it again on its port and data."""
@@ -118,15 +153,24 @@ class LocalCluster:
 
     def close(self) -> None:
         """Stop every broker and remove a temporary directory."""
-        for process in self._processes.values():
-            process.stop()
+        stop_all(list(self._processes.values()))
+        if self._lifeline is not None:
+            self._lifeline.close()
+            self._lifeline = None
         if self._temporary is not None:
             self._temporary.cleanup()
+        elif self._plan is not None:
+            forget(self.directory, self.node_ids)
 
     def _running(self, node_id: int) -> BrokerProcess:
         if not self.is_running(node_id):
             raise BrokerDied(f"broker {node_id} is not running; see {self.directory.log(node_id)}")
         return self._processes[node_id]
+
+    def _leaving(self, node_id: int) -> BrokerProcess:
+        process = self._running(node_id)
+        forget(self.directory, [node_id])
+        return process
 
     def __enter__(self) -> Self:
         self.start()

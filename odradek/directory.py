@@ -1,6 +1,6 @@
 """The directory of a local cluster: configuration, data and log of each broker, and who is running.
 
-DIR/cluster.json            what was started, and how
+DIR/cluster.json            what the cluster is, what was started, and by whom
 DIR/broker-1.properties     written at every start
 DIR/broker-1.log            what the broker says
 DIR/broker-1/               its data
@@ -8,45 +8,83 @@ DIR/broker-1/               its data
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-import os
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+import re
+import signal
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from odradek.plan import Plan
 from odradek.processes import ProcessId
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
+LOOK_AGAIN = signal.SIGUSR1
+"""Sent to an ``up`` in the foreground when another command has started or stopped brokers of its directory."""
+META_PROPERTIES = "meta.properties"
+CLUSTER_ID = re.compile(r"^cluster\.id=(\S+)$", re.MULTILINE)
+
+
+class Damaged(ValueError):
+    """The state file is there but cannot be understood; its name and the remedy are in the message."""
 
 
 @dataclass(frozen=True)
-class BrokerEntry:
-    node_id: int
-    endpoint: str
+class Supervisor:
+    """A process that some brokers end with; they watch the reading end of a pipe that only it can write to."""
+
     pid: int
     started_ticks: int
+    lifeline: int
 
     @property
     def identity(self) -> ProcessId:
         return ProcessId(self.pid, self.started_ticks)
 
+    @property
+    def pipe(self) -> Path:
+        """Opened for reading, it ends when the supervisor does."""
+        return Path(f"/proc/{self.pid}/fd/{self.lifeline}")
+
+    def look_again(self) -> None:
+        """Tell it that brokers were started or stopped."""
+        self.identity.signal(LOOK_AGAIN)
+
 
 @dataclass(frozen=True)
 class ClusterState:
-    """What ``cluster.json`` holds."""
+    """What ``cluster.json`` holds.
 
-    brokers: list[BrokerEntry] = field(default_factory=list)
-    settings: list[str] = field(default_factory=list)
+    ``running`` names the brokers that are meant to run; any of them may have died. ``formed`` are those that have been ready
+    at some time: what they wrote may be needed, so that from then on none of them may come back with an empty disk.
+    """
 
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.endpoint for broker in self.brokers)
+    plan: Plan
+    running: dict[int, ProcessId] = field(default_factory=dict)
+    formed: list[int] = field(default_factory=list)
+    supervisor: Supervisor | None = None
 
-    def running(self) -> list[BrokerEntry]:
-        return [broker for broker in self.brokers if broker.identity.alive()]
+    def alive(self) -> dict[int, ProcessId]:
+        return {node_id: identity for node_id, identity in self.running.items() if identity.alive()}
+
+    def living_supervisor(self) -> Supervisor | None:
+        return self.supervisor if self.supervisor is not None and self.supervisor.identity.alive() else None
+
+    def started(self, identities: Mapping[int, ProcessId]) -> ClusterState:
+        return replace(self, running=dict(sorted({**self.running, **identities}.items())))
+
+    def ready(self, node_ids: Iterable[int]) -> ClusterState:
+        return replace(self, formed=sorted({*self.formed, *node_ids}))
+
+    def without(self, node_ids: Collection[int]) -> ClusterState:
+        left = {node_id: identity for node_id, identity in self.running.items() if node_id not in node_ids}
+        return replace(self, running=left)
 
 
 class ClusterDirectory:
@@ -72,32 +110,77 @@ class ClusterDirectory:
         """The state of the last start; None when nothing was ever started here.
 
         Raises:
-            ValueError: the file is there but not readable as a state; its name is in the message.
+            Damaged: the file is there but not readable as a state.
         """
         try:
-            raw = json.loads(self.state_file.read_text())
-            return ClusterState([BrokerEntry(**broker) for broker in raw["brokers"]], list(raw["settings"]))
+            return self._decode(json.loads(self.state_file.read_text()))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as broken:
-            raise ValueError(
+            raise Damaged(
                 f"{self.state_file} is damaged ({broken}); remove it if no broker of it is running"
             ) from broken
 
     def write_state(self, state: ClusterState) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.state_file.with_suffix(".tmp")
         temporary.write_text(json.dumps(asdict(state), indent=1) + "\n")
         temporary.replace(self.state_file)
 
-    def write_config(self, node_id: int, host: str, port: int) -> Path:
+    def change_state(self, change: Callable[[ClusterState], ClusterState]) -> ClusterState:
+        """Read, change, write, while no other command does. Raises FileNotFoundError when there is no state."""
+        with self._locked():
+            state = self.read_state()
+            if state is None:
+                raise FileNotFoundError(f"{self.state_file} is gone")
+            changed = change(state)
+            self.write_state(changed)
+            return changed
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.path / "cluster.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def has_data(self, node_id: int) -> bool:
+        return (self.data(node_id) / META_PROPERTIES).exists()
+
+    def brokers_with_data(self) -> list[int]:
+        """Node ids whose data directories belong to a broker."""
+        found = (meta.parent.name.removeprefix("broker-") for meta in self.path.glob(f"broker-*/{META_PROPERTIES}"))
+        return sorted(int(number) for number in found if number.isdigit())
+
+    def cluster_id_of_data(self) -> str | None:
+        """The id that the data found here belongs to."""
+        for node_id in self.brokers_with_data():
+            found = CLUSTER_ID.search((self.data(node_id) / META_PROPERTIES).read_text())
+            if found is not None:
+                return found[1]
+        return None
+
+    def write_config(self, plan: Plan, node_id: int) -> Path:
         """Write the properties file that makes broker ``node_id`` a member of this cluster."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lines = [
-            "# written at every start of this local cluster; changes belong on the command line: --set name=value",
-            f"node.id={node_id}",
-            f"listeners=PLAINTEXT://{host}:{port}",
-            f"log.dirs={self.data(node_id)}",
-        ]
         path = self.config(node_id)
-        path.write_text(os.linesep.join(lines) + os.linesep)
+        path.write_text(plan.properties(node_id, self.data(node_id)))
         return path
+
+    def _decode(self, raw: dict[str, Any]) -> ClusterState:
+        if "brokers" in raw:
+            return self._decode_single(raw)
+        supervisor = raw["supervisor"]
+        described = raw["plan"]
+        ports = {int(node_id): int(port) for node_id, port in described["ports"].items()}
+        plan = Plan(str(described["cluster_id"]), str(described["host"]), ports, list(described["settings"]))
+        running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
+        by = None if supervisor is None else Supervisor(**supervisor)
+        return ClusterState(plan, running, [int(node_id) for node_id in raw["formed"]], by)
+
+    def _decode_single(self, raw: dict[str, Any]) -> ClusterState:
+        """The state as it was written when a cluster was one broker; its id stands with its data alone."""
+        [broker] = raw["brokers"]
+        host, _, port = broker["endpoint"].rpartition(":")
+        plan = Plan(self.cluster_id_of_data() or "", host, {broker["node_id"]: int(port)}, list(raw["settings"]))
+        running = {broker["node_id"]: ProcessId(broker["pid"], broker["started_ticks"])}
+        return ClusterState(plan, running, self.brokers_with_data())

@@ -8,11 +8,9 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 READY_LINE_BYTES_MAX = 4096
 LOG_TAIL_BYTES = 8192
@@ -55,92 +53,124 @@ class ProcessId:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def wait_gone(self, timeout_s: float) -> bool:
-        """Wait for the end of the process, through its pidfd. True when it is gone."""
+    def descriptor(self) -> int | None:
+        """A pidfd, which is readable once the process has ended; None when it has already."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
+            return None
+        if self.alive():
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def wait_gone(self, timeout_s: float) -> bool:
+        """Wait for the end of the process. True when it is gone."""
+        descriptor = self.descriptor()
+        if descriptor is None:
             return True
         try:
-            if not self.alive():
-                return True
             readable, _, _ = select.select([descriptor], [], [], timeout_s)
             return bool(readable)
         finally:
             os.close(descriptor)
 
 
+class Lifeline:
+    """A pipe that nobody but this process can write to: whoever reads it learns when this process has ended."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = os.pipe()
+
+    def close(self) -> None:
+        os.close(self._writer)
+        os.close(self.reader)
+
+
 @dataclass(frozen=True)
 class BrokerCommand:
     """How to start one broker.
 
-    ``detached`` puts it into a session of its own; otherwise it ends when this process ends, whatever ends it: the broker
-    watches its standard input, a pipe that only this process holds open.
+    With ``lifeline``, the reading end of a `Lifeline`, it ends when that pipe does; without, it is in a session of its own and
+    lives on by itself.
     """
 
+    node_id: int
     config: Path
     log: Path
-    detached: bool
     settings: tuple[str, ...] = ()
+    lifeline: int | None = None
 
     def argv(self) -> list[str]:
         argv = [sys.executable, "-P", "-m", "broker", "--config", str(self.config)]
         for setting in self.settings:
             argv += ["--set", setting]
-        return argv if self.detached else [*argv, "--stop-with-stdin"]
+        return argv if self.lifeline is None else [*argv, "--stop-with-stdin"]
 
 
 class BrokerProcess:
-    """One running broker. ``endpoint`` is the ``host:port`` of its ready line."""
+    """One running broker. ``endpoint`` is the ``host:port`` of its ready line, empty until that has come."""
 
     def __init__(self, command: BrokerCommand) -> None:
         self.command = command
         self.endpoint = ""
+        self._said = b""
         command.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = command.log.stat().st_size if command.log.exists() else 0
         with command.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command.argv(),
-                stdin=subprocess.DEVNULL if command.detached else subprocess.PIPE,
+                stdin=subprocess.DEVNULL if command.lifeline is None else command.lifeline,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                start_new_session=command.detached,
+                start_new_session=True,  # Ctrl-C reaches this process alone, which stops them in order
             )
         identity = ProcessId.of(self._process.pid)
         self.identity = identity or ProcessId(self._process.pid, 0)
 
-    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Return ``host:port`` once the broker says that a transaction could commit.
+    @property
+    def node_id(self) -> int:
+        return self.command.node_id
+
+    def fileno(self) -> int:
+        """Readable when the broker has said something, or has ended."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def is_ready(self) -> bool:
+        """Read what there is. True once the broker has said that a transaction could commit; ``endpoint`` is set then.
 
         Raises:
-            BrokerFailed: it ended, or was silent for ``timeout_s``; it is ended then.
+            BrokerFailed: it has ended, or says something else; it is ended then.
         """
-        assert self._process.stdout is not None
-        line, deadline = b"", time.monotonic() + timeout_s
-        while not line.endswith(b"\n") and len(line) < READY_LINE_BYTES_MAX:
-            readable, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            if not readable:
-                self.kill()
-                raise BrokerFailed(f"broker was not ready within {timeout_s:.0f} s; see {self.command.log}")
-            chunk = os.read(self._process.stdout.fileno(), READY_LINE_BYTES_MAX)
-            if not chunk:
-                code = self._process.wait()
-                raise BrokerFailed(self._reason(code), max(code, 1))
-            line += chunk
-        word, _, endpoint = line.decode().strip().partition(" ")
+        chunk = os.read(self.fileno(), READY_LINE_BYTES_MAX)
+        if not chunk:
+            code = self._process.wait()
+            raise BrokerFailed(self._reason(code), max(code, 1))
+        self._said += chunk
+        if not self._said.endswith(b"\n") and len(self._said) < READY_LINE_BYTES_MAX:
+            return False
+        word, _, endpoint = self._said.decode().strip().partition(" ")
         if word != "ready":
             self.kill()
-            raise BrokerFailed(f"broker said {line!r} instead of its ready line; see {self.command.log}")
+            raise BrokerFailed(f"broker said {self._said!r} instead of its ready line; see {self.command.log}")
         self.endpoint = endpoint
-        return endpoint
+        return True
 
     def _reason(self, code: int) -> str:
         """The last thing that this start of the broker wrote, which is its reason."""
+        if code < 0:
+            return f"broker {self.node_id} was ended by {signal.Signals(-code).name} while it started"
+        last = self.last_words()
+        return last or f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
+
+    def last_words(self) -> str:
+        """The last line of its log since it was started; empty when there is none."""
         with self.command.log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"broker ended with exit code {code}; see {self.command.log}"
+        return lines[-1] if lines else ""
 
     def poll(self) -> int | None:
         return self._process.poll()
@@ -148,11 +178,19 @@ class BrokerProcess:
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
-    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Stop cleanly (SIGTERM), after ``timeout_s`` by SIGKILL. Returns the exit code."""
+    def ask_to_stop(self) -> None:
+        """SIGTERM, also to a paused one; harmless when it has ended."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Stop cleanly (SIGTERM), after ``timeout_s`` by SIGKILL. Returns the exit code."""
+        self.ask_to_stop()
+        return self.join(timeout_s)
+
+    def join(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Wait for its end, after ``timeout_s`` by SIGKILL. Returns the exit code."""
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -173,6 +211,5 @@ class BrokerProcess:
         self._process.returncode = 0  # it is not ours to reap any more
 
     def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from broker.admin import cluster as whole
 from broker.admin import topics, transactions
 from broker.admin.client import Cluster, Failed
 
@@ -15,6 +16,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="broker.admin")
     nouns = root.add_subparsers(dest="noun", required=True)
     connected(nouns.add_parser("status"))
+    connected(nouns.add_parser("in-sync")).add_argument("--brokers", type=int, required=True)
     topic_verbs = nouns.add_parser("topics").add_subparsers(dest="verb", required=True)
     connected(topic_verbs.add_parser("list"))
     for verb in ("describe", "delete", "create"):
@@ -47,13 +49,12 @@ def run(options: argparse.Namespace) -> Any:
         from broker.admin.files import dump  # needs no cluster
 
         return dump(options.files, records=options.records)
-    cluster = Cluster(options.bootstrap)
+    if options.noun == "in-sync":
+        return whole.wait_in_sync(options.bootstrap, options.brokers)
+    cluster = Cluster(options.bootstrap, tolerant=options.noun == "status")
     try:
         if options.noun == "status":
-            return {
-                "partitions": [row for row in topics.partitions(cluster, None) if not row["internal"]],
-                "transactions": transactions.open_transactions(cluster),
-            }
+            return whole.status(cluster)
         return (topic_command if options.noun == "topics" else transaction_command)(cluster, options)
     finally:
         cluster.close()

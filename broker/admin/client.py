@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "odradek-admin"
 TIMEOUT_S = 30.0
+FIRST_ANSWER_TIMEOUT_S = 5.0
+"""For the first words with an address that was named: a process that hangs must not hide its neighbours."""
 RECEIVE_BYTES = 65_536
 RESPONSE_BYTES_MAX = 2**28
 API_VERSIONS_VERSION = 3  # old enough for every broker of the last years; a refusal is answered in v0
@@ -32,20 +34,26 @@ class Failed(Exception):
 class Connection:
     """One connection to one broker."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float = FIRST_ANSWER_TIMEOUT_S) -> None:
         self.endpoint = f"{host}:{port}"
         try:
-            self._socket = socket.create_connection((host, port), TIMEOUT_S)
+            self._socket = socket.create_connection((host, port), timeout_s)
         except OSError as failed:
             reason = failed.strerror or str(failed)
-            raise Failed(
-                f"no broker answers at {self.endpoint} ({reason}); is it running? see: odradek up --help"
-            ) from failed
+            raise Failed(f"no broker answers at {self.endpoint} ({reason})") from failed
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._versions: dict[int, tuple[int, int]] = {}
-        answer = self._exchange(ApiVersionsRequest("odradek", "1"), API_VERSIONS_VERSION)
+        try:
+            answer = self._exchange(ApiVersionsRequest("odradek", "1"), API_VERSIONS_VERSION)
+        except Failed:
+            self.close()
+            raise
         assert isinstance(answer, ApiVersionsResponse)
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def wait(self, timeout_s: float) -> None:
+        """From now on an answer may take so long."""
+        self._socket.settimeout(timeout_s)
 
     def call(self, request: Message) -> Any:
         """Send a request in the newest version that both sides know, and return its response.
@@ -78,30 +86,40 @@ class Connection:
 
 
 class Cluster:
-    """Connections to the brokers of a cluster, by node id, opened when needed."""
+    """Connections to the brokers of a cluster, by node id, opened when needed.
 
-    def __init__(self, bootstrap: str) -> None:
+    A tolerant one goes without what does not answer soon: `ask` returns None then, and `unanswered` says whom it concerns.
+    """
+
+    def __init__(self, bootstrap: str, *, tolerant: bool = False) -> None:
+        self._timeout_s = FIRST_ANSWER_TIMEOUT_S if tolerant else TIMEOUT_S
+        self._tolerant = tolerant
         self._connections: dict[int, Connection] = {}
+        self.unanswered: dict[int, str] = {}
         self._first = self._bootstrap(bootstrap)
-        self.metadata: MetadataResponse = self.refresh([])
+        self._first.wait(self._timeout_s)
 
-    @staticmethod
-    def _bootstrap(bootstrap: str) -> Connection:
-        failure = Failed(f"bootstrap is {bootstrap!r}: expected host:port")
-        for endpoint in bootstrap.split(","):
-            host, _, port = endpoint.strip().rpartition(":")
-            if not host or not port.isdigit():
-                raise failure
+    def _bootstrap(self, bootstrap: str) -> Connection:
+        """The first of the addresses that answers, and what it says of the cluster."""
+        failures = []
+        for host, port in addresses(bootstrap):
             try:
-                return Connection(host, int(port))
+                connection = Connection(host, port)
             except Failed as failed:
-                failure = failed
-        raise failure
+                failures.append(str(failed))
+                continue
+            try:
+                self.metadata: MetadataResponse = connection.call(metadata_request([]))
+            except Failed as failed:
+                connection.close()
+                failures.append(str(failed))
+            else:
+                return connection
+        raise Failed(f"{'; '.join(failures)}; is it running? see: odradek up --help")
 
     def refresh(self, topics: Sequence[str] | None) -> MetadataResponse:
         """Ask for these topics; None asks for all. Never creates one."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        answer = self._first.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+        answer = self._first.call(metadata_request(topics))
         assert isinstance(answer, MetadataResponse)
         self.metadata = answer
         return answer
@@ -112,7 +130,24 @@ class Cluster:
             if broker is None:
                 raise Failed(f"broker {node_id} is not in the cluster's metadata")
             self._connections[node_id] = Connection(broker.host, broker.port)
+            self._connections[node_id].wait(self._timeout_s)
         return self._connections[node_id]
+
+    def ask(self, node_id: int, request: Message) -> Any:
+        """The answer of one broker; None when there is none and this may be.
+
+        Raises:
+            Failed: there is no answer, and this is not a tolerant one.
+        """
+        if node_id in self.unanswered:
+            return None
+        try:
+            return self.node(node_id).call(request)
+        except Failed as failed:
+            if not self._tolerant:
+                raise
+            self.unanswered[node_id] = str(failed)
+            return None
 
     def any(self) -> Connection:
         return self._first
@@ -123,6 +158,22 @@ class Cluster:
     def close(self) -> None:
         for connection in (self._first, *self._connections.values()):
             connection.close()
+
+
+def addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """host:port,... in pairs. Raises Failed."""
+    found = []
+    for endpoint in bootstrap.split(","):
+        host, _, port = endpoint.strip().rpartition(":")
+        if not host or not port.isdigit():
+            raise Failed(f"bootstrap is {bootstrap!r}: expected host:port")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def metadata_request(topics: Sequence[str] | None) -> MetadataRequest:
+    wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    return MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
 
 
 def check(error_code: int, what: str, message: str | None = None) -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from protocol.messages.metadata import MetadataResponseTopic
 
 TIMEOUT_MS = 30_000
-CONSUMER = -1
+CONSUMER, DEBUGGER = -1, -2
+"""Who asks for offsets: the latter is told the end of the leader's log, whatever is committed."""
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
@@ -45,7 +46,9 @@ def named(cluster: Cluster, names: Sequence[str] | None) -> list[MetadataRespons
     return sorted(topics, key=lambda topic: topic.name or "")
 
 
-def offsets(cluster: Cluster, topics: list[MetadataResponseTopic], timestamp: int, isolation: int) -> Offsets:
+def offsets(
+    cluster: Cluster, topics: list[MetadataResponseTopic], timestamp: int, isolation: int, asker: int = CONSUMER
+) -> Offsets:
     """One kind of offset of every partition that has a leader: one request a leader."""
     by_leader: dict[int, list[ListOffsetsTopic]] = {}
     for topic in topics:
@@ -59,10 +62,9 @@ def offsets(cluster: Cluster, topics: list[MetadataResponseTopic], timestamp: in
     for leader, asked in by_leader.items():
         if leader < 0:
             continue
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER, isolation_level=isolation, topics=asked, timeout_ms=TIMEOUT_MS
-        )
-        for answer in cluster.node(leader).call(request).topics:
+        request = ListOffsetsRequest(replica_id=asker, isolation_level=isolation, topics=asked, timeout_ms=TIMEOUT_MS)
+        answered = cluster.ask(leader, request)
+        for answer in answered.topics if answered is not None else ():
             for partition in answer.partitions:
                 if partition.error_code == ErrorCode.NONE:
                     found[answer.name, partition.partition_index] = partition.offset
@@ -75,6 +77,7 @@ def partitions(cluster: Cluster, names: Sequence[str] | None) -> list[dict[str, 
     start = offsets(cluster, topics, EARLIEST, READ_UNCOMMITTED)
     stable = offsets(cluster, topics, LATEST, READ_COMMITTED)
     high = offsets(cluster, topics, LATEST, READ_UNCOMMITTED)
+    end = offsets(cluster, topics, LATEST, READ_UNCOMMITTED, DEBUGGER)
     return [
         {
             "topic": topic.name,
@@ -87,6 +90,7 @@ def partitions(cluster: Cluster, names: Sequence[str] | None) -> list[dict[str, 
             "log_start": start.get((topic.name or "", partition.partition_index)),
             "last_stable_offset": stable.get((topic.name or "", partition.partition_index)),
             "high_watermark": high.get((topic.name or "", partition.partition_index)),
+            "log_end": end.get((topic.name or "", partition.partition_index)),
         }
         for topic in topics
         for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)

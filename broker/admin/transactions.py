@@ -46,7 +46,9 @@ def listing(cluster: Cluster, states: Sequence[str]) -> list[dict[str, Any]]:
     """What every coordinator knows, by transactional id."""
     rows = []
     for broker in cluster.metadata.brokers:
-        answer = cluster.node(broker.node_id).call(ListTransactionsRequest(state_filters=list(states)))
+        answer = cluster.ask(broker.node_id, ListTransactionsRequest(state_filters=list(states)))
+        if answer is None:
+            continue
         check(answer.error_code, f"listing transactions on broker {broker.node_id}")
         if answer.unknown_state_filters:
             raise Failed(f"no such state: {', '.join(answer.unknown_state_filters)}")
@@ -72,9 +74,9 @@ def describe(cluster: Cluster, listed: Sequence[dict[str, Any]]) -> list[dict[st
         by_node.setdefault(row["coordinator"], []).append(row["transactional_id"])
     rows = []
     for node_id, ids in by_node.items():
-        answer = cluster.node(node_id).call(DescribeTransactionsRequest(transactional_ids=ids))
-        known = (state for state in answer.transaction_states if state.error_code == ErrorCode.NONE)
-        rows += [described(state, node_id) for state in known]
+        answer = cluster.ask(node_id, DescribeTransactionsRequest(transactional_ids=ids))
+        states = answer.transaction_states if answer is not None else ()
+        rows += [described(state, node_id) for state in states if state.error_code == ErrorCode.NONE]
     return rows
 
 

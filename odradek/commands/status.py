@@ -1,0 +1,114 @@
+"""``status``: who runs, who leads, what is behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from odradek.admin import FAILED, ask, console, errors, print_json, show
+from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
+from odradek.commands.up import reasons, state_of
+from odradek.directory import ClusterDirectory, ClusterState
+from odradek.watch import outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BROKER_COLUMNS = ("node_id", "endpoint", "state", "role", "rack", "leads", "pid", "log")
+PARTITION_COLUMNS = (
+    "topic",
+    "partition",
+    "leader",
+    "replicas",
+    "isr",
+    "log_start",
+    "last_stable_offset",
+    "high_watermark",
+    "log_end",
+)
+TRANSACTION_COLUMNS = ("transactional_id", "state", "producer_id", "producer_epoch", "open_for_ms", "partitions")
+NOTHING: dict[str, Any] = {
+    "controller": None,
+    "brokers": [],
+    "partitions": [],
+    "under_replicated": [],
+    "transactions": [],
+    "unanswered": [],
+}
+
+
+def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> None:
+    """Show the brokers of a local cluster, who leads which partition, what is behind, and open transactions.
+
+    Works with brokers down. The exit code is 0 as long as a majority of the voters runs.
+
+    Examples:
+
+      odradek status --dir /var/tmp/kafka
+
+      odradek status --dir /var/tmp/kafka --json
+    """
+    cluster = ClusterDirectory(directory)
+    with reasons():
+        state = state_of(cluster)
+    alive = state.alive()
+    bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
+    answer = ask("status", "--bootstrap", bootstrap) if alive else NOTHING
+    rows = [broker_row(cluster, state, node_id, answer) for node_id in state.plan.node_ids]
+    if as_json:
+        print_json({**answer, "cluster_id": state.plan.cluster_id, "brokers": rows})
+    else:
+        show_tables(rows, answer)
+    if len(alive) < len(state.plan.ports):
+        errors.print(outlook(cluster, state), markup=False)
+    if not alive or len([voter for voter in state.plan.voters if voter in alive]) < state.plan.majority:
+        raise typer.Exit(FAILED)
+
+
+def broker_row(
+    cluster: ClusterDirectory, state: ClusterState, node_id: int, answer: Mapping[str, Any]
+) -> dict[str, Any]:
+    known: dict[str, Any] = next((row for row in answer["brokers"] if row["node_id"] == node_id), {})
+    running = node_id in state.alive()
+    fenced = known.get("fenced") if running else None
+    return {
+        "node_id": node_id,
+        "endpoint": state.plan.endpoint(node_id),
+        "running": running,
+        "fenced": fenced,
+        "state": "fenced" if fenced else "running" if running else "died" if node_id in state.running else "stopped",
+        "role": role(state, node_id, answer),
+        "rack": known.get("rack"),
+        "leads": sum(row["leader"] == node_id for row in answer["partitions"]),
+        "pid": state.running[node_id].pid if running else None,
+        "log": str(cluster.log(node_id)),
+    }
+
+
+def role(state: ClusterState, node_id: int, answer: Mapping[str, Any]) -> str:
+    if node_id == answer["controller"]:
+        return "controller"
+    return "voter" if node_id in state.plan.voters else "observer"
+
+
+def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
+    show(rows, {name: name for name in BROKER_COLUMNS}, as_json=False, empty="")
+    print()
+    show(
+        [row for row in answer["partitions"] if not row["internal"]],
+        {name: name for name in PARTITION_COLUMNS},
+        as_json=False,
+        empty="no partitions",
+    )
+    print()
+    if behind := answer["under_replicated"]:
+        console.print(f"under-replicated: {' '.join(behind)}", markup=False)
+    for node_id in answer["unanswered"]:
+        console.print(f"broker {node_id} did not answer", markup=False)
+    show(
+        answer["transactions"],
+        {name: name for name in TRANSACTION_COLUMNS},
+        as_json=False,
+        empty="no open transactions",
+    )

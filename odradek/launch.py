@@ -1,0 +1,138 @@
+"""From what a person asks for, and what lies in the directory, to running brokers."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.directory import DEFAULT_HOST, DEFAULT_PORT
+from odradek.plan import BROKERS_MAX, Plan
+from odradek.ports import PORT_MAX, HeldPorts
+from odradek.processes import BrokerCommand, BrokerFailed, BrokerProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from odradek.directory import ClusterDirectory, ClusterState
+    from odradek.processes import ProcessId
+
+BROKERS_DEFAULT = 3
+USAGE = 2
+ANY_PORT = 0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for; None leaves it to the directory, or to the defaults."""
+
+    brokers: int | None = None
+    host: str | None = None
+    port: int | None = None
+    settings: tuple[str, ...] = ()
+
+
+def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: Wanted) -> tuple[Plan, HeldPorts]:
+    """What to start, with nothing of it running yet; new ports are held until the caller closes them.
+
+    Raises:
+        BrokerFailed: it cannot be had, in one line.
+        OSError: there are no free ports.
+    """
+    count = _count(directory, state, wanted.brokers)
+    known = state.plan if state is not None and len(state.plan.ports) == count else None
+    host = wanted.host or (known.host if known else DEFAULT_HOST)
+    held = HeldPorts(host, count if wanted.port == ANY_PORT and known is None else 0)
+    if known is not None and wanted.port in {None, ANY_PORT, known.ports[known.node_ids[0]]}:
+        ports = known.ports
+    else:
+        first = DEFAULT_PORT if wanted.port is None else wanted.port
+        if first + count - 1 > PORT_MAX:
+            raise BrokerFailed(f"--port {first}: {count} brokers need the ports up to {first + count - 1}", USAGE)
+        numbers = held.ports or range(first, first + count)
+        ports = dict(zip(range(1, count + 1), numbers, strict=True))
+    cluster_id = (state.plan.cluster_id if state else "") or directory.cluster_id_of_data() or new_cluster_id()
+    return Plan(cluster_id, host, ports, list(wanted.settings)), held
+
+
+def _count(directory: ClusterDirectory, state: ClusterState | None, wanted: int | None) -> int:
+    """How many brokers: fixed by the first of them that has been ready."""
+    there = len(state.plan.ports) if state and state.formed else max(directory.brokers_with_data(), default=0)
+    count = wanted or there or BROKERS_DEFAULT
+    if not 1 <= count <= BROKERS_MAX:
+        raise BrokerFailed(f"--brokers {count}: between 1 and {BROKERS_MAX} can be started", USAGE)
+    if state is not None and state.formed and count != there:
+        raise BrokerFailed(
+            f"{directory.path} holds a cluster of {there} {'broker' if there == 1 else 'brokers'}, not {count}; "
+            f"start it with --brokers {there}, or choose another --dir"
+        )
+    return count
+
+
+def new_cluster_id() -> str:
+    """16 random bytes in base64url, as Kafka makes them: without padding, and never with a leading dash."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):
+            return made
+
+
+def launch(
+    directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], lifeline: int | None
+) -> list[BrokerProcess]:
+    """Start these brokers and write down that they run. Raises OSError when one cannot be made; then none runs."""
+    processes: list[BrokerProcess] = []
+    try:
+        for node_id in node_ids:
+            config = directory.write_config(state.plan, node_id)
+            settings = tuple(state.plan.settings)
+            processes.append(BrokerProcess(BrokerCommand(node_id, config, directory.log(node_id), settings, lifeline)))
+        identities = {process.node_id: process.identity for process in processes}
+        directory.change_state(lambda current: current.started(identities))
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
+    return processes
+
+
+def refuse_lost_disks(
+    directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], *, empty: bool
+) -> None:
+    """A broker that has been ready comes back empty only when that was asked for, and never a majority of the voters at once.
+
+    Raises:
+        BrokerFailed: which brokers have lost their disks, and what to do.
+    """
+    moved = any(setting.startswith("log.dirs=") for setting in state.plan.settings)
+    lost = [node_id for node_id in node_ids if node_id in state.formed and not directory.has_data(node_id)]
+    if moved or not lost:
+        return
+    names = f"broker {', '.join(map(str, lost))}"
+    where = ", ".join(str(directory.data(node_id)) for node_id in lost)
+    text = f"{names}: the disk is lost, {where} is empty or gone; bring the data back"
+    voters = [node_id for node_id in state.plan.voters if directory.has_data(node_id)]
+    if len(voters) < state.plan.majority:
+        raise BrokerFailed(
+            f"{text}: only {len(voters)} of {len(state.plan.voters)} voters know what was agreed, {state.plan.majority} must"
+        )
+    if not empty:
+        raise BrokerFailed(f"{text}, or let the other brokers fill an empty one: say --empty")
+
+
+def forget(directory: ClusterDirectory, node_ids: Collection[int]) -> dict[int, ProcessId]:
+    """They are not meant to run any more. Returns those that still do."""
+    found: dict[int, ProcessId] = {}
+
+    def change(state: ClusterState) -> ClusterState:
+        found.update({node_id: identity for node_id, identity in state.alive().items() if node_id in node_ids})
+        return state.without(node_ids)
+
+    directory.change_state(change)
+    return found
+
+
+def forget_all(directory: ClusterDirectory) -> dict[int, ProcessId]:
+    """Likewise, whatever there is."""
+    return forget(directory, range(1, BROKERS_MAX + 1))

@@ -65,6 +65,7 @@ __all__ = [
     "UnregisterBrokerRecord",
     "decode_record",
     "encode_record",
+    "written_version",
 ]
 
 FRAME_VERSION: Final = 1
@@ -119,11 +120,21 @@ class NotUnderstood(Exception):
     """A record type, version or frame that this version of the broker does not know. The node stops with this message."""
 
 
+def written_version(record: MetadataRecord) -> int:
+    """The version that Kafka writes a record in."""
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    return WRITTEN_VERSIONS[type(record)]
+
+
 def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
     """The framed value of `record`, in `version` or else in the one that is written by default."""
-    cls = type(record)
-    chosen = WRITTEN_VERSIONS[cls] if version is None else version
-    frame = _uvarint(FRAME_VERSION) + _uvarint(cls.API_KEY) + _uvarint(chosen)
+    chosen = written_version(record) if version is None else version
+    frame = _uvarint(FRAME_VERSION) + _uvarint(record.API_KEY) + _uvarint(chosen)
     return frame + codec.encode(record, chosen)
 
 

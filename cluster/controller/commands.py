@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Write the first records of an empty log."""
+    """The first command of a controller that begins to lead: write the first records of an empty log, begin sessions."""
 
     levels: Mapping[str, int] = field(default_factory=dict)
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,22 @@ class AlterPartition:
 
 @dataclass(frozen=True, slots=True)
 class FenceBroker:
-    """A verdict from outside the log: the broker is to lose its leaderships. Nothing for one that is fenced already."""
+    """A verdict from outside the log: the broker is to lose its leaderships. Nothing for one that is fenced already.
+
+    With a `broker_epoch` it is about that incarnation alone: STALE_BROKER_EPOCH when there is another one.
+    """
 
     broker_id: int
+    broker_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UnfenceBroker:
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker:
     broker_id: int
 
 
@@ -120,5 +130,6 @@ Command: TypeAlias = (
     | AlterPartition
     | FenceBroker
     | UnfenceBroker
+    | UnregisterBroker
     | ExpireSessions
 )

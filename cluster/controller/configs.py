@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cluster.controller.state import ControllerState
+    from cluster.records import MetadataRecord
 
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 MIN_IN_SYNC: Final = "min.insync.replicas"
@@ -44,6 +45,23 @@ def min_in_sync(state: ControllerState, topic: str) -> int:
     """`min.insync.replicas` of a topic; where it has fewer replicas, that many count."""
     value = _dynamic(state, topic, MIN_IN_SYNC)
     return state.configs.min_insync_replicas if value is None else int(value)
+
+
+def cluster_min_in_sync(state: ControllerState) -> list[MetadataRecord]:
+    """What has to be there before ELR is on: one `min.insync.replicas` for all nodes, and none of a broker's own.
+
+    A leader that acknowledged with fewer replicas than the controller counts on would let it elect one that lacks records.
+    """
+    records: list[MetadataRecord] = []
+    if MIN_IN_SYNC not in state.image.config(RESOURCE_BROKER, ""):
+        value = str(state.configs.min_insync_replicas)
+        records.append(ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name=MIN_IN_SYNC, value=value))
+    records += [
+        ConfigRecord(resource_type=kind, resource_name=name, name=MIN_IN_SYNC, value=None)
+        for (kind, name), values in state.image.configs.items()
+        if kind == RESOURCE_BROKER and name and MIN_IN_SYNC in values
+    ]
+    return records
 
 
 def _dynamic(state: ControllerState, topic: str, name: str) -> str | None:

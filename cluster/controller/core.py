@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.controller import brokers, commands, features, isr, partitions, producer_ids, topics
+from cluster.controller import (
+    brokers,
+    commands,
+    features,
+    heartbeats,
+    isr,
+    partitions,
+    producer_ids,
+    registration,
+    topics,
+)
 from cluster.delta import InconsistentMetadata
 from cluster.records import BrokerRegistrationChangeRecord, decode_record, encode_record
 from protocol.errors import ErrorCode
@@ -26,12 +36,13 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], V
     commands.DeleteTopics: topics.delete_topics,
     commands.CreatePartitions: partitions.create_partitions,
     commands.AllocateProducerIds: producer_ids.allocate_producer_ids,
-    commands.RegisterBroker: brokers.register_broker,
-    commands.RegisterController: brokers.register_controller,
-    commands.Heartbeat: brokers.heartbeat,
+    commands.RegisterBroker: registration.register_broker,
+    commands.RegisterController: registration.register_controller,
+    commands.Heartbeat: heartbeats.heartbeat,
     commands.AlterPartition: isr.alter_partition,
     commands.FenceBroker: brokers.fence_broker,
     commands.UnfenceBroker: brokers.unfence_broker,
+    commands.UnregisterBroker: brokers.unregister_broker,
     commands.ExpireSessions: brokers.expire_sessions,
 }
 
@@ -45,7 +56,7 @@ class Controller:
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
         verdict = DECIDE[type(command)](self.state, command)
-        return Decision(verdict.reply, tuple(_shard_record(record) for record in verdict.records))
+        return Decision(verdict.reply, tuple(_shard_record(record) for record in verdict.records), verdict.notices)
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         """Raises NotUnderstood, InconsistentMetadata or Malformed: the log cannot be followed any further."""
@@ -74,6 +85,4 @@ class Controller:
 
 
 def _shard_record(record: MetadataRecord) -> ShardRecord:
-    # A broker's change is written in the lowest version that can say it, as Kafka does.
-    version = 1 if isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown else None
-    return ShardRecord(None, encode_record(record, version))
+    return ShardRecord(None, encode_record(record))

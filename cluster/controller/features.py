@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cluster.controller.brokers import begin_sessions
+from cluster.controller.configs import cluster_min_in_sync
 from cluster.controller.port import FeatureResult
 from cluster.controller.state import ControllerState, Verdict
 from cluster.image import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -37,9 +40,11 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     KRAFT_VERSION: VersionRange(0, 0),
     TRANSACTION_VERSION: VersionRange(0, 2),
     GROUP_VERSION: VersionRange(0, 1),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
 }
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_VERSION_4_3,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
     GROUP_VERSION: 1,
     TRANSACTION_VERSION: 2,
 }
@@ -49,6 +54,7 @@ KRAFT_VERSION_IS_FIXED: Final = "It follows from how the voters are configured."
 
 def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
     """The first batch of an empty log; nothing for one that has begun. `levels` override the default ones."""
+    begin_sessions(state, command.at_ms)
     if METADATA_VERSION in state.image.features:
         return Verdict(None)
     levels = {**BOOTSTRAP_LEVELS, **command.levels}
@@ -61,6 +67,8 @@ def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
     others = [name for name in sorted(levels) if name != METADATA_VERSION and levels[name] > 0]
     records: list[MetadataRecord] = [BeginTransactionRecord(name=BOOTSTRAP_TRANSACTION)]
     records += [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in (METADATA_VERSION, *others)]
+    if levels[ELIGIBLE_LEADER_REPLICAS_VERSION] > 0:
+        records += cluster_min_in_sync(state)
     records.append(EndTransactionRecord())
     return Verdict(None, tuple(records))
 
@@ -89,6 +97,8 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[
     if failed is not None:
         text = f"The update failed for all features since the following feature had an error: {failed.message}"
         raise Refusal(failed.error, text)
+    if any(update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_level > 0 for update in command.updates):
+        records += cluster_min_in_sync(state)
     return Verdict(tuple(results), () if command.validate_only else tuple(records))
 
 

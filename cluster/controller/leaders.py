@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.controller.configs import allows_unclean_election, min_in_sync
 from cluster.controller.election import Election, Rules, next_change
+from cluster.controller.state import Notice
 from cluster.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from cluster.records import MetadataRecord
 
 NOBODY: Final = -1
+NAMED_MAX: Final = 10
+"""Partitions that one line of the log names."""
+LOST_REMEDY: Final = (
+    "start broker {} with its former data directory; or give up the records that no other replica has:"
+    " kafka-leader-election --election-type unclean, or delete the topic"
+)
 
 
 def holds_replica(state: ControllerState, partition: PartitionImage, broker_id: int) -> bool:
@@ -95,6 +102,32 @@ def add_broker(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
     """The broker is alive again: it may lead what has no leader."""
     affected = partitions_with(state, lambda partition: not partition.has_leader)
     return _changes(state, affected, added=broker_id)
+
+
+def lost_replicas(state: ControllerState, broker_id: int) -> Notice | None:
+    """What a broker that comes back would have to lead, were it not that the directory with the records is gone."""
+
+    def waits_for_it(partition: PartitionImage) -> bool:
+        held = (*partition.isr, *partition.elr, *partition.last_known_elr)
+        return not partition.has_leader and broker_id in held and not holds_replica(state, partition, broker_id)
+
+    waiting = [
+        f"{topic.name}-{partition.index}"
+        for topic, partition in partitions_with(state, waits_for_it)
+        if not allows_unclean_election(state, topic.name)
+    ]
+    if not waiting:
+        return None
+    named = ", ".join(waiting[:NAMED_MAX]) + (", ..." if len(waiting) > NAMED_MAX else "")
+    return Notice(
+        "partitions have no leader: the broker that was the last in sync has come back without the directory that held them",
+        (
+            ("broker", broker_id),
+            ("partitions", named),
+            ("count", len(waiting)),
+            ("remedy", LOST_REMEDY.format(broker_id)),
+        ),
+    )
 
 
 def _changes(

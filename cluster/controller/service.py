@@ -5,15 +5,17 @@ from __future__ import annotations
 from asyncio import Event, Future, TimerHandle, get_running_loop
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from cluster.controller import commands
 from cluster.controller.core import Controller
-from cluster.controller.state import ControllerState
+from cluster.controller.state import ControllerState, Notice
 from protocol.errors import ErrorCode, Refusal
 from runtime.engine import Engine, LoadCancelled
 from runtime.shard import EngineState, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from cluster.controller.port import (
         AlteredPartition,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS_DEFAULT: Final = 30_000
 """`request.timeout.ms`, for calls that bring no limit of their own."""
 SESSION_CHECKS_PER_TIMEOUT: Final = 4
+_logger = structlog.get_logger("cluster.controller")
 
 
 class ControllerService:
@@ -74,7 +77,9 @@ class ControllerService:
         self._engine: Engine[Any, Any] | None = None
         self._controller: Controller | None = None
         self._active = Event()
+        self._on_active: list[Callable[[], None]] = []
         self._timer: TimerHandle | None = None
+        self._next_check_ms = 0
         driver.on_leadership(self._on_leadership)
 
     # ---- life -------------------------------------------------------------------------------------------------------
@@ -87,6 +92,10 @@ class ControllerService:
     async def wait_active(self) -> None:
         """Until this node leads, has loaded the log and has seen its first records committed."""
         await self._active.wait()
+
+    def on_active(self, callback: Callable[[], None]) -> None:
+        """Call `callback` each time this node has become the active controller. It must not raise."""
+        self._on_active.append(callback)
 
     @property
     def image(self) -> MetadataImage | None:
@@ -119,7 +128,7 @@ class ControllerService:
             self._controller,
             driver,
             clock=self._clock,
-            on_effect=_no_effects,
+            on_effect=_tell,
             on_failure=self._on_failure,
             name=f"controller-{self._config.node_id}",
             unavailable=Unavailable(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER),
@@ -127,7 +136,7 @@ class ControllerService:
         self._engine = engine
         try:
             await engine.load(epoch)
-            bootstrap = commands.Bootstrap(self._bootstrap_levels)
+            bootstrap = commands.Bootstrap(self._bootstrap_levels, self._clock.monotonic_ms())
             await engine.submit(bootstrap, timeout_ms=TIMEOUT_MS_DEFAULT, wait_ms=TIMEOUT_MS_DEFAULT)
         except LoadCancelled:
             return
@@ -140,16 +149,27 @@ class ControllerService:
             return
         if engine.state is EngineState.ACTIVE and self._engine is engine:
             self._active.set()
+            _logger.info("this node is the active controller", epoch=epoch)
             self._watch_sessions()
+            for callback in tuple(self._on_active):
+                callback()
+
+    @property
+    def _check_interval_ms(self) -> int:
+        return self._config.session_timeout_ms // SESSION_CHECKS_PER_TIMEOUT
 
     def _watch_sessions(self) -> None:
-        delay_ms = self._config.session_timeout_ms // SESSION_CHECKS_PER_TIMEOUT
-        self._timer = get_running_loop().call_later(delay_ms / 1_000, self._expire_sessions)
+        self._next_check_ms = self._clock.monotonic_ms() + self._check_interval_ms
+        self._timer = get_running_loop().call_later(self._check_interval_ms / 1_000, self._expire_sessions)
 
     def _expire_sessions(self) -> None:
-        if self._engine is not None:
-            self._engine.tell(commands.ExpireSessions(self._clock.monotonic_ms()))
-            self._watch_sessions()
+        if self._engine is None:
+            return
+        now_ms = self._clock.monotonic_ms()
+        # A controller that was itself stopped for a while has unread heartbeats before it: those come first.
+        if now_ms - self._next_check_ms < self._check_interval_ms:
+            self._engine.tell(commands.ExpireSessions(now_ms))
+        self._watch_sessions()
 
     def _submit(self, command: commands.Command, timeout_ms: int | None = None) -> Future[Any]:
         engine = self._engine
@@ -201,14 +221,18 @@ class ControllerService:
         """Say where this controller listens (KIP-919)."""
         return self._submit(command)
 
-    def fence_broker(self, broker_id: int) -> Awaitable[None]:
-        """Take the broker's leaderships away: leader -1 where nobody else is in sync."""
-        return self._submit(commands.FenceBroker(broker_id))
+    def fence_broker(self, broker_id: int, broker_epoch: int | None = None) -> Awaitable[None]:
+        """Take the broker's leaderships away: leader -1 where nobody else is in sync. Its session is over with that.
+
+        A verdict names the incarnation that it is about: STALE_BROKER_EPOCH when there is another one by now.
+        """
+        return self._submit(commands.FenceBroker(broker_id, broker_epoch))
 
     def unfence_broker(self, broker_id: int) -> Awaitable[None]:
         """Let the broker lead again, each partition in a new leader epoch."""
         return self._submit(commands.UnfenceBroker(broker_id))
 
 
-def _no_effects(effect: Effect) -> None:
-    raise AssertionError(f"the controller has no effects: {effect}")
+def _tell(effect: Effect) -> None:
+    assert isinstance(effect, Notice), effect
+    _logger.warning(effect.event, **dict(effect.fields))

@@ -46,11 +46,20 @@ class ControllerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """One line for the log of the node, once what it tells of is committed."""
+
+    event: str
+    fields: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict(Generic[R_co]):
-    """A reply and the records that make it true, one atomic batch."""
+    """A reply, the records that make it true (one atomic batch), and what people should read about it."""
 
     reply: R_co
     records: tuple[MetadataRecord, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from cluster.controller.core import Controller
 from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import BrokerRegistration, ConfigValue
 from cluster.controller.state import ControllerConfig, ControllerState
-from cluster.image import Endpoint
+from cluster.image import ELIGIBLE_LEADER_REPLICAS_VERSION, Endpoint
 from protocol.batch import iter_batches
 from protocol.errors import ErrorCode, Refusal
 
@@ -112,15 +112,18 @@ class PlainConfigs:
         return tuple(ConfigValue(name, configs[name], 1) for name in sorted(configs))
 
 
-def registration(broker_id: int = 1, *, incarnation: int = 7, rack: str | None = None) -> BrokerRegistration:
+def registration(
+    broker_id: int = 1, *, incarnation: int = 7, rack: str | None = None, host: str = "localhost", previous: int = -1
+) -> BrokerRegistration:
     return BrokerRegistration(
         broker_id,
         CLUSTER_ID,
         UUID(int=(incarnation << 64) + broker_id),
-        (Endpoint("PLAINTEXT", "localhost", 9092 + broker_id),),
+        (Endpoint("PLAINTEXT", host, 9092 + broker_id),),
         SUPPORTED_FEATURES,
         (UUID(int=(1 << 100) + broker_id),),
         rack,
+        previous_broker_epoch=previous,
     )
 
 
@@ -130,6 +133,7 @@ class ControllerRig:
     def __init__(self, seed: int = 0) -> None:
         self.log: list[ShardRecord] = []
         self.batches: list[list[ShardRecord]] = []
+        self.notices: list[Any] = []
         self.now_ms = 1_000
         config = ControllerConfig(1, CLUSTER_ID)
         state = ControllerState(config, PlainConfigs(), random.Random(seed), lambda: len(self.log))
@@ -143,11 +147,12 @@ class ControllerRig:
             self.log.append(record)
         if decision.records:
             self.batches.append(list(decision.records))
+        self.notices += decision.effects
         return decision.reply
 
-    def with_brokers(self, *broker_ids: int) -> ControllerRig:
+    def with_brokers(self, *broker_ids: int, elr: bool = True) -> ControllerRig:
         """Bootstrapped, with these brokers registered and unfenced."""
-        self.do(Bootstrap())
+        self.do(Bootstrap({} if elr else {ELIGIBLE_LEADER_REPLICAS_VERSION: 0}))
         for broker_id in broker_ids:
             self.do(RegisterBroker(registration(broker_id), self.now_ms))
             self.do(UnfenceBroker(broker_id))

@@ -1,9 +1,8 @@
-"""Registration, heartbeats, fencing, and what they do to leaders; producer ids and features."""
+"""Heartbeats, fencing, and what they do to leaders; producer ids and features."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 
@@ -16,10 +15,11 @@ from cluster.controller.commands import (
     Heartbeat,
     RegisterBroker,
     UnfenceBroker,
+    UnregisterBroker,
     UpdateFeatures,
 )
 from cluster.controller.port import BrokerHeartbeat, FeatureUpdate, HeartbeatReply, NewTopic
-from cluster.image import PartitionImage, VersionRange
+from cluster.image import RESOURCE_BROKER, PartitionImage
 from protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
 
@@ -48,56 +48,8 @@ def with_topic(rig: ControllerRig, *replicas: int, configs: tuple[tuple[str, str
     return rig
 
 
-def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
-    rig = ControllerRig()
-    rig.do(Bootstrap())
-    offset = len(rig.log)
-    assert rig.do(RegisterBroker(registration(1), 0)) == offset
-    broker = rig.core.state.image.brokers[1]
-    assert (broker.epoch, broker.fenced, broker.rack) == (offset, True, None)
-    assert broker.endpoints[0].port == 9093
-
-
-def test_the_same_incarnation_keeps_its_epoch() -> None:
-    rig = ControllerRig().with_brokers(1)
-    epoch = rig.core.state.image.brokers[1].epoch
-    assert rig.do(RegisterBroker(registration(1), 5)) == epoch
-    assert not rig.core.state.image.brokers[1].fenced
-
-
-def test_an_id_in_use_is_refused_until_its_session_is_over() -> None:
-    rig = ControllerRig().with_brokers(1, 2)
-    newcomer = registration(2, incarnation=8)
-    assert refusal(rig, RegisterBroker(newcomer, 9_000)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    rig.do(RegisterBroker(newcomer, 10_001))
-    assert rig.core.state.image.brokers[2].incarnation_id == newcomer.incarnation_id
-
-
-def test_a_new_incarnation_gives_up_what_the_old_one_led() -> None:
-    rig = with_topic(ControllerRig().with_brokers(1, 2), 1, 2)
-    rig.do(RegisterBroker(registration(1, incarnation=8), 0))  # its own node: no session stands in the way
-    assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (2, (2,), 1)
-    assert rig.core.state.image.brokers[1].fenced
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
-        ({"directories": ()}, ErrorCode.INVALID_REGISTRATION),
-        ({"directories": (UUID(int=5),)}, ErrorCode.INVALID_REGISTRATION),
-        ({"directories": (UUID(int=500), UUID(int=500))}, ErrorCode.INVALID_REGISTRATION),
-        ({"directories": (UUID(int=(1 << 100) + 1),)}, ErrorCode.INVALID_REGISTRATION),
-        ({"features": {"metadata.version": VersionRange(7, 29)}}, ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-def test_registrations_that_are_refused(change: dict[str, object], error: ErrorCode) -> None:
-    rig = ControllerRig().with_brokers(1)
-    assert refusal(rig, RegisterBroker(replace(registration(2), **change), 0)) is error  # type: ignore[arg-type]
-
-
 def test_fencing_and_unfencing_the_only_replica() -> None:
-    rig = with_topic(ControllerRig().with_brokers(1), 1)
+    rig = with_topic(ControllerRig().with_brokers(1, elr=False), 1)
     rig.do(FenceBroker(1))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (-1, (1,), 1)
     before = len(rig.log)
@@ -108,30 +60,57 @@ def test_fencing_and_unfencing_the_only_replica() -> None:
     assert partition(rig).partition_epoch == 2
 
 
-def test_a_fenced_leader_is_followed_by_the_next_in_sync_replica() -> None:
-    rig = with_topic(ControllerRig().with_brokers(1, 2, 3), 1, 3, 2)
+def test_with_elr_the_only_replica_leaves_an_empty_isr_and_is_eligible() -> None:
+    rig = with_topic(ControllerRig().with_brokers(1), 1)
+    rig.do(FenceBroker(1))
+    left = partition(rig)
+    assert (left.leader, left.isr, left.elr, left.last_known_elr) == (-1, (), (1,), (1,))
+    rig.do(UnfenceBroker(1))
+    back = partition(rig)
+    assert (back.leader, back.isr, back.elr, back.last_known_elr) == (1, (1,), (), ())
+    assert (back.leader_epoch, back.leader_recovery_state) == (2, 0)
+
+
+@pytest.mark.parametrize("elr", [False, True])
+def test_a_fenced_leader_is_followed_by_the_next_in_sync_replica(elr: bool) -> None:
+    rig = with_topic(ControllerRig().with_brokers(1, 2, 3, elr=elr), 1, 3, 2)
     rig.do(FenceBroker(1))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (3, (3, 2), 1)
     rig.do(FenceBroker(2))
     # a follower that leaves the ISR starts no new leader epoch
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_epoch) == (3, (3,), 1)
     rig.do(FenceBroker(3))
-    assert (partition(rig).leader, partition(rig).isr) == (-1, (3,))
+    assert (partition(rig).leader, partition(rig).isr or partition(rig).elr) == (-1, (3,))
     # 1 is alive again, but not in sync: it would lose what 3 has acknowledged
     rig.do(UnfenceBroker(1))
-    assert (partition(rig).leader, partition(rig).isr) == (-1, (3,))
+    assert (partition(rig).leader, partition(rig).isr or partition(rig).elr) == (-1, (3,))
     rig.do(UnfenceBroker(3))
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (3, (3,), 0)
 
 
-def test_an_unclean_election_happens_only_where_the_topic_allows_it() -> None:
-    rig = ControllerRig().with_brokers(1, 2)
+@pytest.mark.parametrize("elr", [False, True])
+def test_an_unclean_election_happens_only_where_the_topic_allows_it(elr: bool) -> None:
+    rig = ControllerRig().with_brokers(1, 2, elr=elr)
     with_topic(rig, 1, 2, configs=(("unclean.leader.election.enable", "true"),))
     rig.do(FenceBroker(2))
     rig.do(FenceBroker(1))
-    assert (partition(rig).leader, partition(rig).isr) == (-1, (1,))
+    assert partition(rig).leader == -1
     rig.do(UnfenceBroker(2))
-    assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (2, (2,), 1)
+    found = partition(rig)
+    assert (found.leader, found.isr, found.elr, found.last_known_elr) == (2, (2,), (), ())
+    assert found.leader_recovery_state == 1
+
+
+def test_a_verdict_is_about_one_incarnation() -> None:
+    rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
+    epoch = rig.core.state.image.brokers[2].epoch
+    assert refusal(rig, FenceBroker(2, epoch - 1)) is ErrorCode.STALE_BROKER_EPOCH
+    assert refusal(rig, FenceBroker(3, epoch)) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    rig.do(FenceBroker(2, epoch))
+    assert partition(rig).leader == 1
+    before = len(rig.log)
+    rig.do(FenceBroker(2, epoch))
+    assert len(rig.log) == before
 
 
 def test_a_heartbeat_unfences_a_broker_that_knows_its_own_registration() -> None:
@@ -176,6 +155,22 @@ def test_silent_brokers_lose_their_session_but_not_the_controllers_own() -> None
     assert not rig.core.state.image.brokers[1].fenced
 
 
+def test_a_new_controller_gives_everybody_a_full_session() -> None:
+    rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
+    rig.core.state.sessions.clear()
+    rig.do(Bootstrap(at_ms=50_000))
+    assert rig.do(ExpireSessions(59_000)) is None
+    assert rig.do(ExpireSessions(59_001)) == 2
+
+
+def test_an_unregistered_broker_leads_nothing_and_is_in_sync_with_nothing() -> None:
+    rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
+    rig.do(UnregisterBroker(2))
+    assert (partition(rig).leader, partition(rig).isr, partition(rig).replicas) == (1, (1,), (2, 1))
+    assert list(rig.core.state.image.brokers) == [1]
+    assert refusal(rig, UnregisterBroker(2)) is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
 def test_producer_id_blocks_follow_each_other() -> None:
     rig = ControllerRig().with_brokers(1)
     epoch = rig.core.state.image.brokers[1].epoch
@@ -188,7 +183,13 @@ def test_producer_id_blocks_follow_each_other() -> None:
 def test_bootstrap_writes_the_features_once() -> None:
     rig = ControllerRig()
     rig.do(Bootstrap({"transaction.version": 1}))
-    assert rig.core.state.image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 1}
+    assert rig.core.state.image.features == {
+        "metadata.version": 30,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "transaction.version": 1,
+    }
+    assert rig.core.state.image.config(RESOURCE_BROKER, "") == {"min.insync.replicas": "1"}
     before = len(rig.log)
     rig.do(Bootstrap())
     assert len(rig.log) == before

@@ -9,7 +9,7 @@ import pytest
 from cluster.controller.commands import CreatePartitions, CreateTopics, DeleteTopics, FenceBroker
 from cluster.controller.partitions import PARTITIONS_PER_CALL_MAX
 from cluster.controller.port import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
-from cluster.image import DIRECTORY_UNASSIGNED
+from cluster.image import DIRECTORY_UNASSIGNED, RESOURCE_BROKER
 from protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig
 
@@ -264,7 +264,7 @@ def test_deletion_by_name_and_by_id() -> None:
     results = rig.do(DeleteTopics((TopicName("a"), TopicName(topic_id=b.topic_id))))
     assert results == (TopicResult("a", a.topic_id), TopicResult("b", b.topic_id))
     assert rig.core.state.image.topics == {}
-    assert rig.core.state.image.configs == {}
+    assert list(rig.core.state.image.configs) == [(RESOURCE_BROKER, "")]
     (again,) = create(rig, NewTopic("a", 1))
     assert again.topic_id != a.topic_id
     assert rig.core.state.image.topic_config("a") == {}

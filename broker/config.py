@@ -110,6 +110,12 @@ class Config:
     broker_heartbeat_interval_ms: int = row("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it is alive.", low=1)
     broker_session_timeout_ms: int = row("broker.session.timeout.ms", INT, 9000, "A broker that is not heard of for so long is fenced.", low=1)
 
+    # Who is alive
+    odradek_membership_port: int = row("odradek.membership.port", INT, 0, "The UDP port for failure detection, the same on every node; 0 is the number of the listener for brokers.", low=0, high=65535)
+    odradek_membership_probe_interval_ms: int = row("odradek.membership.probe.interval.ms", INT, 100, "How often a node pings one of the others.", low=1)
+    odradek_membership_probe_timeout_ms: int = row("odradek.membership.probe.timeout.ms", INT, 150, "How long a ping may go unanswered before other nodes are asked to ping, and those before the node is suspected.", low=1)
+    odradek_membership_suspicion_timeout_ms: int = row("odradek.membership.suspicion.timeout.ms", INT, 800, "How long a suspected node may stay silent before it is held dead and the controller is asked to fence it.", low=1)
+
     # Logs of the program
     odradek_log_format: str = row("odradek.log.format", STR, "console", "How the program's own log is written.", choices=("console", "json"))
     odradek_log_level: str = row("odradek.log.level", STR, "info", "The lowest level that is written.", choices=("debug", "info", "warning", "error"))

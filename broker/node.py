@@ -29,10 +29,11 @@ from broker.limits import ByteBudget, ConnectionLimits
 from broker.listener import Shared
 from broker.marker_sender import LocalMarkerSender
 from broker.marker_writer import MarkerWriter
+from broker.membership import CannotWatchError, Membership
 from broker.metadata_log import open_metadata_log
 from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks
 from broker.partitions import Partitions
-from broker.peers import Address, Channel, Peers
+from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
 from broker.ports import AllowAll, Unlimited
 from broker.raft_network import PeerRaftNetwork
 from broker.services import Services
@@ -58,7 +59,6 @@ from coordinator.txn.service import TransactionCoordinator
 from runtime.tasks import Tasks
 from storage.log_manager import LogManager
 
-TO_CONTROLLERS: Final = (Channel.RAFT, Channel.RAFT_FETCH, Channel.HEARTBEAT, Channel.CONTROLLER, Channel.ISR)
 RAFT_REQUEST_TIMEOUT_MS: Final = 2_000
 """How long another node may take to answer a message of agreement, beside the time that a fetch may wait there."""
 CONTROLLED_SHUTDOWN_S: Final = 5.0
@@ -96,6 +96,7 @@ class Node:
         self.metadata = MetadataCache()
         self._voters = parse_voters(config)
         self._between_brokers = next(each.name for each in parse_listeners(config) if BROKER in each.roles)
+        self._incarnation_id = env.new_uuid()
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._budget = ByteBudget(config.byte_budget)
         self.logs: LogManager
@@ -103,6 +104,7 @@ class Node:
         self.raft: RaftDriver
         self.controller: ControllerService
         self.controller_client: ControllerClient
+        self.membership: Membership
         self.lifecycle: BrokerLifecycle
         self.partitions: Partitions
         self.coordinator: TransactionCoordinator
@@ -121,6 +123,7 @@ class Node:
             shared = await self._bind()
             await self._load_logs()
             await self._agree(shared)
+            await self._watch()
             await self._register()
             self._host_partitions()
             self._serve()
@@ -129,7 +132,7 @@ class Node:
                 raise
             self._starting.uncancel()  # it was `fail` that cancelled it, to end whatever it waited for
             raise CannotStartError(self._fatal) from None
-        except CannotListenError as error:
+        except (CannotListenError, CannotWatchError) as error:
             raise CannotStartError(str(error.args[-1])) from error
         except BadQuorumState as error:
             raise CannotStartError(f"{self.config.log_dirs}: {error}") from error
@@ -259,13 +262,21 @@ class Node:
         self.services.dispatcher = shared.dispatcher = Dispatcher(API_TABLE, self.services, self._on_unexpected)
         self.acceptor.open()
 
+    async def _watch(self) -> None:
+        """Watch the other nodes, and let them see that this one is alive."""
+        self.membership = Membership(
+            self.services, self.env, self._incarnation_id, self._voters, self._address_of, self.tasks
+        )
+        listener = next(each for each in self.listeners if each.name == self._between_brokers)
+        self._undo.callback(await self.membership.start(listener.host, listener.port))
+
     async def _register(self) -> None:
         """Tell the controller that this broker is here, and wait until it may lead."""
-        config, env = self.config, self.env
+        config = self.config
         registration = BrokerRegistration(
             config.node_id,
             self.logs.cluster_id,
-            env.new_uuid(),
+            self._incarnation_id,
             tuple(
                 Endpoint(each.name, each.advertised_host, each.advertised_port)
                 for each in self.listeners
@@ -350,7 +361,8 @@ class Node:
 
     def _address_of(self, node_id: int, channel: Channel) -> Address | None:
         """Controllers by `controller.quorum.voters`, brokers by what they have registered for other brokers."""
-        if channel in TO_CONTROLLERS:
+        unregistered = node_id not in self.metadata.image.brokers
+        if channel in TO_CONTROLLERS or (unregistered and channel is Channel.PROBE):
             voter = next((voter for voter in self._voters if voter.node_id == node_id), None)
             return None if voter is None else (voter.host, voter.port)
         broker = self.metadata.image.brokers.get(node_id)

@@ -45,11 +45,17 @@ class Channel(Enum):
     REPLICA_FETCH = "replica-fetch"
     MARKERS = "markers"
     VERIFICATION = "verification"
+    PROBE = "probe"
+
+
+TO_CONTROLLERS: Final = (Channel.RAFT, Channel.RAFT_FETCH, Channel.HEARTBEAT, Channel.CONTROLLER, Channel.ISR)
+"""Those that end at a node that votes."""
 
 
 Address = tuple[str, int]
 AddressOf = Callable[[int, Channel], Address | None]
 """Where a node listens for a purpose; None where it is not known."""
+LostListener = Callable[[int, bool], None]
 
 
 class Peers:
@@ -62,7 +68,7 @@ class Peers:
         self._name = f"broker-{node_id}"
         self._links: dict[tuple[int, Channel], _Link] = {}
         self._heard: dict[int, int] = {}
-        self._on_lost: list[Callable[[int], None]] = []
+        self._on_lost: list[LostListener] = []
         self._closed = False
 
     def request(
@@ -96,15 +102,18 @@ class Peers:
         """Monotonic milliseconds when something last came from `node_id`; NEVER_MS when nothing ever has."""
         return self._heard.get(node_id, NEVER_MS)
 
-    def on_lost(self, callback: Callable[[int], None]) -> None:
-        """`callback(node id)` whenever a connection to that node was refused, reset or ended by it."""
+    def on_lost(self, callback: LostListener) -> None:
+        """`callback(node id, refused)` whenever a connection to that node was reset or ended by it, or could not be made.
+
+        `refused`: the host has answered that nobody listens there, which a process that runs does not let happen.
+        """
         self._on_lost.append(callback)
 
-    def lost(self, node_id: int) -> None:
+    def lost(self, node_id: int, *, refused: bool) -> None:
         """Called by a connection that did not end by our will."""
         if not self._closed:
             for callback in tuple(self._on_lost):
-                callback(node_id)
+                callback(node_id, refused)
 
     def close(self) -> None:
         """End every connection; whoever waits for an answer gets ConnectionError."""
@@ -160,7 +169,10 @@ class _Link(BufferedProtocol):
             async with timeout(CONNECT_TIMEOUT_S):
                 await get_running_loop().create_connection(lambda: self, host, port)
         except OSError as error:  # TimeoutError is one
-            self._lost(ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}"))
+            refused = isinstance(error, ConnectionRefusedError)
+            self._lost(
+                ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}"), refused=refused
+            )
 
     def request(self, request: Message, version: int, future: "Future[Any]", timeout_ms: int) -> None:
         asked = _Asked(request, version, future)
@@ -225,7 +237,7 @@ class _Link(BufferedProtocol):
         asked.finish(TimeoutError(f"node {self._node_id} did not answer in time"))
         self.end(ConnectionError(f"node {self._node_id} did not answer an earlier request in time"))
 
-    def _lost(self, reason: OSError) -> None:
+    def _lost(self, reason: OSError, *, refused: bool = False) -> None:
         if not self.ended:
             self.end(reason)
-            self._peers.lost(self._node_id)
+            self._peers.lost(self._node_id, refused=refused)

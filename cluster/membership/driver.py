@@ -1,0 +1,230 @@
+"""Runs a membership core on UDP: datagrams in, datagrams out, timers.
+
+Datagrams are read and written through asyncio-dgram, whose queue of received ones has no limit: it is emptied in every turn of
+the loop, and what goes beyond DATAGRAMS_PER_TURN is dropped unread.
+"""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, Queue, QueueFull, TimerHandle, get_running_loop
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncio_dgram
+import structlog
+
+from cluster.membership.addresses import AddressBook
+from cluster.membership.messages import Rejected
+from cluster.membership.transitions import State
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from cluster.membership.addresses import HostPort
+    from cluster.membership.core import MembershipCore
+    from cluster.membership.members import Change, MemberSpec, MemberView
+    from cluster.membership.messages import Codec, Message
+    from runtime.clock import Clock
+    from runtime.tasks import Tasks
+
+DATAGRAMS_PER_TURN: Final = 128
+"""Datagrams taken in one turn of the event loop; 100 nodes send less than that in one probe interval."""
+OUTGOING_MAX: Final = 512
+"""Datagrams that wait to be sent; further ones are dropped, as the network might have done."""
+_logger = structlog.get_logger("cluster.membership")
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Datagrams since the start. `rejected`: of another cluster, or garbage. `overflow`: more than could be taken or sent."""
+
+    received: int = 0
+    sent: int = 0
+    rejected: int = 0
+    overflow: int = 0
+    unroutable: int = 0
+    errors: int = 0
+
+
+class MembershipDriver:
+    """All calls belong on the event loop."""
+
+    def __init__(
+        self,
+        core: MembershipCore,
+        codec: Codec,
+        *,
+        address_of: Callable[[int], HostPort | None],
+        knock: Callable[[int], Awaitable[None]],
+        on_change: Callable[[Change], None],
+        clock: Clock,
+        tasks: Tasks,
+    ) -> None:
+        """`knock(node id)` asks the node for any answer by TCP and returns when there is one or none will come."""
+        self._core = core
+        self._codec = codec
+        self._address_of = address_of
+        self._knock = knock
+        self._on_change = on_change
+        self._clock = clock
+        self._tasks = tasks
+        self.traffic = Traffic()
+        self._stream: Any = None
+        self._book: AddressBook
+        self._loop: AbstractEventLoop
+        self._outgoing: Queue[Message] = Queue(OUTGOING_MAX)
+        self._taken = 0
+        self._timer: TimerHandle | None = None
+        self._armed_ms: int | None = None
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> None:
+        """Take the port and take part. Raises OSError when the port cannot be had."""
+        self._loop = get_running_loop()
+        stream = self._stream = await asyncio_dgram.bind((host, port))
+        self._book = AddressBook(self._address_of, sockname=stream.sockname, clock=self._clock, tasks=self._tasks)
+        self._tasks.spawn(self._receive(), "membership-receive")
+        self._tasks.spawn(self._send(), "membership-send")
+        self._work()
+
+    def close(self) -> None:
+        """Fall silent. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def set_members(self, specs: Iterable[MemberSpec]) -> None:
+        self._core.set_members(specs, self._clock.monotonic_ms())
+        self._work()
+
+    def lost(self, node_id: int, *, refused: bool) -> None:
+        """A TCP connection to the node was ended by it, reset, or refused."""
+        self._core.lost(node_id, self._clock.monotonic_ms(), refused=refused)
+        self._work()
+
+    def view(self) -> list[MemberView]:
+        """The other nodes as this one sees them, in order of their id."""
+        return self._core.view()
+
+    # ---- work -------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        if self._stream is None:
+            return
+        while (ready := self._core.take_ready()) is not None:
+            for message in ready.messages:
+                try:
+                    self._outgoing.put_nowait(message)
+                except QueueFull:
+                    self.traffic.overflow += 1
+            for node_id in ready.knocks:
+                self._tasks.spawn(self._knock_at(node_id), f"knock at {node_id}")
+            for change in ready.changes:
+                self._tell(change)
+        self._arm()
+
+    def _tell(self, change: Change) -> None:
+        known = {
+            "node": change.node_id,
+            "broker_epoch": change.broker_epoch,
+            "evidence": change.event.value,
+            "silent_ms": change.silent_ms,
+        }
+        if change.state is not State.ALIVE:
+            self._book.doubt(change.node_id)
+        if change.is_verdict:
+            _logger.info("a node is held dead", **known)
+        elif change.before is State.DEAD:
+            _logger.info("a node that was held dead is back", **known)
+        else:
+            _logger.debug("a node is seen otherwise", state=change.state.value, **known)
+        self._on_change(change)
+
+    async def _knock_at(self, node_id: int) -> None:
+        await self._knock(node_id)
+        self._core.knocked(node_id)
+
+    def _arm(self) -> None:
+        deadline_ms = self._core.next_deadline_ms
+        if self._timer is not None:
+            if self._armed_ms == deadline_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        self._armed_ms = deadline_ms
+        if deadline_ms is not None:
+            delay_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
+            self._timer = self._loop.call_later(delay_ms / 1_000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._core.tick(self._clock.monotonic_ms())
+        self._work()
+
+    # ---- datagrams --------------------------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        stream = self._stream
+        while True:
+            try:
+                data, source = await stream.recv()
+            except asyncio_dgram.TransportClosed:
+                return
+            except OSError:  # of some datagram sent earlier; nobody knows which
+                self.traffic.errors += 1
+                continue
+            if self._taken >= DATAGRAMS_PER_TURN:
+                self.traffic.overflow += 1
+                continue
+            if self._taken == 0:
+                self._loop.call_soon(self._new_turn)
+            self._taken += 1
+            self._take(data, source)
+
+    def _new_turn(self) -> None:
+        self._taken = 0
+
+    def _take(self, data: bytes, source: Any) -> None:
+        message = self._codec.decode(data)
+        if isinstance(message, Rejected):
+            self.traffic.rejected += 1
+            if (
+                self.traffic.rejected == 1
+            ):  # the others are counted; one is told, or a misconfiguration would stay unseen
+                _logger.warning("a datagram was dropped", source=source[0], reason=message.value)
+            return
+        self.traffic.received += 1
+        self._book.met(message.source, source)
+        self._core.step(message, self._clock.monotonic_ms())
+        self._work()
+
+    async def _send(self) -> None:
+        stream = self._stream
+        while True:
+            message = await self._outgoing.get()
+            address = self._book.route(message.target)
+            if address is None:
+                self.traffic.unroutable += 1
+                continue
+            self._forget_errors(stream)
+            try:
+                await stream.send(self._codec.encode(message), address)
+            except asyncio_dgram.TransportClosed:
+                return
+            except OSError:
+                self.traffic.errors += 1
+            else:
+                self.traffic.sent += 1
+
+    def _forget_errors(self, stream: Any) -> None:
+        """An error of an earlier datagram must not keep the next one, to another node, from being sent."""
+        while True:
+            try:
+                if stream.exception is None:
+                    return
+            except OSError:
+                self.traffic.errors += 1

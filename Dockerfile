@@ -1,4 +1,4 @@
-# One broker. Configuration by environment: ODRADEK_LOG_DIRS, ODRADEK_LISTENERS, ODRADEK_ADVERTISED_LISTENERS, ...
+# One broker of any number, configured by environment: ODRADEK_NODE_ID, ODRADEK_LISTENERS, ODRADEK_CONTROLLER_QUORUM_VOTERS, ...
 FROM python:3.11-slim
 WORKDIR /opt/odradek
 COPY requirements-broker.lock ./
@@ -15,6 +15,7 @@ COPY storage storage
 RUN pip install --no-cache-dir --no-deps . && useradd --system --home /var/lib/odradek --create-home odradek
 USER odradek
 VOLUME /var/lib/odradek
-EXPOSE 9092 19092
+# Brokers watch each other by datagrams on the port of the inter-broker listener.
+EXPOSE 9092 9092/udp 19092
 ENV ODRADEK_LOG_DIRS=/var/lib/odradek/data
 CMD ["odradek", "broker"]

@@ -67,7 +67,7 @@ def restart(
         wanted = nodes or state.plan.node_ids
         if unknown := [node_id for node_id in wanted if node_id not in state.plan.node_ids]:
             raise BrokerFailed(f"{cluster.path} has no broker {unknown[0]}; it has {state.plan.node_ids}")
-        controller = in_sync(state)
+        controller = in_sync(state, state.plan.node_ids[0])
         for node_id in sorted(wanted, key=lambda node_id: node_id == controller):
             restart_one(cluster, node_id)
 
@@ -79,7 +79,7 @@ def restart_one(cluster: ClusterDirectory, node_id: int) -> None:
     state = state_of(cluster)
     add(cluster, state, [node_id])
     ready = time.monotonic()
-    in_sync(state)
+    in_sync(state, node_id)
     print(
         f"broker {node_id}: stopped in {stopped - began:.1f} s, ready after {ready - stopped:.1f} s, "
         f"in sync after {time.monotonic() - ready:.1f} s",
@@ -87,10 +87,17 @@ def restart_one(cluster: ClusterDirectory, node_id: int) -> None:
     )
 
 
-def in_sync(state: ClusterState) -> int:
-    """Wait until every replica of every partition is in sync. Returns the active controller's node id."""
-    answer = ask("in-sync", "--bootstrap", state.plan.bootstrap, "--brokers", str(len(state.plan.ports)))
-    return int(answer["controller"])
+def in_sync(state: ClusterState, first: int) -> int | None:
+    """Wait until every replica of every partition is in sync, as broker `first` sees it. Returns the active controller.
+
+    The one that was started last is asked: it has caught up with the metadata, whereas another may not have heard yet that
+    anything was out of sync.
+    """
+    others = [node_id for node_id in state.plan.node_ids if node_id != first]
+    bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in (first, *others))
+    answer = ask("in-sync", "--bootstrap", bootstrap, "--brokers", str(len(state.plan.ports)))
+    controller: int | None = answer["controller"]
+    return controller
 
 
 def broker(

@@ -3,50 +3,104 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
-from tests.support.kafka_broker import free_port
+from odradek.ports import HeldPorts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60.0
+INTERNAL_PORT = "9092"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, Any] = COMPOSE["services"]
 
 
-def on_this_machine(text: str, ports: dict[str, str], data: Path) -> str:
-    """What differs here: free ports, a folder for the volume, and no container's name to look up."""
-    for port, free in ports.items():
-        text = text.replace(f":{port}", f":{free}")
-    return text.replace("/var/lib/odradek", str(data)).replace("://odradek-1", "://localhost")
+class ThisMachine:
+    """What differs here: free ports, folders for the volumes, and no containers' names to look up."""
+
+    def __init__(self, directory: Path, ports: list[int]) -> None:
+        published = [service["ports"][0].partition(":")[0] for service in SERVICES.values()]
+        self._internal = dict(zip(SERVICES, ports, strict=False))
+        self.external = dict(zip(published, ports[len(SERVICES) :], strict=True))
+        self._directory = directory
+
+    def rewritten(self, text: str, service: str) -> str:
+        for name, port in self._internal.items():
+            text = text.replace(f"{name}:{INTERNAL_PORT}", f"localhost:{port}")
+        for port, free in self.external.items():
+            text = text.replace(f":{port}", f":{free}")
+        text = re.sub(rf":{INTERNAL_PORT}\b", f":{self._internal[service]}", text)
+        return text.replace("/var/lib/odradek", str(self._directory / service))
+
+    def environment(self, service: str) -> dict[str, str]:
+        given = {name: self.rewritten(value, service) for name, value in SERVICES[service]["environment"].items()}
+        return {**os.environ, **given, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    @property
+    def bootstrap(self) -> str:
+        """As it is seen from the host."""
+        return ",".join(f"localhost:{port}" for port in self.external.values())
 
 
-@pytest.mark.parametrize("service", list(COMPOSE["services"]))
-def test_the_command_of_a_service_serves_and_its_health_check_passes(service: str, tmp_path: Path) -> None:
-    described = COMPOSE["services"][service]
-    ports = {port: str(free_port()) for port in ("19092", "9092")}
-    given = {name: on_this_machine(value, ports, tmp_path) for name, value in described["environment"].items()}
-    scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, **given, "PATH": f"{scripts}:{os.environ['PATH']}"}
-    broker = subprocess.Popen(described["command"], env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert broker.stdout is not None
-        assert broker.stdout.readline() == f"ready localhost:{ports['9092']},localhost:{ports['19092']}\n"
-        [word, *check] = [on_this_machine(word, {}, tmp_path) for word in described["healthcheck"]["test"]]
-        assert word == "CMD"
-        check = [argument.replace("19092", ports["19092"]) for argument in check]
-        healthy = subprocess.run(check, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-        assert (healthy.returncode, healthy.stdout.strip()) == (0, "[]"), healthy.stderr
-    finally:
-        broker.terminate()
-        broker.communicate(timeout=TIMEOUT_S)
-    assert broker.returncode == 0
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThisMachine]:
+    with HeldPorts("127.0.0.1", 2 * len(SERVICES)) as held, ExitStack() as ends:
+        machine = ThisMachine(tmp_path_factory.mktemp("volumes"), held.ports)
+        processes = []
+        for service, described in SERVICES.items():
+            process = subprocess.Popen(
+                described["command"], env=machine.environment(service), stdout=subprocess.PIPE, text=True
+            )
+            ends.callback(process.communicate, timeout=TIMEOUT_S)
+            ends.callback(process.terminate)
+            processes.append(process)
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready localhost:")
+        yield machine
+
+
+def test_a_transaction_commits_on_three_replicas_of_each_partition(machine: ThisMachine) -> None:
+    producer = Producer({"bootstrap.servers": machine.bootstrap, "transactional.id": "compose"})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce("greetings", b"hello")
+    producer.commit_transaction(TIMEOUT_S)
+    metadata = AdminClient({"bootstrap.servers": machine.bootstrap}).list_topics(timeout=TIMEOUT_S)
+    seen = sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
+    assert seen == sorted(machine.bootstrap.split(",")), "clients on the host are sent to what is published there"
+    for topic in ("greetings", "__transaction_state"):
+        for partition in metadata.topics[topic].partitions.values():
+            assert len(partition.replicas) == len(SERVICES)
+
+
+@pytest.mark.parametrize("service", list(SERVICES))
+def test_the_health_check_of_a_service_passes(machine: ThisMachine, service: str) -> None:
+    [word, *check] = [machine.rewritten(word, service) for word in SERVICES[service]["healthcheck"]["test"]]
+    assert word == "CMD"
+    healthy = subprocess.run(
+        check,
+        env=machine.environment(service),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert healthy.returncode == 0, healthy.stderr
 
 
 def test_everything_that_the_image_copies_is_there() -> None:
@@ -56,8 +110,32 @@ def test_everything_that_the_image_copies_is_there() -> None:
     assert {"broker", "cluster", "coordinator", "odradek", "protocol", "runtime", "storage"} <= set(names)
 
 
-def test_every_volume_and_port_is_declared() -> None:
-    for service in COMPOSE["services"].values():
-        assert [volume.partition(":")[0] for volume in service["volumes"]] == list(COMPOSE["volumes"])
-        published = [port.partition(":")[2] for port in service["ports"]]
-        assert all(f":{port}" in service["environment"]["ODRADEK_LISTENERS"] for port in published)
+def test_every_volume_and_port_is_declared_and_nobody_shares_one() -> None:
+    volumes = [volume.partition(":")[0] for service in SERVICES.values() for volume in service["volumes"]]
+    assert volumes == list(COMPOSE["volumes"])
+    ports = [port for service in SERVICES.values() for port in service["ports"]]
+    assert len(ports) == len(set(ports)) == len(SERVICES)
+    for service in SERVICES.values():
+        [(outside, inside)] = [port.split(":") for port in service["ports"]]
+        assert f"EXTERNAL://:{inside}" in service["environment"]["ODRADEK_LISTENERS"]
+        assert f"EXTERNAL://localhost:{outside}" in service["environment"]["ODRADEK_ADVERTISED_LISTENERS"]
+
+
+def test_the_voters_are_the_services() -> None:
+    for number, (name, service) in enumerate(SERVICES.items(), 1):
+        environment = service["environment"]
+        assert environment["ODRADEK_NODE_ID"] == str(number)
+        assert f"{number}@{name}:{INTERNAL_PORT}" in environment["ODRADEK_CONTROLLER_QUORUM_VOTERS"].split(",")
+        assert f"INTERNAL://{name}:{INTERNAL_PORT}" in environment["ODRADEK_ADVERTISED_LISTENERS"].split(",")
+
+
+def test_the_compose_client_accepts_the_file() -> None:
+    try:
+        there = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=TIMEOUT_S, check=False)
+    except FileNotFoundError:
+        pytest.skip("no docker client here")
+    if there.returncode != 0:
+        pytest.skip("no docker compose here")
+    command = ["docker", "compose", "-f", str(ROOT / "docker-compose.yml"), "config", "--quiet"]
+    judged = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (judged.returncode, judged.stderr) == (0, "")

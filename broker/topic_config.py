@@ -1,4 +1,4 @@
-"""A topic's settings: what was set for the topic itself over the defaults that the node's configuration gives.
+"""A topic's settings: what was set for the topic itself, over what was set for all brokers, over the node's configuration.
 
 The properties of topics are the rows of `broker.config` that have a topic name. Implements `cluster.controller.port.TopicConfigs`.
 """
@@ -11,6 +11,8 @@ from typing import Any, Final
 from broker.config import PROPERTIES, Config
 from broker.property import ConfigError, Kind, Property
 from cluster.controller.port import ConfigValue
+from cluster.delta import MetadataDelta
+from cluster.image import RESOURCE_BROKER, MetadataImage
 from protocol.errors import ErrorCode, Refusal
 from storage.config import LogConfig
 
@@ -36,6 +38,7 @@ class Source(IntEnum):
     """Where a value comes from, with DescribeConfigs' codes."""
 
     TOPIC = 1
+    CLUSTER_DEFAULT = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -48,11 +51,25 @@ class Synonym:
 
 
 class TopicSettings:
-    """All topics of a node, out of its configuration."""
+    """All topics of a node, out of its configuration and of what the metadata says of all brokers."""
 
     def __init__(self, config: Config) -> None:
+        """Before the first `on_metadata` the node's configuration speaks alone."""
+        self.cluster_defaults: Mapping[str, str] = {}
         self._config = config
-        self._defaults = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
+        self._static = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
+        self._defaults = self._static
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Subscribe this before whoever asks for settings."""
+        if (RESOURCE_BROKER, "") not in delta.changed_configs():
+            return
+        self.cluster_defaults = image.config(RESOURCE_BROKER, "")
+        self._defaults = {**self._static}
+        for name, prop in TOPIC_PROPERTIES.items():
+            text = self.cluster_defaults.get(prop.name)
+            if text is not None:
+                self._defaults[name] = prop.parse(text, name=prop.name)
 
     @property
     def num_partitions(self) -> int:
@@ -105,6 +122,8 @@ class TopicSettings:
         """Where the setting comes from: the first one counts, the others are what it hides."""
         own = [Synonym(name, configs[name], Source.TOPIC)] if name in configs else []
         prop = TOPIC_PROPERTIES[name]
+        if (text := self.cluster_defaults.get(prop.name)) is not None:
+            own.append(Synonym(prop.name, text, Source.CLUSTER_DEFAULT))
         chain = [prop, *(PROPERTIES[fallback] for fallback, _ in _FALLBACKS.get(prop.name, ()))]
         return own + [synonym for each in chain for synonym in broker_synonyms(self._config, each)]
 

@@ -9,6 +9,7 @@ Version notes:
 * v3: types and documentation (KIP-569)
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from broker.api import Api, RequestContext
@@ -74,15 +75,31 @@ def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str)
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = context.services
+    defaults = services.metadata.image.config(RESOURCE_BROKER, "")
     if not name:
-        return []  # the defaults of all brokers: what was set for them, which is nothing
+        return [_entry(request, prop, prop.name, text, [dynamic]) for prop, text, dynamic in _dynamic(defaults)]
     if name != str(services.node_id):
         message = f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     config = services.config
+    set_for_all = {prop.name: dynamic for prop, _, dynamic in _dynamic(defaults)}
+    entries = []
+    for prop in PROPERTIES.values():
+        synonyms = broker_synonyms(config, prop)
+        text = prop.render(getattr(config, prop.attribute))
+        if prop.name in set_for_all:
+            synonyms = [set_for_all[prop.name], *synonyms]
+            text = synonyms[0].value
+        entries.append(_entry(request, prop, prop.name, text, synonyms))
+    return entries
+
+
+def _dynamic(defaults: Mapping[str, str]) -> list[tuple[Property, str, Synonym]]:
+    """What was set for all brokers, in order of the properties."""
     return [
-        _entry(request, prop, prop.name, prop.render(getattr(config, prop.attribute)), broker_synonyms(config, prop))
+        (prop, defaults[prop.name], Synonym(prop.name, defaults[prop.name], Source.CLUSTER_DEFAULT))
         for prop in PROPERTIES.values()
+        if prop.name in defaults
     ]
 
 

@@ -23,7 +23,6 @@ OWN_DEFAULTS = {
     "advertised.listeners": "Kafka repeats the listeners",
     "listeners": "each has its port",
     "log.dirs": "each has its directory",
-    "min.insync.replicas": "set for the cluster by ELR (KIP-966)",
     "node.id": "each has its id",
     "transaction.state.log.min.isr": "fits the cluster by itself",
     "transaction.state.log.replication.factor": "fits the cluster by itself",

@@ -27,8 +27,6 @@ VARYING = [
     (re.compile(r"TopicId: \S+"), "TopicId: ID"),
     (re.compile(r"\b1[67]\d{11}\b"), "TIME"),
     (re.compile(r"127\.0\.0\.1:\d+"), "HOST:PORT"),
-    # Kafka 4.3 finalizes eligible leader replicas and with them writes a cluster-wide min ISR; one node elects nobody.
-    (re.compile(r"Configs: min\.insync\.replicas=1,?"), "Configs: "),
 ]
 
 

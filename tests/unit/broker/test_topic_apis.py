@@ -8,6 +8,9 @@ from broker.apis import create_partitions, create_topics, delete_topics, describ
 from broker.ports import CLUSTER_RESOURCE, AclOperation
 from broker.topic_config import TOPIC_PROPERTIES, TopicSettings
 from cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
+from cluster.delta import MetadataDelta
+from cluster.image import RESOURCE_BROKER
+from cluster.records import ConfigRecord
 from coordinator.txn.hashing import partition_for
 from protocol.codec import encode
 from protocol.errors import ErrorCode, Refusal
@@ -212,6 +215,30 @@ def test_storage_gets_the_topics_settings_over_the_brokers() -> None:
     assert (log_config.segment_bytes, log_config.segment_ms) == (6000, 7_200_000)
     assert (log_config.cleanup_policy, log_config.validate_records_all) == (("compact",), True)
     assert made.log_config({}).segment_bytes == 5000
+
+
+def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> None:
+    made = TopicSettings(config("log.segment.bytes=5000", "min.insync.replicas=3"))
+    delta = MetadataDelta(image())
+    for name, value in (("log.segment.bytes", "7000"), ("min.insync.replicas", "2")):
+        delta.replay(10, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name=name, value=value))
+    made.on_metadata(delta, delta.build())
+    assert (made.log_config({}).segment_bytes, made.log_config({}).min_insync_replicas) == (7000, 2)
+    assert made.log_config({"segment.bytes": "6000"}).segment_bytes == 6000
+    assert [(each.name, each.value, each.source) for each in made.synonyms("segment.bytes", {})] == [
+        ("log.segment.bytes", "7000", 3),
+        ("log.segment.bytes", "5000", 4),
+        ("log.segment.bytes", "1073741824", 5),
+    ]
+    (value,) = (each for each in made.effective("t", {}) if each.name == "min.insync.replicas")
+    assert (value.value, value.source) == ("2", 3)
+    # and a default that is taken back is gone
+    later = MetadataDelta(delta.build())
+    later.replay(
+        11, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value=None)
+    )
+    made.on_metadata(later, later.build())
+    assert made.log_config({}).min_insync_replicas == 3
 
 
 async def test_the_coordinator_of_an_id_leads_its_partition() -> None:

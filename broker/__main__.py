@@ -13,7 +13,9 @@ import resource
 import signal
 import socket
 import sys
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -88,17 +90,23 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
     def stop(reason: str | None = None) -> None:
         if not end.done():
             end.set_result(reason)
+        # A node that waits for a majority of its cluster does so for as long as it takes, and can be told to give up.
+        starting.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     disk = OsDisk(hold_unsynced=options.hold_unsynced)
     env = Env(disk, SystemClock(), random.Random(), LocalCommitGate)
     node = Node(config, env, on_fatal=stop)
+    starting = loop.create_task(node.start())
     try:
-        await node.start()
-        _tune_garbage_collection()
         if options.stop_with_stdin:
             await loop.connect_read_pipe(lambda: _UntilEnd(stop), sys.stdin)
+        with suppress(CancelledError):
+            await starting
+        if starting.cancelled():
+            return 0
+        _tune_garbage_collection()
         addresses = ",".join(f"{listener.advertised_host}:{listener.advertised_port}" for listener in node.listeners)
         print(f"ready {addresses}", flush=True)  # noqa: T201  the one line on standard output
         reason = await end

@@ -1,0 +1,156 @@
+"""Nodes of one cluster: what they serve while they start, how they find each other, what they pass on."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.node import CannotStartError
+from protocol.connection import parse_request
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.envelope import EnvelopeRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from tests.support.raw_client import ConnectionLost, encode_request
+from tests.support.several_nodes import CLUSTER_ID, Nodes, free_ports
+
+WITHIN_S = 30
+
+
+@asynccontextmanager
+async def cluster(directory: Path, count: int = 3, **settings: object) -> AsyncIterator[Nodes]:
+    nodes = Nodes(directory, count, **settings)  # type: ignore[arg-type]
+    try:
+        await nodes.start()
+        yield nodes
+    finally:
+        await nodes.stop()
+
+
+def vote(cluster_id: str = CLUSTER_ID, epoch: int = 0) -> VoteRequest:
+    partition = RequestPartitionData(replica_id=2, replica_epoch=epoch, pre_vote=True)
+    return VoteRequest(cluster_id, 1, [RequestTopicData("__cluster_metadata", [partition])])
+
+
+async def test_every_node_knows_all_brokers_and_one_controller(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as nodes:
+        assert sum(node.controller.is_active for node in nodes.nodes.values()) == 1
+        for node_id in nodes.ids:
+            await nodes.nodes[node_id].metadata.wait_for(nodes.nodes[nodes.controller].metadata.image.offset)
+            known = await nodes.call(node_id, MetadataRequest(topics=[]), 12)
+            assert {(each.node_id, each.port) for each in known.brokers} == {(i, nodes.port(i)) for i in nodes.ids}
+            assert known.cluster_id == CLUSTER_ID
+
+
+async def test_a_request_for_the_controller_is_answered_by_any_node(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as nodes:
+        for node_id in nodes.ids:
+            topic = CreatableTopic(name=f"made-at-{node_id}", num_partitions=1, replication_factor=3)
+            made = await nodes.call(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+            assert [(each.name, each.error_code) for each in made.topics] == [(f"made-at-{node_id}", 0)]
+            again = await nodes.call(node_id, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+            assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_an_observer_follows_and_passes_on(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 4, voters=3) as nodes:
+        assert not nodes.nodes[4].controller.is_active
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        made = await nodes.call(4, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+        assert made.topics[0].error_code == 0
+
+
+async def test_an_envelope_carries_nothing_but_requests_for_the_controller(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as nodes:
+        inside = encode_request(MetadataRequest(topics=[]), 12, 7, "c")[4:]
+        answer = await nodes.call(nodes.controller, EnvelopeRequest(inside), 0)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        answer = await nodes.call(nodes.controller, EnvelopeRequest(b"\x00"), 0)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        other = next(each for each in nodes.ids if each != nodes.controller)
+        inside = encode_request(CreateTopicsRequest(timeout_ms=1_000), 7, 7, "c")[4:]
+        assert parse_request(inside).correlation_id == 7
+        answer = await nodes.call(other, EnvelopeRequest(inside), 0)
+        assert answer.error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_votes_are_served_while_clients_wait_and_a_node_can_give_up_waiting(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(ports, 1))
+    settings = {
+        "log.dirs": str(tmp_path),
+        "listeners": f"PLAINTEXT://127.0.0.1:{ports[0]}",
+        "controller.quorum.voters": voters,
+        "odradek.cluster.id": CLUSTER_ID,
+    }
+    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "broker", *arguments, "--stop-with-stdin"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            with connected(ports[0]) as client, connected(ports[0]) as waiting:
+                waiting.sendall(encode_request(ApiVersionsRequest(), 0, 2, "c"))
+                client.sendall(encode_request(vote(), 2, 1, "c"))
+                assert int.from_bytes(client.recv(8)[4:8], "big") == 1
+                # The request of the other connection came first.
+                waiting.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    waiting.recv(1)
+            out, _ = process.communicate(timeout=WITHIN_S)  # closes its standard input
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (0, b"")
+
+
+def connected(port: int) -> socket.socket:
+    """A connection to a process that starts: refused until it listens."""
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S)
+        except ConnectionRefusedError:
+            continue
+
+
+async def test_what_brokers_ask_of_each_other_is_not_served_beside_a_listener_for_them(tmp_path: Path) -> None:
+    client, between = free_ports(2)
+    nodes = Nodes(
+        tmp_path,
+        1,
+        listeners=f"PLAINTEXT://127.0.0.1:{client},BETWEEN://127.0.0.1:{between}",
+        **{"inter.broker.listener.name": "BETWEEN", "controller.quorum.voters": f"1@127.0.0.1:{between}"},
+    )
+    try:
+        await nodes.start()
+        nodes.ports = [between]
+        assert (await nodes.call(1, vote(), 2)).topics[0].partitions
+        nodes.ports = [client]
+        assert (await nodes.call(1, MetadataRequest(topics=[]), 12)).brokers
+        with pytest.raises(ConnectionLost):
+            await nodes.call(1, vote(), 2)
+    finally:
+        await nodes.stop()
+
+
+async def test_a_vote_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1) as nodes:
+        answer = await nodes.call(1, vote("ZZZZZZZZZZZZZZZZZZZZZQ"), 2)
+        assert answer.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+async def test_a_new_directory_needs_the_id_of_its_cluster(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 3)
+    nodes.settings["odradek.cluster.id"] = ""
+    try:
+        with pytest.raises(CannotStartError, match=r"odradek.cluster.id is not set"):
+            await nodes.start([1])
+    finally:
+        await nodes.stop()

@@ -58,6 +58,10 @@ check: setup ## Lint, types, import contracts, tidy rules, freshness of generate
 sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make sim SEEDS=0..1000 a range
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),0..200)) $(ARGS)
 
+.PHONY: chaos
+chaos: setup ## Real brokers, clients and faults for MINUTES=10, and a verdict; SEED=7 draws the same faults again
+	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: bench
 bench: setup ## Odradek against Apache Kafka on this machine, in alternating rounds, as ratios
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,0 +1,344 @@
+import java.io.FileOutputStream;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Random;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.KafkaException;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.OutOfOrderSequenceException;
+import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.errors.TimeoutException;
+import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+
+/** The Java client as one process of the chaos run: a producer of any kind, or a reader. Arguments NAME=VALUE, as in common.Order. */
+public class ChaosClient {
+    private static final int TRANSACTION_TIMEOUT_MS = 7_000;
+    private static final int DELIVERY_TIMEOUT_MS = 30_000;
+    private static final int REQUEST_TIMEOUT_MS = 4_000;
+    private static final int RECORDS_MAX = 20;
+    private static final int TRIES_MAX = 6;
+    private static final long BURST_MS = 50;
+    private static final String DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz";
+
+    private final Map<String, String> order = new HashMap<>();
+    private final List<TopicPartition> partitions = new ArrayList<>();
+    private final Map<TopicPartition, Integer> sequences = new HashMap<>();
+    private final FileOutputStream journal;
+    private final Random random;
+    private final String kind;
+    private final String tid;
+    private final int number;
+    private volatile boolean stopping;
+    private volatile boolean fatal;
+    private long ids;
+    private int values;
+    private int births;
+    private int transactions;
+    private int incarnation;
+    private KafkaProducer<byte[], byte[]> producer;
+
+    ChaosClient(String[] arguments) throws Exception {
+        for (String argument : arguments) {
+            int equals = argument.indexOf('=');
+            order.put(argument.substring(0, equals), argument.substring(equals + 1));
+        }
+        for (String topic : order.get("topics").split(",")) {
+            String[] parts = topic.split(":");
+            for (int i = 0; i < Integer.parseInt(parts[1]); i++) {
+                partitions.add(new TopicPartition(parts[0], i));
+            }
+        }
+        journal = new FileOutputStream(order.get("journal"), true);
+        random = new Random(Long.parseLong(order.get("seed")));
+        kind = order.get("kind");
+        tid = order.get("transactional_id");
+        number = Integer.parseInt(order.get("number"));
+        Thread ears = new Thread(this::listen);
+        ears.setDaemon(true);
+        ears.start();
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        ChaosClient client = new ChaosClient(arguments);
+        switch (client.kind) {
+            case "reader" -> client.read();
+            case "transactional" -> client.runTransactions();
+            default -> client.runStream();
+        }
+        System.exit(0);
+    }
+
+    private void listen() {
+        try {
+            while (System.in.read() >= 0) { }
+        } catch (java.io.IOException closed) {
+            // the same as its end
+        }
+        stopping = true;
+    }
+
+    // -- the journal
+
+    private synchronized long note(String op, String type, long id, String details) {
+        long given = id > 0 ? id : ++ids;
+        String line = String.format(java.util.Locale.ROOT, "{\"t\":%.6f,\"proc\":\"%s\",\"op\":\"%s\",\"type\":\"%s\",\"id\":%d%s}%n",
+                System.nanoTime() / 1e9, order.get("process"), op, type, given, details);
+        try {
+            journal.write(line.getBytes(StandardCharsets.UTF_8));
+        } catch (java.io.IOException failed) {
+            System.err.println(failed);
+            System.exit(1);
+        }
+        return given;
+    }
+
+    private static String quoted(String text) {
+        return "\"" + text.replace('\\', '/').replace('"', '\'').replace('\n', ' ').replace('\t', ' ') + "\"";
+    }
+
+    private static String place(TopicPartition partition) {
+        return ",\"topic\":" + quoted(partition.topic()) + ",\"partition\":" + partition.partition();
+    }
+
+    private String nextName() {
+        char[] name = new char[8];
+        int rest = ++values;
+        for (int i = 7; i >= 2; i--, rest /= 36) {
+            name[i] = DIGITS.charAt(rest % 36);
+        }
+        name[1] = DIGITS.charAt(number % 36);
+        name[0] = DIGITS.charAt(number / 36);
+        return new String(name);
+    }
+
+    private static byte[] expand(String name) {
+        int sum = 0;
+        for (int i = 0; i < name.length(); i++) {
+            sum += name.charAt(i);
+        }
+        return (name + ".".repeat(sum * 7 % 100)).getBytes(StandardCharsets.ISO_8859_1);
+    }
+
+    private static String shorten(byte[] value) {
+        String text = new String(value, StandardCharsets.ISO_8859_1);
+        String name = text.substring(0, Math.min(8, text.length()));
+        return java.util.Arrays.equals(expand(name), value) ? name : text;
+    }
+
+    // -- producers
+
+    private Properties producerConfig() {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", order.get("bootstrap"));
+        config.put("client.id", tid.isEmpty() ? order.get("process") : tid);
+        config.put("acks", "all");
+        config.put("linger.ms", "2");
+        config.put("request.timeout.ms", "" + REQUEST_TIMEOUT_MS);
+        config.put("delivery.timeout.ms", "" + DELIVERY_TIMEOUT_MS);
+        config.put("max.block.ms", "20000");
+        config.put("reconnect.backoff.max.ms", "500");
+        config.put("metadata.max.age.ms", "5000");
+        config.put("enable.idempotence", kind.equals("plain") ? "false" : "true");
+        if (kind.equals("plain")) {
+            config.put("retries", "0");
+        }
+        if (kind.equals("transactional")) {
+            config.put("transactional.id", tid);
+            config.put("transaction.timeout.ms", "" + TRANSACTION_TIMEOUT_MS);
+            config.put("delivery.timeout.ms", "" + TRANSACTION_TIMEOUT_MS);
+        }
+        return config;
+    }
+
+    private long beBorn() {
+        incarnation = number * 1000 + ++births;
+        String id = tid.isEmpty() ? "" : ",\"tid\":" + quoted(tid);
+        long init = note("init", "invoke", 0,
+                ",\"incarnation\":" + incarnation + ",\"generation\":" + (tid.isEmpty() ? 0 : 2) + id);
+        fatal = false;
+        producer = new KafkaProducer<>(producerConfig(), new ByteArraySerializer(), new ByteArraySerializer());
+        return init;
+    }
+
+    private void send(TopicPartition partition, long transaction) {
+        String name = nextName();
+        String details = place(partition) + ",\"value\":" + quoted(name);
+        if (!kind.equals("plain")) {
+            details += ",\"seq\":" + sequences.merge(partition, 1, Integer::sum) + ",\"incarnation\":" + incarnation;
+        }
+        if (transaction >= 0) {
+            details += ",\"txn\":" + transaction + ",\"generation\":2,\"tid\":" + quoted(tid);
+        }
+        long id = note("produce", "invoke", 0, details);
+        try {
+            producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, expand(name)), (meta, failed) -> {
+                if (failed == null) {
+                    note("produce", "ok", id, ",\"at\":" + meta.offset());
+                } else {
+                    fatal = fatal || failed instanceof OutOfOrderSequenceException || failed instanceof ProducerFencedException;
+                    note("produce", "info", id, ",\"why\":" + quoted("" + failed));
+                }
+            });
+        } catch (KafkaException failed) {
+            note("produce", "info", id, ",\"why\":" + quoted("" + failed));
+        }
+    }
+
+    private void runStream() throws Exception {
+        double each = Double.parseDouble(order.get("records_per_second")) * BURST_MS / 1000;
+        note("init", "info", beBorn(), "");
+        while (!stopping) {
+            long burst = Math.max(1, Math.round(-Math.log(1 - random.nextDouble()) * each));
+            for (int i = 0; i < burst; i++) {
+                send(partitions.get(random.nextInt(partitions.size())), -1);
+            }
+            Thread.sleep(BURST_MS);
+            if (fatal) {
+                producer.close(Duration.ZERO);
+                note("init", "info", beBorn(), "");
+            }
+        }
+        producer.flush();
+    }
+
+    private void runTransactions() throws Exception {
+        while (!stopping) {
+            if (producer == null && !beginAnew()) {
+                Thread.sleep(200);
+                continue;
+            }
+            if (!oneTransaction()) {
+                producer.close(Duration.ZERO);
+                producer = null;
+            }
+            Thread.sleep((long) (-80 * Math.log(1 - random.nextDouble())));
+        }
+    }
+
+    private boolean beginAnew() {
+        long init = beBorn();
+        for (int i = 0; i < TRIES_MAX && !stopping; i++) {
+            try {
+                producer.initTransactions();
+                note("init", "ok", init, "");
+                return true;
+            } catch (TimeoutException again) {
+                continue;
+            } catch (KafkaException failed) {
+                break;
+            }
+        }
+        note("init", "info", init, "");
+        producer.close(Duration.ZERO);
+        producer = null;
+        return false;
+    }
+
+    private boolean oneTransaction() throws Exception {
+        long transaction = number * 1_000_000L + ++transactions;
+        try {
+            producer.beginTransaction();
+        } catch (KafkaException failed) {
+            return false;
+        }
+        int records = random.nextDouble() < 0.04 ? 0 : 1 + random.nextInt(RECORDS_MAX);
+        int spread = 1 + random.nextInt(Math.min(6, partitions.size()));
+        int first = random.nextInt(partitions.size());
+        for (int i = 0; i < records; i++) {
+            send(partitions.get((first + random.nextInt(spread)) % partitions.size()), transaction);
+            if (random.nextDouble() < 0.05) {
+                Thread.sleep(5);
+            }
+        }
+        if (random.nextDouble() < 0.002) {
+            Thread.sleep(TRANSACTION_TIMEOUT_MS * 115 / 100);
+        }
+        return end(transaction, random.nextInt(3) > 0, records > 0);
+    }
+
+    private boolean end(long transaction, boolean commit, boolean written) {
+        String id = written ? ",\"tid\":" + quoted(tid) + ",\"incarnation\":" + incarnation : "";
+        long end = note("end", "invoke", 0, ",\"txn\":" + transaction + ",\"commit\":" + commit + id);
+        for (int i = 0; i < TRIES_MAX; i++) {
+            try {
+                if (commit) {
+                    producer.commitTransaction();
+                } else {
+                    producer.abortTransaction();
+                }
+                note("end", "ok", end, "");
+                return true;
+            } catch (TimeoutException again) {
+                continue;
+            } catch (KafkaException failed) {
+                note("end", "info", end, ",\"why\":" + quoted("" + failed));
+                boolean lost = failed instanceof ProducerFencedException || !commit;
+                return !lost && end(transaction, false, written);
+            }
+        }
+        note("end", "info", end, "");
+        return false;
+    }
+
+    // -- the reader
+
+    private void read() throws Exception {
+        Properties config = new Properties();
+        boolean committed = order.get("committed").equalsIgnoreCase("true");
+        config.put("bootstrap.servers", order.get("bootstrap"));
+        config.put("client.id", order.get("process"));
+        config.put("isolation.level", committed ? "read_committed" : "read_uncommitted");
+        config.put("auto.offset.reset", "none");
+        config.put("request.timeout.ms", "5000");
+        config.put("reconnect.backoff.max.ms", "500");
+        config.put("metadata.max.age.ms", "5000");
+        config.put("fetch.max.wait.ms", "300");
+        Map<TopicPartition, Long> positions = new HashMap<>();
+        KafkaConsumer<byte[], byte[]> consumer =
+                new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.assign(partitions);
+        for (TopicPartition partition : partitions) {
+            positions.put(partition, 0L);
+            consumer.seek(partition, 0);
+        }
+        while (!stopping) {
+            Map<TopicPartition, StringBuilder> found = new HashMap<>();
+            Map<TopicPartition, Long> ends = new HashMap<>();
+            try {
+                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(300))) {
+                    TopicPartition partition = new TopicPartition(record.topic(), record.partition());
+                    StringBuilder records = found.computeIfAbsent(partition, each -> new StringBuilder());
+                    records.append(records.length() == 0 ? "" : ",").append('[').append(record.offset()).append(',')
+                            .append(quoted(shorten(record.value()))).append(']');
+                    ends.put(partition, record.offset() + 1);
+                }
+            } catch (OffsetOutOfRangeException failed) {
+                for (TopicPartition partition : failed.partitions()) {
+                    long id = begin(partition, committed, positions.get(partition));
+                    note("fetch", "fail", id, ",\"error\":1,\"why\":" + quoted("" + failed));
+                    consumer.seek(partition, positions.get(partition));
+                }
+            }
+            for (TopicPartition partition : found.keySet()) {
+                long id = begin(partition, committed, positions.get(partition));
+                note("fetch", "ok", id, ",\"records\":[" + found.get(partition) + "],\"next\":" + ends.get(partition));
+                positions.put(partition, ends.get(partition));
+            }
+        }
+        consumer.close(Duration.ofSeconds(5));
+    }
+
+    private long begin(TopicPartition partition, boolean committed, long position) {
+        return note("fetch", "invoke", 0, place(partition) + ",\"isolation\":" + (committed ? 1 : 0) + ",\"offset\":" + position);
+    }
+}

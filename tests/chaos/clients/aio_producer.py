@@ -1,0 +1,167 @@
+"""A producer of aiokafka: idempotent, or transactional of the classic generation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from tests.chaos.clients.common import (
+    CALL_SECONDS,
+    REQUEST_TIMEOUT_MS,
+    TRANSACTION_TIMEOUT_MS,
+    TRANSACTIONAL,
+    Client,
+)
+from tests.sim.history import END, INFO, INIT, OK
+
+BURST_SECONDS = 0.05
+END_SECONDS = 60.0
+CLOSE_SECONDS = 3.0
+BACKOFF_SECONDS = 0.3
+UNSETTLED_MAX = 400
+
+
+class Aio:
+    """Makes producers, notes what comes of what they send."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.producer: AIOKafkaProducer | None = None
+        self.unsettled: dict[asyncio.Future[Any], None] = {}
+        self.failed = False
+
+    async def begin_anew(self) -> bool:
+        order = self.client.order
+        transactional = order.kind == TRANSACTIONAL
+        number = self.client.be_born()
+        self.failed = False
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=order.bootstrap,
+            client_id=order.transactional_id or order.process,
+            acks="all",
+            enable_idempotence=True,
+            transactional_id=order.transactional_id if transactional else None,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            retry_backoff_ms=50,
+            metadata_max_age_ms=5_000,
+        )
+        try:
+            await asyncio.wait_for(self.producer.start(), END_SECONDS)
+        except (KafkaError, OSError, TimeoutError):
+            self.client.journal.complete(INIT, number, INFO)
+            await self.drop()
+            await asyncio.sleep(BACKOFF_SECONDS)
+            return False
+        self.client.journal.complete(INIT, number, OK)
+        return True
+
+    async def drop(self) -> None:
+        """Give the producer up; what it has not settled stays unknown."""
+        producer, self.producer = self.producer, None
+        for future in list(self.unsettled):
+            future.cancel()
+        if producer is not None:
+            stop = asyncio.ensure_future(producer.stop())
+            with contextlib.suppress(KafkaError, OSError, TimeoutError, asyncio.CancelledError, AssertionError):
+                await asyncio.wait_for(stop, CLOSE_SECONDS)
+        self.unsettled.clear()
+
+    async def send(self, partition: tuple[str, int], transaction: int = -1) -> None:
+        assert self.producer is not None
+        value, settle = self.client.send(partition, transaction)
+        future = await self.producer.send(partition[0], value, partition=partition[1])
+        self.unsettled[future] = None
+
+        def delivered(done: asyncio.Future[Any]) -> None:
+            self.unsettled.pop(done, None)
+            if done.cancelled() or done.exception() is not None:
+                self.failed = True
+                settle(None)
+            else:
+                settle(done.result().offset)
+
+        future.add_done_callback(delivered)
+
+
+async def run_stream(client: Client) -> int:
+    aio = Aio(client)
+    rate = client.order.records_per_second
+    while not client.stopping.is_set():
+        if aio.producer is None and not await aio.begin_anew():
+            continue
+        try:
+            for _ in range(max(1, round(client.rng.expovariate(1 / (rate * BURST_SECONDS))))):
+                if len(aio.unsettled) < UNSETTLED_MAX:
+                    await aio.send(client.rng.choice(client.partitions))
+        except (KafkaError, OSError, TimeoutError):
+            aio.failed = True
+        await asyncio.sleep(BURST_SECONDS)
+        if aio.failed:  # after a batch of unknown fate its numbers are of no more use
+            await aio.drop()
+    if aio.producer is not None:
+        await asyncio.wait_for(aio.producer.flush(), END_SECONDS)
+    return 0
+
+
+class Transactions:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.aio = Aio(client)
+        self.count = 0
+
+    async def run(self) -> int:
+        while not self.client.stopping.is_set():
+            if self.aio.producer is None and not await self.aio.begin_anew():
+                continue
+            if not await self._one():
+                await self.aio.drop()
+            await asyncio.sleep(self.client.think_seconds())
+        return 0
+
+    async def _one(self) -> bool:
+        producer = self.aio.producer
+        assert producer is not None
+        self.count += 1
+        number = self.client.transaction_number(self.count)
+        places = self.client.choose()
+        try:
+            await producer.begin_transaction()
+            for place in places:
+                await asyncio.wait_for(self.aio.send(place, number), CALL_SECONDS)
+            await asyncio.sleep(self.client.overtime_seconds())
+        except (KafkaError, OSError, TimeoutError):
+            return await self._end(number, commit=False, written=bool(places))
+        commit = self.client.rng.random() > 1 / 3
+        return await self._end(number, commit=commit, written=bool(places))
+
+    async def _end(self, transaction: int, *, commit: bool, written: bool) -> bool:
+        """One call of commit or abort. After a failure a new producer begins: the classic protocol cannot tell what became of it."""
+        producer = self.aio.producer
+        assert producer is not None
+        number = self.client.end(transaction, commit=commit, written=written)
+        try:
+            work = producer.commit_transaction() if commit else producer.abort_transaction()
+            await asyncio.wait_for(work, END_SECONDS)
+        except (KafkaError, OSError, TimeoutError) as failed:
+            self.client.journal.complete(END, number, INFO, why=repr(failed))
+            return False
+        self.client.journal.complete(END, number, OK)
+        return not self.aio.failed
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)
+    client = Client()
+    work = Transactions(client).run() if client.order.kind == TRANSACTIONAL else run_stream(client)
+    return asyncio.run(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""A consumer of confluent-kafka on assigned partitions, from their start; with `kind` final it ends at the end of each."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from tests.chaos.asking import quiet
+from tests.chaos.clients.common import STUCK, Client
+from tests.chaos.journal import now, shorten
+from tests.sim.history import FAIL, FETCH, OK
+
+FINAL = "final"
+FINAL_SECONDS = 90.0
+MESSAGES_MAX = 500
+OFFSET_OUT_OF_RANGE = 1
+LOST_PLACE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
+
+
+class Reader:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.final = client.order.kind == FINAL
+        self.isolation = 1 if client.order.committed else 0
+        self.positions = dict.fromkeys(client.partitions, 0)
+        self.ended: dict[tuple[str, int], None] = {}
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": client.order.bootstrap,
+                "client.id": client.order.process,
+                "group.id": client.order.process,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed" if client.order.committed else "read_uncommitted",
+                "enable.partition.eof": self.final,
+                "fetch.wait.max.ms": 300,
+                "socket.timeout.ms": 5_000,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 5_000,
+                "log_level": 0,
+                "error_cb": quiet,
+            }
+        )
+        self.consumer.assign([TopicPartition(topic, index, 0) for topic, index in client.partitions])
+
+    def run(self) -> int:
+        deadline = time.monotonic() + FINAL_SECONDS
+        while not self.client.stopping.is_set():
+            self.take(self.consumer.consume(MESSAGES_MAX, 0.3))
+            if self.final and len(self.ended) == len(self.positions):
+                break
+            if self.final and time.monotonic() > deadline:
+                return STUCK
+        self.consumer.close()
+        return 0
+
+    def take(self, messages: list[Any]) -> None:
+        """Note what came: per partition where it began, its records, and where it reads on."""
+        found: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        ends: dict[tuple[str, int], int] = {}
+        for message in messages:
+            partition = (message.topic(), message.partition())
+            error = message.error()
+            if error is None:
+                found.setdefault(partition, []).append((message.offset(), shorten(message.value())))
+                ends[partition] = message.offset() + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                found.setdefault(partition, [])
+                ends[partition] = message.offset()
+                self.ended[partition] = None
+            elif error.code() in LOST_PLACE:
+                self.lost_place(partition, error)
+        for partition, records in found.items():
+            number = self.begin(partition)
+            end = max(self.positions[partition], ends[partition])
+            self.client.journal.complete(FETCH, number, OK, records=records, next=end)
+            self.positions[partition] = end
+
+    def begin(self, partition: tuple[str, int]) -> int:
+        return self.client.journal.invoke(
+            FETCH,
+            topic=partition[0],
+            partition=partition[1],
+            isolation=self.isolation,
+            offset=self.positions[partition],
+            final=self.final,
+        )
+
+    def lost_place(self, partition: tuple[str, int], error: Any) -> None:
+        number = self.begin(partition)
+        self.client.journal.complete(FETCH, number, FAIL, error=OFFSET_OUT_OF_RANGE, why=error.str(), at=now())
+        self.consumer.seek(TopicPartition(partition[0], partition[1], self.positions[partition]))
+
+
+def main() -> int:
+    client = Client()
+    try:
+        return Reader(client).run()
+    except KafkaException as failed:
+        print(f"{client.order.process}: {failed}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

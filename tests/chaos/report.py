@@ -1,0 +1,101 @@
+"""Prints a run's figures and findings, and keeps them: docs/chaos.md and docs/chaos.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tests.support.kafka_broker import ROOT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tests.chaos.run import Options, Outcome
+
+DOCUMENT = ROOT / "docs" / "chaos.md"
+RAW = ROOT / "docs" / "chaos.json"
+TITLES = {
+    "seconds": "length, s",
+    "operations": "operations",
+    "records_acknowledged": "records acknowledged",
+    "records_unknown": "records of unknown fate",
+    "records_read": "records read",
+    "transactions_begun": "transactions begun",
+    "transactions_committed": "  committed",
+    "transactions_aborted": "  aborted",
+    "transactions_unknown": "  of unknown end",
+    "offsets_listed": "answers of ListOffsets",
+    "kills": "kill -9 of a broker",
+    "pauses": "SIGSTOP of a broker",
+    "stops": "SIGTERM of a broker",
+    "longest_unavailability_s": "longest time without any acknowledgement, s",
+    "longest_unavailability_of_a_partition_s": "  of one partition, s",
+    "kill_to_commit_median_s": "kill -9 to the first new commit, median, s",
+    "kill_to_commit_max_s": "  longest, s",
+    "kill_to_commit_of_all_median_s": "kill -9 until every producer has committed anew, median, s",
+    "kill_to_commit_of_all_max_s": "  longest, s",
+    "recovery_after_heal_s": "from the end of all faults until everything goes, s",
+}
+
+
+def rows(outcome: Outcome) -> list[tuple[str, str]]:
+    figures = outcome.figures.as_dict()
+    found = [(title, _shown(figures[name])) for name, title in TITLES.items()]
+    found += [(f"faults: {kind}", str(count)) for kind, count in sorted(outcome.figures.faults.items())]
+    found += [(f"frames: {kind}", str(count)) for kind, count in sorted(outcome.figures.frames.items())]
+    return found + [(name, str(count)) for name, count in sorted(outcome.findings.counters.items())]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+
+
+def report(outcome: Outcome, options: Options, console: Console) -> None:
+    table = Table(title=f"{options.system}, {options.brokers} brokers, seed {options.seed}")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for title, value in rows(outcome):
+        table.add_row(title, value)
+    console.print(table)
+    for finding in outcome.findings.violations:
+        console.print(f"VIOLATION {finding}", style="red", markup=False)
+    for finding in outcome.findings.delays:
+        console.print(f"{'late' if outcome.overloaded else 'TOO LATE'} {finding}", style="yellow", markup=False)
+    if outcome.overloaded:
+        console.print("overloaded: the machine had no time to spare, so what came late is not judged", style="yellow")
+    console.print("FAILED" if outcome.failed else "no promise broken", style="red" if outcome.failed else "green")
+    if outcome.failed:
+        again = f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers}'"
+        console.print(f"the same faults again: {again}")
+
+
+def write(outcome: Outcome, options: Options) -> None:
+    head = [
+        "# Chaos",
+        "",
+        f"Written by `make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers} --write'`: real processes behind a",
+        "proxy that cuts, stalls, holds and loses; confluent-kafka, aiokafka and Java clients; kill -9, SIGSTOP, SIGTERM; judged by the simulator's checkers",
+        f"(`tests/sim/checkers`). On {os.cpu_count()} cores, which brokers, proxy and clients share.",
+        "",
+        f"Violations: **{len(outcome.findings.violations)}**. Too late: {len(outcome.findings.delays)}{' (the machine was overloaded)' if outcome.overloaded else ''}.",
+        "",
+        "| | |",
+        "|---|---:|",
+    ]
+    lines = [f"| {title.replace('  ', '&emsp;')} | {value} |" for title, value in rows(outcome)]
+    DOCUMENT.write_text("\n".join(head + lines) + "\n", encoding="utf-8")
+    raw = {
+        "seed": options.seed,
+        "brokers": options.brokers,
+        "overloaded": outcome.overloaded,
+        "violations": outcome.findings.violations,
+        "delays": outcome.findings.delays,
+        "figures": outcome.figures.as_dict(),
+        "counters": outcome.findings.counters,
+    }
+    RAW.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")

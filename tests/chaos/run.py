@@ -1,0 +1,231 @@
+"""One run: the supervisor of the brokers, the proxy and the clients, from the first start to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.cimpl import NewTopic
+
+from odradek.processes import BrokerFailed
+from tests.chaos.asking import admin_client, ask_ends
+from tests.chaos.figures import Figures, measure
+from tests.chaos.fleet import FINAL, FULL, SHORT, Fleet, Role, compile_java
+from tests.chaos.guardian import Guardian
+from tests.chaos.journal import now, read
+from tests.chaos.nemesis import Nemesis, ProxyProcess
+from tests.chaos.plan import BURST_SECONDS, Burst, draw
+from tests.chaos.system import SYSTEMS, System, bootstrap
+from tests.chaos.verdict import TRANSACTION_STATE, Findings, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from confluent_kafka.admin import AdminClient
+
+    from tests.chaos.fleet import Member
+
+TOPICS: Final = {"chaos-a": 3, "chaos-b": 3}
+RECOVERY_SECONDS: Final = 12.0
+"""After the last burst the clients go on for so long without faults."""
+SHORT_RUN_SECONDS: Final = 60.0
+SHORT_BURST_SECONDS: Final = (6.0, 9.0)
+AT_REST_SECONDS: Final = 60.0
+CALL_SECONDS: Final = 20.0
+TICK_SECONDS: Final = 0.1
+LAG_SECONDS: Final = 0.5
+"""A tick that comes so much too late is a sign that the machine has no time for us."""
+LAG_SHARE_MAX: Final = 0.03
+
+
+@dataclass(frozen=True)
+class Options:
+    seconds: float
+    seed: int
+    brokers: int = 3
+    system: str = "odradek"
+    directory: Path | None = None
+
+    @property
+    def short(self) -> bool:
+        return self.seconds <= SHORT_RUN_SECONDS
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        return SHORT if self.short else FULL
+
+    def plan(self) -> list[Burst]:
+        widths = SHORT_BURST_SECONDS if self.short else BURST_SECONDS
+        return draw(self.seed, self.seconds, self.brokers, burst_seconds=widths)
+
+
+@dataclass
+class Outcome:
+    findings: Findings
+    figures: Figures
+    overloaded: bool
+
+    @property
+    def failed(self) -> bool:
+        """Safety is judged always; what came too late only where there was time."""
+        return bool(self.findings.violations) or (bool(self.findings.delays) and not self.overloaded)
+
+
+@dataclass
+class Load:
+    """How late this process's own ticks came: the measure of a starved machine."""
+
+    ticks: int = 0
+    lost_seconds: float = 0.0
+    worst_seconds: float = 0.0
+
+    async def watch(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(TICK_SECONDS)
+            late = time.monotonic() - before - TICK_SECONDS
+            self.ticks += 1
+            self.worst_seconds = max(self.worst_seconds, late)
+            if late > LAG_SECONDS:
+                self.lost_seconds += late
+
+    @property
+    def overloaded(self) -> bool:
+        return self.lost_seconds > LAG_SHARE_MAX * max(1, self.ticks) * TICK_SECONDS
+
+
+class Run:
+    """Owns every process. `say` gets a line whenever something has begun."""
+
+    def __init__(self, options: Options, directory: Path, say: Callable[[str], None]) -> None:
+        self.options = options
+        self.directory = directory
+        self.history = directory / "history"
+        self.say = say
+        self.findings = Findings()
+        self.load = Load()
+        self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
+
+    async def run(self) -> Outcome:
+        for old in (self.history, self.directory / "cluster"):
+            shutil.rmtree(old, ignore_errors=True)
+        self.history.mkdir(parents=True)
+        compile_java()
+        self.system.prepare()
+        with Guardian() as guardian:
+            proxy = ProxyProcess(self.system, self.history / "proxy.jsonl", self.directory / "proxy.log")
+            guardian.watch(proxy.process.pid)
+            fleet = Fleet(self.history, bootstrap(self.system.ports), TOPICS, self.options.seed, guardian)
+            try:
+                await self._live(proxy, fleet, guardian)
+            finally:
+                fleet.kill_all()
+                self.system.close()
+                proxy.close()
+        self.say("reading the history and the files")
+        return await asyncio.to_thread(self._judge, fleet)
+
+    async def _live(self, proxy: ProxyProcess, fleet: Fleet, guardian: Guardian) -> None:
+        self.say(f"starting {self.options.brokers} brokers of {self.system.name}")
+        await asyncio.to_thread(self.system.start)
+        for node in self.system.ports:
+            guardian.watch(self.system.process_id(node))
+        await asyncio.to_thread(self._create_topics)
+        began = now()
+        watch = asyncio.create_task(self.load.watch())
+        fleet.start(self.options.roles)
+        nemesis = Nemesis(self.system, proxy, fleet, guardian, self.history, began)
+        self.say(f"{len(fleet.members)} clients; faults for {self.options.seconds:.0f} s")
+        await nemesis.run(self.options.plan())
+        await nemesis.until(self.options.seconds)
+        await nemesis.heal()
+        nemesis.journal.write("all healed", "info")
+        self.say("healed; the clients go on for a while")
+        await asyncio.sleep(RECOVERY_SECONDS)
+        await self._settle(fleet)
+        watch.cancel()
+
+    async def _settle(self, fleet: Fleet) -> None:
+        """No faults any more: everything that was begun comes to its end, and is read from the start."""
+        findings = self.findings
+        findings.violations += fleet.died()
+        findings.violations += [f"broker {n} ended with exit code {code}" for n, code in self.system.dead().items()]
+        try:
+            await asyncio.to_thread(self.system.wait_ready)
+        except (BrokerFailed, RuntimeError) as failed:
+            findings.delays.append(f"L1 {failed}")
+        living = fleet.living()
+        self.say("clients finish")
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, _producers_of(living))]
+        restless = await asyncio.to_thread(self._wait_for_rest)
+        findings.delays += [f"L1 {each}" for each in restless]
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, _others_of(living))]
+        self.say("final reads")
+        last = [fleet.launch("confluent", kind) for kind in (FINAL, f"{FINAL} uncommitted")]
+        for member in last:
+            member.told_to_stop = True
+            code = await asyncio.to_thread(member.process.wait)
+            if code:
+                findings.delays.append(f"L1 the final read by {member.name} did not reach the end (exit code {code})")
+
+    def _admin(self) -> AdminClient:
+        return admin_client(bootstrap(self.system.ports), "supervisor")
+
+    def _create_topics(self) -> None:
+        replicas = 3 if self.options.brokers >= 3 else 1
+        new = [NewTopic(name, count, replicas) for name, count in TOPICS.items()]
+        admin = self._admin()
+        for future in admin.create_topics(new, operation_timeout=CALL_SECONDS).values():
+            future.result(CALL_SECONDS)
+
+    def _wait_for_rest(self) -> list[str]:
+        """Until every replica is in sync and no transaction is open. Returns what is not so when patience ends."""
+        admin = self._admin()
+        deadline = time.monotonic() + AT_REST_SECONDS
+        restless = ["the cluster has not answered"]
+        while restless and time.monotonic() < deadline:
+            try:
+                restless = self._restless(admin)
+            except KafkaException as failed:
+                restless = [f"the cluster does not answer: {failed}"]
+            time.sleep(TICK_SECONDS if restless else 0.0)
+        return restless
+
+    def _restless(self, admin: AdminClient) -> list[str]:
+        found = []
+        metadata = admin.list_topics(timeout=CALL_SECONDS)
+        for topic in (*TOPICS, TRANSACTION_STATE):
+            for index, partition in metadata.topics[topic].partitions.items():
+                if partition.leader < 0 or len(partition.isrs) < len(partition.replicas):
+                    found.append(f"{topic}-{index} has leader {partition.leader}, in sync {partition.isrs}")
+        places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+        stable = ask_ends(admin, places, committed=True)
+        for place, future in ask_ends(admin, places, committed=False).items():
+            marks = (future.result(CALL_SECONDS).offset, stable[place].result(CALL_SECONDS).offset)
+            if marks[0] != marks[1]:
+                found.append(f"{place[0]}-{place[1]}: high watermark {marks[0]}, stable {marks[1]}")
+        return found
+
+    def _judge(self, fleet: Fleet) -> Outcome:
+        told = read(self.history)
+        figures = measure(told)
+        replicas = {node: self.system.data(node) for node in self.system.ports}
+        disturbance_ms = round(1000 * (figures.longest_fault_s + figures.longest_unavailability_s))
+        found = check(told, replicas, TOPICS, disturbance_ms)
+        found.violations = self.findings.violations + found.violations
+        found.delays = self.findings.delays + found.delays
+        found.delays += [f"L1 {each}" for each in figures.not_recovered]
+        return Outcome(found, figures, self.load.overloaded)
+
+
+def _producers_of(members: list[Member]) -> list[Member]:
+    return [member for member in members if member.is_producer]
+
+
+def _others_of(members: list[Member]) -> list[Member]:
+    return [member for member in members if not member.is_producer]

@@ -1,0 +1,139 @@
+"""The verdict: the clients' history and the files of every replica, before the simulator's own checkers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.chaos.journal import shorten
+from tests.sim.checkers.batches import Unreadable, read_batches
+from tests.sim.checkers.coordinator_log import read_entries
+from tests.sim.checkers.evidence import Evidence
+from tests.sim.checkers.verdict import judge
+from tests.sim.checkers.visibility import PartitionModel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.chaos.journal import Told
+    from tests.sim.checkers.batches import Batch
+    from tests.sim.history import Partition
+
+TRANSACTION_STATE: Final = "__transaction_state"
+SCAN_INTERVAL_MS: Final = 1_000
+CLASSIC_VERSION_LAST: Final = 4
+"""EndTxn up to this version names no epoch that is its transaction's alone."""
+
+
+@dataclass
+class Findings:
+    """`violations` fail a run always; `delays` (what came too late) only where the machine had time to spare."""
+
+    violations: list[str] = field(default_factory=list)
+    delays: list[str] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class LiveEvidence(Evidence):
+    """What the proxy saw of late EndTxn frames: (transactional id, since, until)."""
+
+    late_spans: list[tuple[str, float, float]] = field(default_factory=list)
+
+    def exposed_transactions(self) -> dict[int, None]:
+        """Transactions of the classic protocol that ran while an EndTxn was on its way that its client had given up."""
+        exposed: dict[int, None] = {}
+        spans: dict[str, list[tuple[float, float]]] = {}
+        for transactional_id, since, until in self.late_spans:
+            spans.setdefault(transactional_id, []).append((since, until))
+        for number, operations in self.history.transactions().items():
+            last = max(operation.completed_at for operation in operations)
+            ended = last if all(operation.completed_at >= 0 for operation in operations) else float("inf")
+            for since, until in spans.get(operations[0].transactional_id or "", ()):
+                if operations[0].invoked_at <= until and ended >= since:
+                    exposed[number] = None
+        return exposed
+
+
+def files_of(data: Path, partition: Partition) -> list[Path]:
+    return sorted((data / f"{partition[0]}-{partition[1]}").glob("*.log"))
+
+
+def load(data: Path, partition: Partition) -> list[Batch]:
+    """All batches of one replica. Raises Unreadable: a batch that contradicts itself, or bytes after the last one."""
+    found: list[Batch] = []
+    for path in files_of(data, partition):
+        content = path.read_bytes()
+        batches = list(read_batches(content, check_crc=True))
+        end = batches[-1].position + batches[-1].size if batches else 0
+        if any(content[end:]):
+            raise Unreadable(f"{path.name}: {len(content) - end} bytes after the last whole batch")
+        found += batches
+    return found
+
+
+def gather(told: Told, replicas: dict[int, Path], topics: dict[str, int], findings: Findings) -> LiveEvidence:
+    """Read the files of all nodes after the last, clean stop."""
+    evidence = LiveEvidence(told.history, {}, scan_interval_ms=SCAN_INTERVAL_MS)
+    evidence.late_spans = [
+        (note["client"], note["since"], note["until"])
+        for note in told.notes
+        if note["op"] == "late" and note["version"] <= CLASSIC_VERSION_LAST
+    ]
+    names = [(topic, index) for topic, count in topics.items() for index in range(count)]
+    coordinators = {
+        int(path.name.rpartition("-")[2]): None
+        for data in replicas.values()
+        for path in data.glob(f"{TRANSACTION_STATE}-*")
+    }
+    for partition in [*names, *((TRANSACTION_STATE, index) for index in sorted(coordinators))]:
+        batches = compare(partition, replicas, findings)
+        if partition[0] == TRANSACTION_STATE:
+            evidence.coordinators[partition[1]] = read_entries(batches)
+            continue
+        for batch in batches:
+            batch.records = [(key, shorten(value).encode("latin-1")) for key, value in batch.records] if not batch.is_control else batch.records  # fmt: skip
+        evidence.partitions[partition] = PartitionModel.of(batches)
+    return evidence
+
+
+def compare(partition: Partition, replicas: dict[int, Path], findings: Findings) -> list[Batch]:
+    """I10: all replicas hold the same batches. Returns those of the longest."""
+    loaded: dict[int, list[Batch]] = {}
+    for node, data in replicas.items():
+        try:
+            loaded[node] = load(data, partition)
+        except Unreadable as damage:
+            findings.violations.append(f"I10 replica {node} of {partition}: {damage}")
+    longest = max(loaded.values(), key=len, default=[])
+    for node, batches in loaded.items():
+        for mine, theirs in zip(batches, longest, strict=False):
+            if identity(mine) != identity(theirs):
+                findings.violations.append(
+                    f"I10 replica {node} of {partition} differs at offset {mine.base_offset}: {identity(mine)}, others {identity(theirs)}"
+                )
+                break
+        else:
+            if len(batches) != len(longest) and partition[0] != TRANSACTION_STATE:
+                end = batches[-1].last_offset + 1 if batches else 0
+                findings.violations.append(
+                    f"I10 replica {node} of {partition} ends at {end}, another at {longest[-1].last_offset + 1}"
+                )
+    return longest
+
+
+def identity(batch: Batch) -> tuple[Any, ...]:
+    """What must be the same on all replicas; the checksum stands for the records."""
+    return (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.producer_id, batch.producer_epoch,
+            batch.base_sequence, batch.attributes, batch.size, batch.records)  # fmt: skip
+
+
+def check(told: Told, replicas: dict[int, Path], topics: dict[str, int], disturbance_ms: int) -> Findings:
+    """All checkers of the simulator, and the comparison of the replicas."""
+    findings = Findings()
+    evidence = gather(told, replicas, topics, findings)
+    evidence.disturbance_ms = disturbance_ms
+    for finding in judge(evidence):
+        (findings.delays if finding.startswith("I15") else findings.violations).append(finding)
+    findings.counters = dict(evidence.counters)
+    return findings

@@ -18,6 +18,7 @@ from cluster.controller.commands import (
     UnregisterBroker,
 )
 from cluster.controller.port import AlteredPartition, BrokerHeartbeat, NewTopic, PartitionIsr
+from cluster.delta import MetadataDelta
 from protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
 
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 E = ErrorCode
 
 
-def cluster(replicas: tuple[int, ...] = (1, 2, 3), **configs: str) -> ControllerRig:
+def cluster(replicas: tuple[int, ...] = (1, 2, 3), *, config: tuple[str, str] | None = None) -> ControllerRig:
     rig = ControllerRig().with_brokers(1, 2, 3, 4)
-    rig.do(CreateTopics((NewTopic("t", assignments=((0, replicas),), configs=tuple(configs.items())),)))
+    rig.do(CreateTopics((NewTopic("t", assignments=((0, replicas),), configs=() if config is None else (config,)),)))
     return rig
 
 
@@ -131,9 +132,12 @@ def test_the_second_item_for_a_partition_is_judged_by_what_the_first_one_made_of
 )
 def test_each_check(change: dict[str, Any], error: ErrorCode) -> None:
     rig = cluster()
-    old = rig.core.state.image.topics["t"].partitions
+    image = rig.core.state.image
+    topic = image.topics["t"]
     # leader epoch 5 and partition epoch 1: there is something below and above
-    dict.update(old, {0: replace(old[0], leader_epoch=5, partition_epoch=1)})  # type: ignore[arg-type]
+    changed = replace(topic, partitions={0: replace(topic.partitions[0], leader_epoch=5, partition_epoch=1)})
+    later = replace(image, topics={"t": changed}, topics_by_id={topic.topic_id: changed})
+    rig.core.state._delta = MetadataDelta(later)
     assert error_of(rig, asked(rig, 1, 2, **change)) is error
 
 
@@ -175,7 +179,7 @@ def test_a_member_that_is_not_alive_as_the_leader_knew_it_is_ineligible(why: str
 
 
 def recovering() -> ControllerRig:
-    rig = cluster((1, 2), **{"unclean.leader.election.enable": "true"})
+    rig = cluster((1, 2), config=("unclean.leader.election.enable", "true"))
     rig.do(FenceBroker(2))
     rig.do(FenceBroker(1))
     rig.do(UnfenceBroker(2))
@@ -199,7 +203,7 @@ def test_a_leader_that_recovers_stays_alone_in_sync() -> None:
 
 
 def test_replicas_that_leave_an_isr_too_small_to_acknowledge_stay_eligible() -> None:
-    rig = cluster(**{"min.insync.replicas": "2"})
+    rig = cluster(config=("min.insync.replicas", "2"))
     alter(rig, asked(rig, 1, 2))
     assert (partition(rig).isr, partition(rig).elr) == ((1, 2), ())
     alter(rig, asked(rig, 1))

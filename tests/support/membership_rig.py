@@ -1,0 +1,264 @@
+"""Several membership cores on a network in memory, which knows processes, hosts, UDP and TCP. Time passes by itself.
+
+Every datagram goes through its bytes. What the network does with it is drawn from `rng`, so a run is a function of its seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from cluster.membership.core import MembershipCore
+from cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec
+from cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_LIFE, Codec, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cluster.membership.transitions import State
+
+EVENTS_MAX = 3_000_000
+
+
+@dataclass
+class Weather:
+    """What happens to a datagram: milliseconds on the way, and probabilities."""
+
+    delay_ms: tuple[int, int] = (1, 1)
+    loss: float = 0.0
+    double: float = 0.0
+
+
+@dataclass
+class Node:
+    core: MembershipCore
+    life: int
+    epoch: int
+    running: bool = True
+    stopped: bool = False
+    unread: list[bytes] = field(default_factory=list)
+    tick_at: int | None = None
+    late_ms: int = 0
+
+
+@dataclass
+class Rig:
+    """`told(node id, change)` hears of every change. `sent(message, fate)` sees every datagram."""
+
+    seed: int = 0
+    config: MembershipConfig = field(default_factory=MembershipConfig)
+    weather: Weather = field(default_factory=Weather)
+    told: Callable[[int, Change], None] = lambda _, __: None
+    sent: Callable[[Message, str], None] = lambda _, __: None
+
+    def __post_init__(self) -> None:
+        self.rng = Random(self.seed)
+        self.answers_knocks = True
+        self.now_ms = 0
+        self.codec = Codec("a cluster")
+        self.nodes: dict[int, Node] = {}
+        self.specs: dict[int, MemberSpec] = {}
+        self.udp_cuts: dict[tuple[int, int], None] = {}
+        self.tcp_cuts: dict[tuple[int, int], None] = {}
+        self.heard: dict[tuple[int, int], int] = {}
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+        self._life = 100
+        self._epoch = 10
+        self._seen: dict[tuple[int, int, int], int] = {}
+
+    # ---- processes ----------------------------------------------------------------------------------------------------
+
+    def start(self, node_id: int, *, register: bool = True) -> None:
+        """A new process of the node; without `register` the cluster still knows the former one, or none."""
+        self._life += 1
+        life = self._life
+
+        def heard_ms(other: int) -> int:
+            return self.heard.get((node_id, other), -(10**9))
+
+        core = MembershipCore(
+            node_id,
+            life,
+            rng=Random(self.rng.randrange(2**32)),
+            heard_ms=heard_ms,
+            now_ms=self.now_ms,
+            config=self.config,
+        )
+        self.nodes[node_id] = Node(core, life, UNREGISTERED)
+        if register:
+            self.register(node_id)
+        else:
+            self.specs.setdefault(node_id, MemberSpec(node_id, UNREGISTERED, UNKNOWN_LIFE))
+            self._publish()
+
+    def register(self, node_id: int) -> None:
+        node = self.nodes[node_id]
+        self._epoch += 1
+        node.epoch = self._epoch
+        self.specs[node_id] = MemberSpec(node_id, node.epoch, node.life)
+        self._publish()
+
+    def _publish(self) -> None:
+        for node_id in sorted(self.nodes):
+            node = self.nodes[node_id]
+            if node.running:
+                node.core.set_members(self.specs.values(), self.now_ms)
+                self._work(node_id)
+
+    def crash(self, node_id: int, *, resets: bool) -> None:
+        """The process is gone; with `resets` the others had a connection to it."""
+        node = self.nodes[node_id]
+        node.running = False
+        for other in sorted(self.nodes):
+            if resets and self._alive(other) and (node_id, other) not in self.tcp_cuts:
+                self.nodes[other].core.lost(node_id, self.now_ms)
+                self._work(other)
+
+    def stop(self, node_id: int) -> None:
+        self.nodes[node_id].stopped = True
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT: the timers of a loop run before what is unread is read."""
+        node = self.nodes[node_id]
+        node.stopped = False
+        if node.tick_at is not None and node.tick_at <= self.now_ms:
+            self._tick(node_id, node, node.tick_at)
+        unread, node.unread = node.unread, []
+        for data in unread:
+            self._later(1, self._reader(node_id, node, data))
+
+    def _alive(self, node_id: int) -> bool:
+        node = self.nodes.get(node_id)
+        return node is not None and node.running and not node.stopped
+
+    # ---- the network --------------------------------------------------------------------------------------------------
+
+    def cut(self, a: int, b: int, *, tcp: bool = True) -> None:
+        """Nothing of `a` reaches `b` any more."""
+        self.udp_cuts[a, b] = None
+        if tcp:
+            self.tcp_cuts[a, b] = None
+
+    def heal(self) -> None:
+        self.udp_cuts.clear()
+        self.tcp_cuts.clear()
+
+    def talk(self, a: int, b: int) -> None:
+        """`a` sends something to `b` by TCP."""
+        both_ways = (a, b) not in self.tcp_cuts and (b, a) not in self.tcp_cuts
+        if self._alive(a) and self._alive(b) and both_ways:
+            self.heard[b, a] = self.now_ms
+
+    def _send(self, message: Message) -> None:
+        data = self.codec.encode(message)
+        assert len(data) <= DATAGRAM_BYTES_MAX
+        pair = (message.source, message.target)
+        if pair in self.udp_cuts or self.rng.random() < self.weather.loss:
+            self.sent(message, "lost")
+            return
+        self.sent(message, "")
+        for _ in range(2 if self.rng.random() < self.weather.double else 1):
+            low, high = self.weather.delay_ms
+            self._later(low + self.rng.randrange(high - low + 1), lambda: self._arrive(message.target, data))
+
+    def _arrive(self, target: int, data: bytes) -> None:
+        node = self.nodes.get(target)
+        if node is None or not node.running:
+            return
+        if node.stopped:
+            node.unread.append(data)
+        else:
+            self._reader(target, node, data)()
+
+    def _reader(self, target: int, node: Node, data: bytes) -> Callable[[], None]:
+        def read() -> None:
+            message = self.codec.decode(data)
+            assert isinstance(message, Message.__args__)
+            if self.nodes[target] is node and self._alive(target):
+                node.core.step(message, self.now_ms)
+                self._work(target)
+
+        return read
+
+    def _knock(self, source: int, target: int) -> None:
+        """Ask for an answer by TCP: it comes, or the host refuses, or nothing happens until the time is over."""
+        asker = self.nodes[source]
+
+        def end() -> None:
+            if self.nodes[source] is not asker or not asker.running:
+                return
+            asker.core.knocked(target)
+
+        def outcome() -> None:
+            if self.nodes[source] is not asker or not asker.running:
+                return
+            if asker.stopped:
+                self._later(self.config.probe_interval_ms, outcome)
+                return
+            process = self.nodes.get(target)
+            if (source, target) in self.tcp_cuts or (target, source) in self.tcp_cuts:
+                self._later(self.config.suspicion_timeout_ms, end)
+            elif self.answers_knocks and (process is None or not process.running):
+                asker.core.lost(target, self.now_ms, refused=True)
+                end()
+                self._work(source)
+            elif process is None or process.stopped or not self.answers_knocks:
+                self._later(self.config.suspicion_timeout_ms, end)
+            else:
+                self.heard[source, target] = self.now_ms
+                end()
+
+        self._later(2, outcome)
+
+    # ---- time ---------------------------------------------------------------------------------------------------------
+
+    def run(self, ms: int) -> None:
+        until_ms = self.now_ms + ms
+        for _ in range(EVENTS_MAX):
+            if not self._events or self._events[0][0] > until_ms:
+                self.now_ms = until_ms
+                return
+            self.now_ms, _, action = heapq.heappop(self._events)
+            action()
+        raise AssertionError("the cores never come to rest")
+
+    def _later(self, ms: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (self.now_ms + ms, self._count, action))
+
+    def at(self, ms: int, action: Callable[[], None]) -> None:
+        """Do something `ms` from now."""
+        self._later(ms, action)
+
+    def _work(self, node_id: int) -> None:
+        node = self.nodes[node_id]
+        while (ready := node.core.take_ready()) is not None:
+            for message in ready.messages:
+                self._send(message)
+            for target in ready.knocks:
+                self._knock(node_id, target)
+            for change in ready.changes:
+                self.told(node_id, change)
+        deadline_ms = node.core.next_deadline_ms
+        if deadline_ms is not None and node.tick_at != deadline_ms:
+            node.tick_at = deadline_ms
+            late_ms, node.late_ms = node.late_ms, 0
+            delay_ms = max(deadline_ms - self.now_ms, 0) + late_ms
+            self._later(delay_ms, lambda: self._tick(node_id, node, deadline_ms))
+
+    def _tick(self, node_id: int, node: Node, due_ms: int) -> None:
+        if self.nodes[node_id] is node and node.tick_at == due_ms and self._alive(node_id):
+            node.tick_at = None
+            node.core.tick(self.now_ms)
+            self._work(node_id)
+
+    # ---- what is seen -------------------------------------------------------------------------------------------------
+
+    def states(self, node_id: int) -> dict[int, State]:
+        return {member.node_id: member.state for member in self.nodes[node_id].core.view()}
+
+    def living(self) -> list[int]:
+        return [node_id for node_id in sorted(self.nodes) if self._alive(node_id)]

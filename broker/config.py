@@ -85,6 +85,15 @@ class Config:
     fetch_max_bytes: int = row("fetch.max.bytes", INT, 57671680, "The most bytes in one answer to Fetch.", low=1024)
     max_incremental_fetch_session_cache_slots: int = row("max.incremental.fetch.session.cache.slots", INT, 1000, "Fetch sessions that are remembered.", low=0)
 
+    # Replication
+    replica_lag_time_max_ms: int = row("replica.lag.time.max.ms", LONG, 30000, "A follower that has not caught up for so long is taken out of the in-sync replicas.", low=1)
+    replica_fetch_max_bytes: int = row("replica.fetch.max.bytes", INT, 1048576, "The most bytes of one partition in an answer to a follower; a larger batch comes alone.", low=0)
+    replica_fetch_response_max_bytes: int = row("replica.fetch.response.max.bytes", INT, 10485760, "The most bytes in one answer to a follower.", low=0)
+    replica_fetch_wait_max_ms: int = row("replica.fetch.wait.max.ms", INT, 500, "The longest that a leader holds the fetch of a follower that has everything.", low=1)
+    replica_fetch_min_bytes: int = row("replica.fetch.min.bytes", INT, 1, "Bytes that a leader waits for, at most so long, before it answers a follower.", low=0)
+    replica_fetch_backoff_ms: int = row("replica.fetch.backoff.ms", INT, 1000, "The longest pause before a follower asks again after a failure; pauses begin at 20 ms and double.", low=0)
+    replica_selector_class: str | None = row("replica.selector.class", STR, None, "Which replica consumers are sent to: unset is the leader, RackAwareReplicaSelector one in the rack that they name (client.rack).", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector", "org.apache.kafka.common.replica.LeaderSelector"))
+
     # Transactions and producers
     transaction_state_log_num_partitions: int = row("transaction.state.log.num.partitions", INT, 50, "Partitions of the topic that holds the transactions.", low=1)
     transaction_state_log_replication_factor: int | None = row("transaction.state.log.replication.factor", SHORT, None, "Replicas of that topic; where unset, 3 or as many as there are brokers.", low=1)
@@ -108,6 +117,10 @@ class Config:
     controller_quorum_election_backoff_max_ms: int = row("controller.quorum.election.backoff.max.ms", INT, 1000, "The longest pause after a lost election.", low=0)
     metadata_log_segment_bytes: int = row("metadata.log.segment.bytes", INT, 1073741824, "The size at which a segment of the metadata log is rolled.", low=8388608)
     broker_heartbeat_interval_ms: int = row("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it is alive.", low=1)
+    auto_leader_rebalance_enable: bool = row("auto.leader.rebalance.enable", BOOL, True, "Give partitions back to their preferred leaders from time to time.")
+    leader_imbalance_check_interval_seconds: int = row("leader.imbalance.check.interval.seconds", LONG, 300, "How often that is looked at.", low=1)
+    leader_imbalance_per_broker_percentage: int = row("leader.imbalance.per.broker.percentage", INT, 10, "It is done for a broker that others stand in for on more than this share of the partitions that prefer it.", low=0)
+    unclean_leader_election_interval_ms: int = row("unclean.leader.election.interval.ms", LONG, 300000, "How often partitions without a leader are looked through for those whose topics allow an unclean election.", low=1)
     broker_session_timeout_ms: int = row("broker.session.timeout.ms", INT, 9000, "A broker that is not heard of for so long is fenced.", low=1)
 
     # Who is alive

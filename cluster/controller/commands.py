@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from uuid import UUID
 
+    from cluster.controller.election import Election
     from cluster.controller.port import (
         BrokerHeartbeat,
         BrokerRegistration,
+        ControllerRegistration,
         FeatureUpdate,
         NewPartitions,
+        NewReplicas,
         NewTopic,
         PartitionIsr,
         TopicName,
     )
-    from cluster.image import Endpoint, VersionRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,7 @@ class RegisterBroker:
 
 @dataclass(frozen=True, slots=True)
 class RegisterController:
-    controller_id: int
-    incarnation_id: UUID
-    endpoints: tuple[Endpoint, ...]
-    features: Mapping[str, VersionRange]
+    registration: ControllerRegistration
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +85,37 @@ class AlterPartition:
     broker_id: int
     broker_epoch: int
     partitions: tuple[PartitionIsr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterReassignments:
+    partitions: tuple[NewReplicas, ...]
+    allow_resize: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ListReassignments:
+    """`partitions`: (topic, index); None for all."""
+
+    partitions: tuple[tuple[str, int], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders:
+    """`partitions`: (topic, index); None for all."""
+
+    partitions: tuple[tuple[str, int], ...] | None
+    election: Election
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceLeaders:
+    """The job of `auto.leader.rebalance.enable`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectUnclean:
+    """The job for topics with `unclean.leader.election.enable`, which may have been allowed it after they lost their leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +157,11 @@ Command: TypeAlias = (
     | RegisterController
     | Heartbeat
     | AlterPartition
+    | AlterReassignments
+    | ListReassignments
+    | ElectLeaders
+    | BalanceLeaders
+    | ElectUnclean
     | FenceBroker
     | UnfenceBroker
     | UnregisterBroker

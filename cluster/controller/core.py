@@ -13,18 +13,22 @@ from cluster.controller import (
     features,
     heartbeats,
     isr,
+    leaders,
     partitions,
     producer_ids,
+    reassignment,
     registration,
     topics,
 )
+from cluster.controller.state import Notice
 from cluster.delta import InconsistentMetadata
-from cluster.records import BrokerRegistrationChangeRecord, decode_record, encode_record
+from cluster.image import RECOVERING
+from cluster.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, decode_record, encode_record
 from protocol.errors import ErrorCode
-from runtime.shard import Decision, Loaded, Marker, ShardRecord
+from runtime.shard import Decision, Loaded, Marker, ShardRecord, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.controller.state import ControllerState, Verdict
     from cluster.records import MetadataRecord
@@ -40,11 +44,18 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], V
     commands.RegisterController: registration.register_controller,
     commands.Heartbeat: heartbeats.heartbeat,
     commands.AlterPartition: isr.alter_partition,
+    commands.AlterReassignments: reassignment.alter_reassignments,
+    commands.ListReassignments: reassignment.list_reassignments,
+    commands.ElectLeaders: leaders.elect_leaders,
+    commands.BalanceLeaders: leaders.balance_leaders,
+    commands.ElectUnclean: leaders.elect_unclean,
     commands.FenceBroker: brokers.fence_broker,
     commands.UnfenceBroker: brokers.unfence_broker,
     commands.UnregisterBroker: brokers.unregister_broker,
     commands.ExpireSessions: brokers.expire_sessions,
 }
+
+JOBS: Final = (commands.BalanceLeaders, commands.ElectUnclean)
 
 
 class Controller:
@@ -56,7 +67,26 @@ class Controller:
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
         verdict = DECIDE[type(command)](self.state, command)
-        return Decision(verdict.reply, tuple(_shard_record(record) for record in verdict.records), verdict.notices)
+        return Decision(
+            verdict.reply,
+            tuple(_shard_record(record) for record in verdict.records),
+            effects=(*verdict.notices, *_losses(self.state, verdict.records)),
+            timers=self._timers(command, more=verdict.more) if isinstance(command, JOBS) else (),
+        )
+
+    def _timers(self, *jobs: commands.Command, more: bool = False) -> tuple[Timer, ...]:
+        """The next run of each job: at once when the last one has left something."""
+        config = self.state.config
+        intervals_ms = {
+            commands.BalanceLeaders: config.leader_balance_interval_ms,
+            commands.ElectUnclean: config.unclean_election_interval_ms,
+        }
+        delays = ((job, intervals_ms[type(job)]) for job in jobs)
+        return tuple(
+            Timer(type(job).__name__, command=job, delay_ms=0 if more else delay)
+            for job, delay in delays
+            if delay is not None
+        )
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         """Raises NotUnderstood, InconsistentMetadata or Malformed: the log cannot be followed any further."""
@@ -78,10 +108,23 @@ class Controller:
                 "metadata log: ends inside a metadata transaction, which this version never writes"
             )
         features.check_supported(self.state.image)
-        return Loaded()
+        return Loaded(self._timers(commands.BalanceLeaders(), commands.ElectUnclean()))
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
         return ErrorCode.NOT_CONTROLLER if error is ErrorCode.NOT_LEADER_OR_FOLLOWER else error
+
+
+def _losses(state: ControllerState, records: Iterable[MetadataRecord]) -> tuple[Notice, ...]:
+    """An unclean election is never silent."""
+    lost = [
+        f"{state.image.topics_by_id[record.topic_id].name}-{record.partition_id} (broker {record.leader})"
+        for record in records
+        if isinstance(record, PartitionChangeRecord) and record.leader_recovery_state == RECOVERING
+    ]
+    if not lost:
+        return ()
+    named = ", ".join(lost[: leaders.NAMED_MAX]) + (", ..." if len(lost) > leaders.NAMED_MAX else "")
+    return (Notice("partitions are led by a replica that may lack acknowledged records", (("partitions", named),)),)
 
 
 def _shard_record(record: MetadataRecord) -> ShardRecord:

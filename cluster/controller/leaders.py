@@ -1,23 +1,30 @@
-"""Who leads when brokers come and go."""
+"""Who leads: when brokers come and go, when somebody asks, and when a job looks after it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cluster.controller.configs import allows_unclean_election, min_in_sync
 from cluster.controller.election import Election, Rules, next_change
-from cluster.controller.state import Notice
+from cluster.controller.port import PartitionResult
+from cluster.controller.state import Notice, Verdict
 from cluster.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cluster.controller.commands import BalanceLeaders, ElectLeaders, ElectUnclean
     from cluster.controller.state import ControllerState
     from cluster.image import PartitionImage, TopicImage
     from cluster.records import MetadataRecord
 
 NOBODY: Final = -1
+PERCENT: Final = 100
+ELECTIONS_PER_JOB_MAX: Final = 1_000
+"""Leaders that one run of a job elects; what is left has the next one, at once."""
 NAMED_MAX: Final = 10
 """Partitions that one line of the log names."""
 LOST_REMEDY: Final = (
@@ -146,3 +153,85 @@ def _changes(
         if record is not None:
             records.append(record)
     return records
+
+
+# ---- elections that somebody asks for -------------------------------------------------------------------------------
+
+
+def elect_leaders(state: ControllerState, command: ElectLeaders) -> Verdict[tuple[PartitionResult, ...]]:
+    """One result per partition, in order. When all partitions are asked for, those with nothing to do are left out."""
+    everywhere = command.partitions is None
+    asked = _every_partition(state) if command.partitions is None else command.partitions
+    results: list[PartitionResult] = []
+    records: list[MetadataRecord] = []
+    for name, index in dict.fromkeys(asked):
+        error, message, record = _elect(state, name, index, command.election)
+        if record is not None:
+            records.append(record)
+        if not (everywhere and error is ErrorCode.ELECTION_NOT_NEEDED):
+            results.append(PartitionResult(name, index, error, message))
+    return Verdict(tuple(results), tuple(records))
+
+
+def _every_partition(state: ControllerState) -> list[tuple[str, int]]:
+    return [(topic.name, index) for topic in state.image.topics.values() for index in topic.partitions]
+
+
+def _elect(
+    state: ControllerState, name: str, index: int, election: Election
+) -> tuple[ErrorCode, str | None, MetadataRecord | None]:
+    topic = state.image.topic(name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}", None
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}", None
+    unclean = election is Election.UNCLEAN
+    if partition.has_leader if unclean else partition.leader == partition.replicas[0]:
+        return ErrorCode.ELECTION_NOT_NEEDED, None, None
+    rules = rules_for(state, name, partition, election=election)
+    record = next_change(topic.topic_id, partition, partition, rules)
+    if record is not None:
+        return ErrorCode.NONE, None, record
+    return (
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        None,
+        None,
+    )
+
+
+# ---- jobs -----------------------------------------------------------------------------------------------------------
+
+
+def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Verdict[None]:
+    """Give partitions back to their preferred leaders, for brokers that lead too few of those that prefer them."""
+    preferring: Counter[int] = Counter()
+    elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
+    for topic, partition in partitions_with(state, lambda _: True):
+        preferred = partition.replicas[0]
+        preferring[preferred] += 1
+        if partition.leader != preferred:
+            elsewhere.setdefault(preferred, []).append((topic, partition))
+    records: list[MetadataRecord] = []
+    for preferred, away in elsewhere.items():
+        if not state.is_active(preferred):
+            continue
+        if len(away) * PERCENT <= preferring[preferred] * state.config.leader_imbalance_percentage:
+            continue
+        for topic, partition in away:
+            rules = rules_for(state, topic.name, partition, election=Election.PREFERRED)
+            record = next_change(topic.topic_id, partition, partition, rules)
+            if record is not None:
+                records.append(record)
+    return Verdict(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)
+
+
+def elect_unclean(state: ControllerState, command: ElectUnclean) -> Verdict[None]:
+    """Leaders for what has none, where the topic would rather lose records than wait."""
+    records: list[MetadataRecord] = []
+    for topic, partition in partitions_with(state, lambda partition: not partition.has_leader):
+        if allows_unclean_election(state, topic.name):
+            record = next_change(topic.topic_id, partition, partition, rules_for(state, topic.name, partition))
+            if record is not None:
+                records.append(record)
+    return Verdict(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)

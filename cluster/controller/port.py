@@ -222,6 +222,42 @@ class BrokerControllerPort(Protocol):
         """One result per item, in order. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED for the whole call."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewReplicas:
+    """Where the replicas of a partition shall be, the preferred leader first; None: where they were before."""
+
+    topic: str
+    index: int
+    replicas: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    topic: str
+    index: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    topic: str
+    index: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRegistration:
+    """Where a controller listens (KIP-919)."""
+
+    controller_id: int
+    incarnation_id: UUID
+    endpoints: tuple[Endpoint, ...]
+    features: Mapping[str, VersionRange]
+
+
 class ControllerPort(Protocol):
     """The active controller, wherever it is. `timeout_ms` bounds the wait for the commit: REQUEST_TIMED_OUT beyond it.
 
@@ -263,3 +299,26 @@ class ControllerPort(Protocol):
         self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
     ) -> Awaitable[tuple[AlteredPartition, ...]]:
         """One result per item, in order. STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED for the whole call."""
+
+    def alter_reassignments(
+        self, partitions: Sequence[NewReplicas], *, allow_resize: bool = True, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[PartitionResult, ...]]:
+        """One result per item, in order. `allow_resize`: the number of replicas may change."""
+
+    def list_reassignments(
+        self, partitions: Sequence[tuple[str, int]] | None, *, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[OngoingReassignment, ...]]:
+        """Those under way among `partitions` (topic, index); None: among all."""
+
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[PartitionResult, ...]]:
+        """Preferred leaders, or leaders at any price where there is none. One result per partition; None: for all partitions
+        where there was something to do.
+        """
+
+    def unregister_broker(self, broker_id: int) -> Awaitable[None]:
+        """BROKER_ID_NOT_REGISTERED."""
+
+    def register_controller(self, registration: ControllerRegistration) -> Awaitable[None]:
+        """Say where a controller listens (KIP-919)."""

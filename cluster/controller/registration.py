@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cluster.controller.leaders import remove_broker, remove_unclean
 from cluster.controller.state import ControllerState, Session, Verdict
-from cluster.image import RESERVED_IDS_MAX, BrokerImage, VersionRange
+from cluster.image import RESERVED_IDS_MAX, BrokerImage, ControllerImage, VersionRange
 from cluster.records import (
     BrokerEndpoint,
     BrokerFeature,
@@ -138,16 +138,20 @@ def _check_directories(state: ControllerState, registration: BrokerRegistration)
 
 def register_controller(state: ControllerState, command: RegisterController) -> Verdict[None]:
     """Nothing is written for what is known already."""
+    new = command.registration
+    known = state.image.controllers.get(new.controller_id)
+    if known == ControllerImage(new.controller_id, new.incarnation_id, new.endpoints, new.features):
+        return Verdict(None)
     record = RegisterControllerRecord(
-        controller_id=command.controller_id,
-        incarnation_id=command.incarnation_id,
+        controller_id=new.controller_id,
+        incarnation_id=new.incarnation_id,
         end_points=[
             ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
-            for e in command.endpoints
+            for e in new.endpoints
         ],
         features=[
             ControllerFeature(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
-            for name, levels in command.features.items()
+            for name, levels in new.features.items()
         ],
     )
     return Verdict(None, (record,))

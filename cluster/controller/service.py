@@ -9,6 +9,7 @@ import structlog
 
 from cluster.controller import commands
 from cluster.controller.core import Controller
+from cluster.controller.election import Election
 from cluster.controller.state import ControllerState, Notice
 from protocol.errors import ErrorCode, Refusal
 from runtime.engine import Engine, LoadCancelled
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
         AlteredPartition,
         BrokerHeartbeat,
         BrokerRegistration,
+        ControllerRegistration,
         CreatedTopic,
         FeatureResult,
         FeatureUpdate,
         HeartbeatReply,
         NewPartitions,
+        NewReplicas,
         NewTopic,
+        OngoingReassignment,
         PartitionIsr,
+        PartitionResult,
         ProducerIdBlock,
         TopicConfigs,
         TopicName,
@@ -215,11 +220,30 @@ class ControllerService:
     ) -> Awaitable[tuple[AlteredPartition, ...]]:
         return self._submit(commands.AlterPartition(broker_id, broker_epoch, tuple(partitions)))
 
-    # ---- orders of this node ----------------------------------------------------------------------------------------
+    def alter_reassignments(
+        self, partitions: Sequence[NewReplicas], *, allow_resize: bool = True, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[PartitionResult, ...]]:
+        return self._submit(commands.AlterReassignments(tuple(partitions), allow_resize), timeout_ms)
 
-    def register_controller(self, command: commands.RegisterController) -> Awaitable[None]:
-        """Say where this controller listens (KIP-919)."""
-        return self._submit(command)
+    def list_reassignments(
+        self, partitions: Sequence[tuple[str, int]] | None, *, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[OngoingReassignment, ...]]:
+        return self._submit(commands.ListReassignments(None if partitions is None else tuple(partitions)), timeout_ms)
+
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool = False, timeout_ms: int | None = None
+    ) -> Awaitable[tuple[PartitionResult, ...]]:
+        asked = None if partitions is None else tuple(partitions)
+        election = Election.UNCLEAN if unclean else Election.PREFERRED
+        return self._submit(commands.ElectLeaders(asked, election), timeout_ms)
+
+    def unregister_broker(self, broker_id: int) -> Awaitable[None]:
+        return self._submit(commands.UnregisterBroker(broker_id))
+
+    def register_controller(self, registration: ControllerRegistration) -> Awaitable[None]:
+        return self._submit(commands.RegisterController(registration))
+
+    # ---- orders of this node ----------------------------------------------------------------------------------------
 
     def fence_broker(self, broker_id: int, broker_epoch: int | None = None) -> Awaitable[None]:
         """Take the broker's leaderships away: leader -1 where nobody else is in sync. Its session is over with that.

@@ -38,11 +38,14 @@ class Randomness(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """`session_timeout_ms`: `broker.session.timeout.ms`. `node_id`: where this controller runs."""
+    """`node_id`: where this controller runs. `leader_balance_interval_ms` None: `auto.leader.rebalance.enable` is false."""
 
     node_id: int
     cluster_id: str
     session_timeout_ms: int = 9_000
+    leader_balance_interval_ms: int | None = 300_000
+    leader_imbalance_percentage: int = 10
+    unclean_election_interval_ms: int = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +58,15 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Verdict(Generic[R_co]):
-    """A reply, the records that make it true (one atomic batch), and what people should read about it."""
+    """A reply, the records that make it true (one atomic batch), and what people should read about it.
+
+    `more`: a job that has left something for its next run.
+    """
 
     reply: R_co
     records: tuple[MetadataRecord, ...] = ()
     notices: tuple[Notice, ...] = ()
+    more: bool = False
 
 
 @dataclass(slots=True)

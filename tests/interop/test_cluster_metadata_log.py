@@ -14,9 +14,8 @@ import pytest
 
 from broker.clock import SystemClock
 from broker.raft_storage import PartitionRaftStorage
-from cluster.controller.commands import RegisterController
 from cluster.controller.features import SUPPORTED_FEATURES
-from cluster.controller.port import NewPartitions, NewTopic, TopicName
+from cluster.controller.port import ControllerRegistration, NewPartitions, NewTopic, TopicName
 from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from storage.config import LogConfig
 from storage.log import PartitionLog
@@ -57,7 +56,9 @@ async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> Met
     node = ControllerNode(PartitionRaftStorage(log, disk, log.directory, [1], SystemClock()), incarnation)
     await node.start()
     service = node.service
-    controller = RegisterController(1, UUID(int=incarnation), (Endpoint("C", "localhost", 19093),), SUPPORTED_FEATURES)
+    controller = ControllerRegistration(
+        1, UUID(int=incarnation), (Endpoint("C", "localhost", 19093),), SUPPORTED_FEATURES
+    )
     await service.register_controller(controller)
     await service.create_topics(topics)
     await service.create_partitions([NewPartitions("orders", len(node.cache.image.topics["orders"].partitions) + 2)])

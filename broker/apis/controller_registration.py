@@ -1,0 +1,47 @@
+"""ControllerRegistration: v0
+
+Behavior:
+* A node that votes on the metadata says to the active controller where its controller listens and what it can do (KIP-919).
+"""
+
+from typing import Final
+
+from broker.api import CONTROLLER, Api, RequestContext, always
+from broker.ports import AclOperation
+from cluster.controller.port import ControllerRegistration
+from cluster.image import Endpoint, VersionRange
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+
+
+async def handle(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
+    if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    registration = ControllerRegistration(
+        request.controller_id,
+        request.incarnation_id,
+        tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in request.listeners),
+        {each.name: VersionRange(each.min_supported_version, each.max_supported_version) for each in request.features},
+    )
+    await context.services.controller.register_controller(registration)
+    return ControllerRegistrationResponse(error_message=None)
+
+
+def refuse(
+    context: RequestContext, request: ControllerRegistrationRequest, error: ErrorCode, message: str | None
+) -> ControllerRegistrationResponse:
+    return ControllerRegistrationResponse(error_code=error, error_message=message)
+
+
+API: Final = Api(
+    key=70,
+    min_version=0,
+    max_version=0,
+    request=ControllerRegistrationRequest,
+    response=ControllerRegistrationResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CONTROLLER,),
+    early=always,
+    acl="CLUSTER_ACTION on the cluster",
+)

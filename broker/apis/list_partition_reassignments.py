@@ -1,0 +1,66 @@
+"""ListPartitionReassignments: v0
+
+Behavior:
+* The partitions whose replicas are on the move, of those named or of all (KIP-455). What is not on the move is left out.
+"""
+
+from itertools import groupby
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+async def handle(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    if not context.allowed_on_cluster(AclOperation.DESCRIBE):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    asked = None
+    if request.topics is not None:
+        asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    found = await context.services.controller.list_reassignments(asked, timeout_ms=request.timeout_ms)
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            OngoingTopicReassignment(
+                name=name,
+                partitions=[
+                    OngoingPartitionReassignment(
+                        partition_index=ongoing.index,
+                        replicas=list(ongoing.replicas),
+                        adding_replicas=list(ongoing.adding),
+                        removing_replicas=list(ongoing.removing),
+                    )
+                    for ongoing in group
+                ],
+            )
+            for name, group in groupby(found, key=lambda ongoing: ongoing.topic)
+        ],
+    )
+
+
+def refuse(
+    context: RequestContext, request: ListPartitionReassignmentsRequest, error: ErrorCode, message: str | None
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=error, error_message=message)
+
+
+API: Final = Api(
+    key=46,
+    min_version=0,
+    max_version=0,
+    request=ListPartitionReassignmentsRequest,
+    response=ListPartitionReassignmentsResponse,
+    handle=handle,
+    refuse=refuse,
+    forward=True,
+    acl="DESCRIBE on the cluster",
+)

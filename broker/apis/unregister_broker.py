@@ -1,0 +1,40 @@
+"""UnregisterBroker: v0
+
+Behavior:
+* Forget a broker that will not come back (KIP-631). It leads nothing from then on and is in sync with nothing; that it is named
+  as a replica stays until its partitions are reassigned. BROKER_ID_NOT_REGISTERED for an unknown one.
+* A broker that still lives registers again by itself.
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+
+async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    if not context.allowed_on_cluster(AclOperation.ALTER):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    await context.services.controller.unregister_broker(request.broker_id)
+    return UnregisterBrokerResponse(error_message=None)
+
+
+def refuse(
+    context: RequestContext, request: UnregisterBrokerRequest, error: ErrorCode, message: str | None
+) -> UnregisterBrokerResponse:
+    return UnregisterBrokerResponse(error_code=error, error_message=message)
+
+
+API: Final = Api(
+    key=64,
+    min_version=0,
+    max_version=0,
+    request=UnregisterBrokerRequest,
+    response=UnregisterBrokerResponse,
+    handle=handle,
+    refuse=refuse,
+    forward=True,
+    acl="ALTER on the cluster",
+)

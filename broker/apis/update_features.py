@@ -1,0 +1,73 @@
+"""UpdateFeatures: v0-v2
+
+Behavior:
+* Finalize features at other levels (KIP-584), all of them or none. INVALID_UPDATE_VERSION where this version, or a broker that is
+  registered, cannot live up to the level; lower ones only on request.
+
+Version notes: v1 has the kind of change and a dry run (KIP-778); v2 answers for all features together.
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from cluster.controller.port import FeatureUpdate
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+UPGRADE: Final = 1
+DOWNGRADES: Final = (2, 3)
+UPGRADE_TYPE_FROM: Final = 1
+RESULTS_UNTIL: Final = 1
+
+
+async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if not context.allowed_on_cluster(AclOperation.ALTER):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    updates = [_update(context, item) for item in request.feature_updates]
+    done = await context.services.controller.update_features(
+        updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+    )
+    results = []
+    if context.api_version <= RESULTS_UNTIL:
+        results = [
+            UpdatableFeatureResult(feature=each.name, error_code=each.error, error_message=each.message)
+            for each in done
+        ]
+    return UpdateFeaturesResponse(error_message=None, results=results)
+
+
+def _update(context: RequestContext, item: FeatureUpdateKey) -> FeatureUpdate:
+    if context.api_version < UPGRADE_TYPE_FROM:
+        return FeatureUpdate(item.feature, item.max_version_level, item.allow_downgrade)
+    if item.upgrade_type not in {UPGRADE, *DOWNGRADES}:
+        raise Refusal(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Invalid update version {item.max_version_level} for feature {item.feature}. The controller does not support the"
+            " given upgrade type.",
+        )
+    return FeatureUpdate(item.feature, item.max_version_level, item.upgrade_type in DOWNGRADES)
+
+
+def refuse(
+    context: RequestContext, request: UpdateFeaturesRequest, error: ErrorCode, message: str | None
+) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(error_code=error, error_message=message)
+
+
+API: Final = Api(
+    key=57,
+    min_version=0,
+    max_version=2,
+    request=UpdateFeaturesRequest,
+    response=UpdateFeaturesResponse,
+    handle=handle,
+    refuse=refuse,
+    forward=True,
+    acl="ALTER on the cluster",
+)

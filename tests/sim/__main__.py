@@ -2,10 +2,13 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.sim.campaign import PROCESSES, REACHABILITY_SEEDS_MIN, explain, run_campaign
+from tests.sim.options import Options, draw
 from tests.sim.run import run_seed
+from tests.sim.shrink import shrink_faults
 
 
 def main() -> int:
@@ -13,15 +16,22 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="replay this seed")
     what.add_argument("--seeds", help="run a range of seeds, first..last (last excluded)")
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, 3, 5), help="fix the size of the cluster, which is drawn otherwise"
+    )
+    parser.add_argument("--shrink", action="store_true", help="find the faults without which this seed passes")
     parser.add_argument("--trace", action="store_true", help="print every event as it happens")
     parser.add_argument("--history", type=Path, help="write the history as JSON lines to this file")
     parser.add_argument("--jobs", type=int, default=PROCESSES, help="processes for a range")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return replay(arguments.seed, printing=arguments.trace, history=arguments.history)
+        options = draw(arguments.seed, brokers=arguments.brokers)
+        if arguments.shrink:
+            return shrink(options)
+        return replay(options, printing=arguments.trace, history=arguments.history)
     first, _, last = arguments.seeds.partition("..")
     seeds = range(int(first), int(last))
-    campaign = run_campaign(seeds, processes=arguments.jobs)
+    campaign = run_campaign(seeds, processes=arguments.jobs, brokers=arguments.brokers)
     print(campaign.report())
     failed = bool(campaign.failed)
     if failed:
@@ -37,8 +47,22 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def replay(seed: int, *, printing: bool, history: Path | None) -> int:
-    result = run_seed(seed, printing=printing, keep=True)
+def shrink(options: Options) -> int:
+    """Print the faults that are needed for the seed to fail."""
+    faults = shrink_faults(options)
+    if faults is None:
+        print(f"seed {options.seed} passes")
+        return 0
+    print(f"seed {options.seed} fails with {len(faults)} of {len(options.faults)} faults:")
+    for fault in faults:
+        print(f"  {fault}")
+    print(explain(run_seed(options.seed, options=replace(options, faults=faults))))
+    return 1
+
+
+def replay(options: Options, *, printing: bool, history: Path | None) -> int:
+    seed = options.seed
+    result = run_seed(seed, options=options, printing=printing, keep=True)
     if history is not None and result.history is not None:
         history.write_text("".join(f"{line}\n" for line in result.history.as_lines()))
     print(f"seed {seed}: {result.options}")

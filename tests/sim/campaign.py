@@ -1,11 +1,13 @@
 """Many seeds, over two processes: progress, speed, what was reached, and how to replay what failed."""
 
+import functools
 import multiprocessing
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tests.sim.options import draw
 from tests.sim.run import Result, run_seed
 
 PROCESSES: Final = 2
@@ -24,9 +26,9 @@ REACHABLE: Final = (
 """A campaign that never reaches one of these proves nothing about it, and fails."""
 REACHABILITY_SEEDS_MIN: Final = 100
 
-OPERATIONS_MIN: Final = 500
-TRANSACTIONS_MIN: Final = 100
-FAULTS_MIN: Final = 5
+LEAST_ALONE: Final = (500, 100, 5)
+LEAST_OF_CLUSTERS: Final = (150, 20, 3)
+"""Operations, transactions and faults of a run; one with fewer is too thin to prove anything."""
 
 
 class Campaign:
@@ -53,7 +55,11 @@ class Campaign:
             self.counters[name] = self.counters.get(name, 0) + count
         if not result.passed:
             self.failed.append(result)
-        if result.operations < OPERATIONS_MIN or result.transactions < TRANSACTIONS_MIN or result.faults < FAULTS_MIN:
+        least = LEAST_ALONE if result.brokers == 1 else LEAST_OF_CLUSTERS
+        if any(
+            has < needed
+            for has, needed in zip((result.operations, result.transactions, result.faults), least, strict=True)
+        ):
             self.thin.append(result)
 
     @property
@@ -77,31 +83,39 @@ class Campaign:
         return "\n".join(lines)
 
 
-def run_range(seeds: Iterable[int], *, processes: int = PROCESSES) -> Iterator[Result]:
-    """Results as they come; one process runs them in order."""
+def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int | None = None) -> Iterator[Result]:
+    """Results as they come; one process runs them in order. `brokers` fixes the size that is drawn otherwise."""
+    run = functools.partial(run_drawn, brokers=brokers)
     if processes <= 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(processes, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield from pool.imap_unordered(run_seed, seeds)
+        yield from pool.imap_unordered(run, seeds)
+
+
+def run_drawn(seed: int, *, brokers: int | None = None) -> Result:
+    return run_seed(seed, options=draw(seed, brokers=brokers))
 
 
 def explain(result: Result) -> str:
     """A failing seed, and how to see it again."""
     lines = [f"seed {result.seed} FAILED ({result.options})"]
     lines += [f"  {line}" for finding in result.findings[:12] for line in finding.rstrip().splitlines()[-25:]]
+    lines.append(f"  replay: make sim SEED={result.seed} ARGS='--brokers {result.brokers} --trace'")
     lines.append(
-        f"  replay: make sim SEED={result.seed} ARGS=--trace   (python -m tests.sim --seed {result.seed} --trace)"
+        f"  without the faults that are not needed: make sim SEED={result.seed} ARGS='--brokers {result.brokers} --shrink'"
     )
     return "\n".join(lines)
 
 
-def run_campaign(seeds: Iterable[int], *, processes: int = PROCESSES, quiet: bool = False) -> Campaign:
+def run_campaign(
+    seeds: Iterable[int], *, processes: int = PROCESSES, quiet: bool = False, brokers: int | None = None
+) -> Campaign:
     """Run all, reporting every few seconds on standard error and each failure at once."""
     campaign = Campaign()
     reported = campaign.began
-    for result in run_range(seeds, processes=processes):
+    for result in run_range(seeds, processes=processes, brokers=brokers):
         campaign.add(result)
         if not result.passed:
             print(explain(result), flush=True)

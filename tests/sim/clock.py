@@ -14,9 +14,11 @@ class SimClock:
     def __init__(self, loop: "SimLoop") -> None:
         self._loop = loop
         self.offset_ms = 0
+        self.drift = 0.0
+        """Wall milliseconds gained in each millisecond."""
 
     def wall_ms(self) -> int:
-        return EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000)
+        return EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000 * (1 + self.drift))
 
     def monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)

@@ -8,7 +8,7 @@ import asyncio
 import posixpath
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from storage.disk import Buffer, DirectoryLocked
 from tests.sim.medium import Directory, Inode, Medium, Operation
@@ -24,6 +24,17 @@ EIO, ENOSPC = 5, 28
 
 class Detached(OSError):
     """The node that calls is dead."""
+
+
+class DiskWatcher(Protocol):
+    """Told of what reaches the page cache, and of what has become durable."""
+
+    def on_write(self, path: str, offset: int, data: bytes) -> None: ...
+    def on_truncate(self, path: str, size: int) -> None: ...
+    def on_removed(self, path: str) -> None:
+        """The file or directory has no such name any more."""
+
+    def on_synced(self, path: str, size: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -67,7 +78,7 @@ class SimDisk:
         self.latency = latency
         self.faults: list[DiskFault] = []
         self.detached = False
-        self.observers: list[Callable[[str, int, bytes], None]] = []
+        self.watchers: list[DiskWatcher] = []
         self.operations = 0
         self.die_at_operation: int | None = None
         self.on_death: Callable[[], None] | None = None
@@ -175,6 +186,11 @@ class SimDisk:
         self.medium.file(path)
         directory, name = self.medium.parent(path)
         directory.change((name, None))
+        self._tell_removed(path)
+
+    def _tell_removed(self, path: str) -> None:
+        for watcher in self.watchers:
+            watcher.on_removed(path)
 
     def rename(self, old: str, new: str) -> None:
         self.changing("rename", f"{old}>{new}")
@@ -189,6 +205,7 @@ class SimDisk:
         else:
             source.change((old_name, None))
             target.change((new_name, entry))
+        self._tell_removed(old)
 
     async def sync_directory(self, path: str) -> None:
         self.changing("syncdir", path)
@@ -281,8 +298,8 @@ class SimFile:
             self._put(offset, data[: disk.rng.randrange(len(data) + 1)])
             raise Detached(EIO, "the node is dead", self._path)
         self._put(offset, data)
-        for observer in disk.observers:
-            observer(self._path, offset, data)
+        for watcher in disk.watchers:
+            watcher.on_write(self._path, offset, data)
 
     def _put(self, offset: int, data: bytes) -> None:
         if data:
@@ -306,13 +323,14 @@ class SimFile:
     async def sync(self) -> None:
         self._check()
         disk, inode = self._disk, self._inode
-        mark = inode.mark()
+        mark, size = inode.mark(), self.size
         disk.changing("sync", self._path, mark)
         self._sync_fault(mark)
         await disk.wait(disk.sync_seconds())
         if self._failed:
             raise OSError(EIO, "the file failed before", self._path)
         inode.make_durable(mark)
+        self._tell_synced(size)
         disk.loop.trace.add(disk.loop.steps, disk.loop.time(), "synced", disk.name, self._path, mark)
 
     def sync_now(self) -> None:
@@ -321,6 +339,11 @@ class SimFile:
         self._disk.changing("sync", self._path, mark)
         self._sync_fault(mark)
         self._inode.make_durable(mark)
+        self._tell_synced(self.size)
+
+    def _tell_synced(self, size: int) -> None:
+        for watcher in self._disk.watchers:
+            watcher.on_synced(self._path, size)
 
     def _sync_fault(self, mark: int) -> None:
         if self._failed:
@@ -337,6 +360,8 @@ class SimFile:
         assert 0 <= size <= self.size
         self._disk.changing("truncate", self._path, size)
         self._inode.change(Operation(size, None))
+        for watcher in self._disk.watchers:
+            watcher.on_truncate(self._path, size)
 
     def close(self) -> None:
         self._closed = True

@@ -4,17 +4,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.checkers.coordinator_log import read_entries
-from tests.sim.checkers.evidence import Evidence, SnapshotRow
+from tests.sim.checkers.evidence import Evidence, Replicas, SnapshotRow
 from tests.sim.checkers.recovery import read_snapshot
+from tests.sim.checkers.replicas import read_watermarks
 from tests.sim.checkers.visibility import PartitionModel
-from tests.sim.cluster import ROOT
 from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Partition
-from tests.sim.world import TRANSACTION_STATE
+from tests.sim.node_config import ROOT
+from tests.sim.world import TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from tests.sim.nemesis import Nemesis
     from tests.sim.world import LateFrame, World
 
+WATERMARKS = "replication-offset-checkpoint"
 FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
 
 
@@ -33,7 +35,7 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
     for partition in world.partitions:
         model = partitions[partition] = PartitionModel.of(monitor.surviving_batches(partition))
         live = monitor.partitions.get(partition)
-        if live is not None and live.end != model.end:
+        if live is not None and live.end != model.end and options.brokers == 1:
             findings.append(f"I3 {partition}: the node wrote up to {live.end}, the files hold up to {model.end}")
     evidence = Evidence(
         history=world.history,
@@ -51,7 +53,32 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
         described_transactions={} if options.ids_expire else described.transactions,
     )
     _add_snapshots(world, evidence, findings)
+    if options.brokers > 1:
+        _add_replicas(world, evidence)
     return evidence
+
+
+def _add_replicas(world: "World", evidence: Evidence) -> None:
+    """The logs of all hosts, each with the watermark that its own checkpoint names; who has stopped cleanly just now has it all."""
+    monitor, cluster = world.monitor, world.cluster
+    marks = {}
+    for machine in cluster.machines:
+        path = f"{ROOT}/{WATERMARKS}"
+        there = machine.medium.entry(path) is not None
+        marks[machine.number] = read_watermarks(machine.medium.contents(path).decode()) if there else {}
+    whole = [machine.number for machine in cluster.remaining]
+    for place, state in monitor.metadata.partitions.items():
+        if place[0] not in {TOPIC, TRANSACTION_STATE}:
+            continue
+        numbers = [number for number in state.replicas if number in monitor.hosts]
+        evidence.replicas.append(
+            Replicas(
+                f"{place[0]}-{place[1]}",
+                {number: monitor.surviving_batches(place, number) for number in numbers},
+                {number: marks[number].get(place, 0) for number in numbers},
+                [number for number in numbers if number in whole],
+            )
+        )
 
 
 def _delayed_ms(nemesis: "Nemesis") -> int:
@@ -59,8 +86,8 @@ def _delayed_ms(nemesis: "Nemesis") -> int:
 
 
 def _add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
-    medium = world.cluster.medium
     for partition in world.partitions:
+        medium = world.cluster.machine(world.monitor.counting(partition)).medium
         path = f"{ROOT}/{partition[0]}-{partition[1]}"
         batches = world.monitor.surviving_batches(partition)
         names = [name for name in sorted(medium.directory(path).live) if name.endswith(".snapshot")]

@@ -50,6 +50,7 @@ class Operation:
     next_offset: int = -1
     records: list[tuple[int, bytes]] = field(default_factory=list)
     final: bool = False
+    node: int = -1
 
     def before(self, other: "Operation") -> bool:
         """Whether this one was over when the other began."""

@@ -1,7 +1,7 @@
 """A client of the run itself: prepares topics, asks a restarted node what it knows, and reads everything at the end."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.describe_producers import DescribeProducersRequest
@@ -10,32 +10,35 @@ from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.history import Partition
-from tests.sim.workloads.client import NONE, Client
+from tests.sim.workloads.client import NONE, TRANSACTION_KEY, Client
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:
     from protocol.schema import Message
 
-TRANSACTION_KEY: Final = 1
 TOPIC_EXISTS: Final = 36
+ID_NOT_FOUND: Final = 105
 SETUP_ATTEMPTS_MAX: Final = 200
 
 
 class Inspector(Client):
     """Its requests are not part of the history."""
 
-    async def ask(self, request: "Message", version: int) -> object:
-        """The answer, over as many connections as it takes: the node may be on its way up."""
+    async def ask(self, request: "Message", version: int, node: int | None = None) -> object:
+        """The answer, over as many connections as it takes: the node may be on its way up. Any node, unless it is named."""
         for _ in range(SETUP_ATTEMPTS_MAX):
             try:
-                return await self.call(request, version)
+                return await self.call(request, version, node or self._anyone())
             except OSError:
                 await asyncio.sleep(0.05)
         raise TimeoutError(f"no answer to {request.NAME}")
 
     async def create_topic(self, partitions: int) -> None:
         request = CreateTopicsRequest(
-            topics=[CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=1)], timeout_ms=10_000
+            topics=[
+                CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=self.world.options.replication)
+            ],
+            timeout_ms=10_000,
         )
         for _ in range(SETUP_ATTEMPTS_MAX):
             response = await self.ask(request, 7)
@@ -56,14 +59,12 @@ class Inspector(Client):
         raise TimeoutError("no coordinator")
 
     async def describe_producers(self, partitions: list[Partition]) -> dict[Partition, list[SnapshotRow]]:
-        request = DescribeProducersRequest(
-            topics=[ProducersOfTopic(name=TOPIC, partition_indexes=[index for _, index in partitions])]
-        )
-        response = await self.ask(request, 0)
+        """What each partition's leader knows of its producers."""
         found = {}
-        for answer in response.topics[0].partitions:  # type: ignore[attr-defined]
-            assert answer.error_code == NONE, f"DescribeProducers: error {answer.error_code}"
-            found[TOPIC, answer.partition_index] = [
+        for partition in partitions:
+            request = DescribeProducersRequest(topics=[ProducersOfTopic(name=TOPIC, partition_indexes=[partition[1]])])
+            answer = await self._from_leader(partition, request)
+            found[partition] = [
                 SnapshotRow(
                     each.producer_id,
                     each.producer_epoch,
@@ -75,15 +76,42 @@ class Inspector(Client):
             ]
         return found
 
-    async def describe_transactions(self, transactional_ids: list[str]) -> dict[str, tuple[str, int, int]]:
+    async def _from_leader(self, partition: Partition, request: DescribeProducersRequest) -> Any:
         for _ in range(SETUP_ATTEMPTS_MAX):
-            response = await self.ask(DescribeTransactionsRequest(transactional_ids=transactional_ids), 0)
-            states = response.transaction_states  # type: ignore[attr-defined]
-            if all(each.error_code in {NONE, 105} for each in states):
-                return {
-                    each.transactional_id: (each.transaction_state, each.producer_id, each.producer_epoch)
-                    for each in states
-                    if each.error_code == NONE
-                }
+            try:
+                response = await self.call(request, 0, await self.leader_of(partition))
+            except OSError:
+                self._leaders.pop(partition, None)
+                await asyncio.sleep(0.05)
+                continue
+            answer = response.topics[0].partitions[0]
+            if answer.error_code == NONE:
+                return answer
+            self._leaders.pop(partition, None)
+            await asyncio.sleep(0.05)
+        raise TimeoutError(f"DescribeProducers of {partition} is not answered")
+
+    async def describe_transactions(self, transactional_ids: list[str]) -> dict[str, tuple[str, int, int]]:
+        """What the coordinator of each id knows of it."""
+        found = {}
+        for transactional_id in transactional_ids:
+            state = await self._from_coordinator(transactional_id)
+            if state.error_code == NONE:
+                found[transactional_id] = (state.transaction_state, state.producer_id, state.producer_epoch)
+        return found
+
+    async def _from_coordinator(self, transactional_id: str) -> Any:
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        for _ in range(SETUP_ATTEMPTS_MAX):
+            try:
+                response = await self.call(request, 0, await self.coordinator_of(transactional_id))
+            except OSError:
+                self._coordinators.pop(transactional_id, None)
+                await asyncio.sleep(0.05)
+                continue
+            (state,) = response.transaction_states
+            if state.error_code in {NONE, ID_NOT_FOUND}:
+                return state
+            self._coordinators.pop(transactional_id, None)
             await asyncio.sleep(0.05)
         raise TimeoutError("the coordinator does not come back")

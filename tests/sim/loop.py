@@ -288,3 +288,22 @@ class SimLoop(asyncio.BaseEventLoop):
             raise SeamBypassed("TLS is tested live, not simulated")
         hosts = [host or ""] if isinstance(host, str) or host is None else list(host)
         return self.network.listen(protocol_factory, hosts, port or 0)
+
+    async def create_datagram_endpoint(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        local_addr: tuple[str, int] | None = None,
+        remote_addr: tuple[str, int] | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.DatagramTransport, asyncio.BaseProtocol]:
+        if options.get("sock") is not None:
+            raise SeamBypassed("a socket of its own is outside of the simulation")
+        protocol = protocol_factory()
+        assert isinstance(protocol, asyncio.DatagramProtocol)
+        transport = self.network.open_datagrams(protocol, local_addr, remote_addr)
+        transport.start()
+        return transport, protocol
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        """Names are addresses here."""
+        return [(2, options.get("type", 1), 0, "", (host, int(port or 0)))]

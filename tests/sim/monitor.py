@@ -1,197 +1,289 @@
-"""Watches the node's disk from outside while it runs, with the checkers' own eyes.
+"""Watches the disks of all nodes from outside while they run, with the checkers' own eyes.
 
-Some promises can be judged only at the moment: that a marker follows a *committed* prepare record, that nobody is told of an offset beyond what is stable.
-Each write to a log is parsed here as it happens; after a crash the models are read again from what the crash left.
+Some promises can be judged only at the moment: that a marker follows a *committed* prepare record, that nobody is told of an offset beyond what is stable,
+that a new leader holds what was acknowledged. Each write to a log is parsed here as it happens; after a crash the logs are read again from what it left.
 """
 
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from tests.sim.checkers.batches import Batch, Unreadable, read_batches
-from tests.sim.checkers.coordinator_log import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-    Entry,
-    read_entries,
-)
+from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.committed import CommittedLog
+from tests.sim.checkers.coordinator_log import PREPARE_ABORT, CoordinatorModel, read_entries
 from tests.sim.checkers.evidence import SnapshotRow
+from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
 from tests.sim.checkers.recovery import expected_rows
+from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import Partition
-from tests.sim.medium import Directory, Medium
+from tests.sim.host_logs import HostLogs, Known
+from tests.sim.marker_watch import MarkerWatch
+from tests.sim.medium import Medium
+from tests.sim.metadata_watch import MetadataWatch
+from tests.sim.world import METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.partitions import Partitions
     from tests.sim.gate import GateKeeper
 
-LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
-TRANSACTION_STATE: Final = "__transaction_state"
-
-
-class CoordinatorModel:
-    """What the log of one `__transaction_state` partition says so far."""
-
-    def __init__(self) -> None:
-        self.end = 0
-        self.entries: list[Entry] = []
-        self.latest: dict[str, Entry] = {}
-        self.by_producer: dict[int, Entry] = {}
-
-    def add(self, batch: Batch) -> None:
-        self.end = batch.last_offset + 1
-        for entry in read_entries([batch]):
-            self.entries.append(entry)
-            if entry.removed:
-                self.latest.pop(entry.transactional_id, None)
-            else:
-                self.latest[entry.transactional_id] = entry
-                self.by_producer[entry.producer_id] = entry
-
-    @property
-    def prepared(self) -> list[Entry]:
-        return [entry for entry in self.latest.values() if entry.state in {PREPARE_COMMIT, PREPARE_ABORT}]
-
 
 class Monitor:
-    """Live models of all partitions of one node, and the violations seen on the way."""
+    """Live models of all partitions of all nodes, and the violations seen on the way."""
 
     def __init__(
-        self, medium: Medium, root: str, topic: str, gates: "GateKeeper", clock: Callable[[], int], *, flush: bool
+        self,
+        root: str,
+        topic: str,
+        gates: "GateKeeper",
+        clock: Callable[[], int],
+        *,
+        flush: bool,
+        brokers: int = 1,
+        voters: int = 1,
+        min_in_sync: int = 1,
     ) -> None:
         self.violations: list[str] = []
         self.counters: dict[str, int] = {}
-        self.partitions: dict[Partition, PartitionModel] = {}
-        self.coordinators: dict[int, CoordinatorModel] = {}
+        self.hosts: dict[int, HostLogs] = {}
         self.written_at: dict[bytes, int] = {}
         self.aborts_at: list[tuple[str, int]] = []
-        self._served: dict[tuple[Partition, int, int], None] = {}
-        self._medium = medium
+        self.committed: dict[Partition, CommittedLog] = {}
         self._root = root
         self._topic = topic
-        self._gates = gates
         self._clock = clock
-        self._flush = flush
-
-    def stable_bound(self, partition: Partition) -> int:
-        """No reader may be told of a last stable offset beyond this one, now."""
-        model = self.partitions.get(partition)
-        return model.stable_end if model is not None else 0
+        self._brokers = brokers
+        self._min_in_sync = min_in_sync
+        self._known: Known = {}
+        self._by_value: dict[bytes, tuple[Partition, Batch]] = {}
+        self._holders: dict[int, dict[int, None]] = {}
+        self._epochs: dict[tuple[Partition, int, int], int] = {}
+        self._data_lost: dict[int, None] = {}
+        self._coordinators: dict[tuple[int, int], CoordinatorModel] = {}
+        self._metadata = MetadataWatch(self.hosts, voters, self._on_change)
+        self._markers = MarkerWatch(self, gates, flush=flush, required=min_in_sync if brokers > 1 else 1)
 
     def count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
 
-    def on_write(self, path: str, offset: int, data: bytes) -> None:
-        match = LOG_PATH.match(path)
-        if match is None or match["root"] != self._root or match["topic"] not in {self._topic, TRANSACTION_STATE}:
+    # -- hosts
+
+    def watcher(self, number: int, medium: Medium) -> HostLogs:
+        """Who watches the disk of a host."""
+        host = self.hosts.get(number)
+        if host is None:
+            host = self.hosts[number] = HostLogs(
+                number, medium, self._root, self._is_watched, self._known, self._on_batch, self.violations
+            )
+            host.truncated = self._on_truncated
+            host.metadata_synced = self.on_metadata
+        return host
+
+    def _is_watched(self, topic: str) -> bool:
+        return topic in {self._topic, TRANSACTION_STATE, METADATA}
+
+    def reload(self, number: int, medium: Medium) -> None:
+        """Read the logs of a host again from its disk."""
+        if number in self.hosts:
+            self.hosts[number].reload(medium)
+
+    def lost_data(self, number: int) -> None:
+        self._data_lost[number] = None
+
+    def before_crash(self, number: int) -> None:
+        for index in self.coordinator_indexes():
+            if self.counting((TRANSACTION_STATE, index)) == number and self.coordinator(number, index).prepared:
+                self.count("kill between prepare and complete")
+                return
+
+    # -- what counts
+
+    @property
+    def metadata(self) -> MetadataModel:
+        return self._metadata.model
+
+    def counting(self, partition: Partition) -> int:
+        """The host whose log of the partition is the one that counts: the leader's, without one that of the longest."""
+        state = self.metadata.partitions.get(partition)
+        if self._brokers > 1 and state is not None and state.leader != NO_LEADER and state.leader in self.hosts:
+            return state.leader
+        found, best = min(self.hosts), (-1, -1)
+        for number, host in self.hosts.items():
+            log = host.logs.get(partition)
+            if log is not None and log.placed:
+                rank = (log.placed[-1].batch.leader_epoch, log.end)
+                if rank > best:
+                    found, best = number, rank
+        return found
+
+    def log(self, partition: Partition) -> ReplicaLog:
+        return self.hosts[self.counting(partition)].log(partition)
+
+    @property
+    def partitions(self) -> dict[Partition, PartitionModel]:
+        """Of each data partition that has been written, the model of the log that counts."""
+        places = {place: None for host in self.hosts.values() for place in host.logs if place[0] == self._topic}
+        return {place: self.log(place).model() for place in sorted(places)}
+
+    def coordinator_indexes(self) -> list[int]:
+        return sorted({i for host in self.hosts.values() for topic, i in host.logs if topic == TRANSACTION_STATE})
+
+    @property
+    def coordinators(self) -> dict[int, CoordinatorModel]:
+        return {
+            index: self.coordinator(self.counting((TRANSACTION_STATE, index)), index)
+            for index in self.coordinator_indexes()
+        }
+
+    def coordinator(self, number: int, index: int) -> CoordinatorModel:
+        """What the coordinator's log on that host says so far."""
+        log = self.hosts[number].log((TRANSACTION_STATE, index))
+        model = self._coordinators.get((number, index))
+        if model is None or model.log is not log or model.cuts != log.cuts:
+            model = self._coordinators[number, index] = CoordinatorModel(log)
+        return model.up_to_date()
+
+    def stable_bound(self, partition: Partition, number: int) -> int:
+        """No reader of that host may be told of a last stable offset beyond this one, now; -1 where its disk has forgotten."""
+        if self._brokers > 1 and number in self._data_lost:
+            return -1
+        host = self.hosts.get(number)
+        return host.log(partition).model().stable_end if host is not None else 0
+
+    # -- what clients are told
+
+    def advertised(self, partition: Partition, number: int, high_watermark: int) -> None:
+        """I12: nobody is told of a watermark beyond what every replica in sync has held."""
+        if self._brokers == 1 or number not in self.hosts:
             return
-        partition = (match["topic"], int(match["index"]))
-        try:
-            batches = list(read_batches(data))
-        except Unreadable as error:
-            self.violations.append(f"{path}: {len(data)} bytes were written at {offset} that are no batches: {error}")
+        log = self.hosts[number].log(partition)
+        committed = self.committed.setdefault(partition, CommittedLog())
+        if not committed.extend(log, high_watermark) and number not in self._data_lost:
+            self.violations.append(
+                f"I12 {partition}: broker {number} says high watermark {high_watermark}, its log ends at {log.end}"
+            )
+        state = self.metadata.partitions.get(partition)
+        for member in state.isr if state is not None else ():
+            held = self.hosts[member].log(partition).end_ever if member in self.hosts else 0
+            if held < high_watermark and member not in self._data_lost:
+                self.violations.append(
+                    f"I12 {partition}: broker {number} says high watermark {high_watermark}, broker {member} of the ISR holds {held} at most"
+                )
+
+    def acknowledged(self, number: int, values: tuple[bytes, ...]) -> None:
+        """I12: acks=all means min.insync.replicas, at least."""
+        if self._brokers == 1:
             return
-        for batch in batches:
-            if partition[0] == TRANSACTION_STATE:
-                self._coordinator_batch(partition[1], batch)
-            else:
-                self._data_batch(partition, batch, int(match["base"]))
+        partition, batch = self._by_value.get(values[0], (None, None))
+        if partition is None or batch is None:
+            return  # nobody ever wrote it: I1 will say so
+        holders = len(self._holders[id(batch)])
+        if holders < self._min_in_sync:
+            self.violations.append(
+                f"I12 {partition}: offset {batch.base_offset} was acknowledged by broker {number} while {holders} held it, not {self._min_in_sync}"
+            )
 
-    # -- coordinator
+    # -- what is written
 
-    def _coordinator_batch(self, index: int, batch: Batch) -> None:
-        model = self.coordinators.get(index)
-        if model is None:
-            model = self.coordinators[index] = CoordinatorModel()
-        if batch.base_offset != model.end:
-            self.violations.append(f"{TRANSACTION_STATE}-{index}: offset {batch.base_offset} follows {model.end - 1}")
-        model.add(batch)
-        self.aborts_at.extend(
-            (entry.transactional_id, self._clock())
-            for entry in read_entries([batch])
-            if entry.state == PREPARE_ABORT and not entry.removed
-        )
-
-    def _prepare_of(self, producer_id: int) -> tuple[int, Entry] | None:
-        for index, model in self.coordinators.items():
-            entry = model.by_producer.get(producer_id)
-            if entry is not None:
-                return index, entry
-        return None
-
-    def _judge_marker(self, partition: Partition, batch: Batch) -> None:
-        """I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
-        commit = batch.control_type == 1
-        where = f"I14 {partition[0]}-{partition[1]} offset {batch.base_offset}: {'COMMIT' if commit else 'ABORT'} of producer {batch.producer_id}"
-        found = self._prepare_of(batch.producer_id)
-        if found is None:
-            self.violations.append(f"{where} without any coordinator entry")
+    def _on_batch(self, host: HostLogs, partition: Partition, batch: Batch, base: int, born: bool) -> None:
+        self._holders.setdefault(id(batch), {})[host.number] = None
+        if partition[0] == METADATA:
+            if born and self._brokers > 1:
+                self._judge_epoch(host.number, partition, batch)
             return
-        index, entry = found
-        served = (partition, index, entry.offset)
-        if served in self._served:
-            self.count("marker retry")
-        self._served[served] = None
-        expected = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
-        if entry.state not in expected:
-            self.violations.append(f"{where}: the coordinator's state is {entry.state}")
-        elif entry.producer_epoch != batch.producer_epoch and entry.state in {PREPARE_COMMIT, PREPARE_ABORT}:
-            self.violations.append(f"{where}: epoch {batch.producer_epoch}, the coordinator's {entry.producer_epoch}")
-        elif entry.state in {PREPARE_COMMIT, PREPARE_ABORT} and partition not in entry.partitions:
-            self.violations.append(f"{where}: not a partition of the transaction {sorted(entry.partitions)}")
-        elif not self._is_committed(index, entry.offset):
-            self.violations.append(f"{where}: the prepare record at {entry.offset} is not committed")
-
-    def _is_committed(self, index: int, offset: int) -> bool:
-        if self._gates.committed((TRANSACTION_STATE, index)) <= offset:
-            return False
-        return not self._flush or self.durable_end((TRANSACTION_STATE, index)) > offset
-
-    def durable_end(self, partition: Partition) -> int:
-        """The end of what a power cut would leave for certain."""
-        end = 0
-        directory = self._medium.directory(f"{self._root}/{partition[0]}-{partition[1]}")
-        for name in sorted(directory.durable):
-            inode = directory.durable[name]
-            if name.endswith(".log") and not isinstance(inode, Directory):
-                try:
-                    for batch in read_batches(bytes(inode.durable)):
-                        end = batch.last_offset + 1
-                except Unreadable:
-                    return end
-        return end
-
-    # -- data
-
-    def _data_batch(self, partition: Partition, batch: Batch, base: int) -> None:
-        model = self.partitions.get(partition)
-        if model is None:
-            model = self.partitions[partition] = PartitionModel()
+        if not born:
+            return
+        if self._brokers > 1:
+            self._judge_epoch(host.number, partition, batch)
+        if partition[0] == TRANSACTION_STATE:
+            self.aborts_at.extend(
+                (entry.transactional_id, self._clock())
+                for entry in read_entries([batch])
+                if entry.state == PREPARE_ABORT and not entry.removed
+            )
+            return
         if batch.is_control and batch.producer_id >= 0:
-            self._judge_marker(partition, batch)
-            producer = model.producers.get(batch.producer_id)
-            if producer is not None and producer.open_since is not None and producer.open_since < base:
+            self._markers.judge(partition, batch)
+            producer = host.log(partition).model().producers.get(batch.producer_id)
+            marker = host.log(partition).model().markers[-1]
+            if producer is not None and marker.first_offset is not None and marker.first_offset < base:
                 self.count("segment roll inside a transaction")
-        model.add(batch)
-        if not batch.is_control and batch.records:
+        elif batch.records and not batch.is_control:
             value = batch.records[0][1]
             assert value is not None
             self.written_at[value] = self._clock()
+            self._by_value[value] = (partition, batch)
+
+    def _judge_epoch(self, number: int, partition: Partition, batch: Batch) -> None:
+        """I11, I12: in one epoch one leader writes, so one offset has one content."""
+        key = (partition, batch.leader_epoch, batch.base_offset)
+        if self._epochs.setdefault(key, batch.crc) != batch.crc:
+            what = "I12 two controllers in one term" if partition[0] == METADATA else "I11 two leaders in one epoch"
+            self.violations.append(
+                f"{what}: {partition} epoch {batch.leader_epoch} offset {batch.base_offset} is written differently by broker {number}"
+            )
+
+    def _on_truncated(self, host: HostLogs, partition: Partition, lost: int) -> None:
+        if self._brokers > 1:
+            self.count("metadata log truncated" if partition[0] == METADATA else "log truncated")
+
+    # -- I11, I12
+
+    def on_metadata(self) -> None:
+        """Something became durable in a metadata log."""
+        terms = len(self.metadata.terms)
+        self._metadata.refresh()
+        if terms and len(self.metadata.terms) > terms:
+            self.count("controller election")
+
+    def _on_change(self, change: Change) -> None:
+        before, after, place = change.before, change.after, change.place
+        if after is None or self._brokers == 1:
+            return
+        if before is not None:
+            if after.leader not in {before.leader, NO_LEADER}:
+                self.count("leader change")
+                if place[0] == TRANSACTION_STATE and self._any_prepared(place[1]):
+                    self.count("coordinator fail-over between prepare and complete")
+            if set(after.isr) - set(before.isr):
+                self.count("ISR expanded")
+            if set(before.isr) - set(after.isr):
+                self.count("ISR shrunk")
+            if (before.adding or before.removing) and not (after.adding or after.removing):
+                self.count("reassignment completed")
+        if after.leader != NO_LEADER and after.leader not in after.isr:
+            self.violations.append(f"I12 {place}: leader {after.leader} is not in the ISR {after.isr}")
+        if before is None or after.leader_epoch != before.leader_epoch:
+            self._judge_leader(place, after.leader, after.leader_epoch)
+
+    def _any_prepared(self, index: int) -> bool:
+        return any(
+            self.coordinator(number, index).prepared
+            for number, host in self.hosts.items()
+            if (TRANSACTION_STATE, index) in host.logs
+        )
+
+    def _judge_leader(self, place: Partition, leader: int, epoch: int) -> None:
+        committed = self.committed.get(place)
+        if leader == NO_LEADER or committed is None or leader not in self.hosts:
+            return
+        missing = committed.missing_in(self.hosts[leader].log(place))
+        if missing is not None:
+            self.violations.append(
+                f"I11 {place}: broker {leader} leads in epoch {epoch} without offset {missing.base_offset} (epoch {missing.leader_epoch}), which was committed"
+            )
 
     # -- I16
 
-    def differences(self, node: str, partitions: "Partitions") -> list[str]:
+    def differences(self, number: int, node: str, partitions: "Partitions") -> list[str]:
         """What the node that has just come up holds in memory, against a replay of its files."""
         found = []
-        for (topic, index), model in self.partitions.items():
-            partition = partitions.get(topic, index)
+        for (topic, index), replica in self.hosts[number].logs.items():
+            partition = partitions.get(topic, index) if topic == self._topic else None
             if partition is None or not partition.online:
                 continue
-            log = partition.log
+            log, model = partition.log, replica.model()
             where = f"I16 {node} {topic}-{index}"
-            if log.log_end_offset != model.end:
+            if log.log_end_offset != model.end and replica.placed:
                 found.append(f"{where}: ends at {log.log_end_offset}, a replay at {model.end}")
                 continue
             if log.last_stable_offset > model.stable_end:
@@ -214,54 +306,8 @@ class Monitor:
             )
         return found
 
-    # -- crashes
+    # -- the files
 
-    def before_crash(self) -> None:
-        if any(model.prepared for model in self.coordinators.values()):
-            self.count("kill between prepare and complete")
-
-    def reload(self) -> None:
-        """Read the models again from the disk: what a crash left, as far as it can be read."""
-        for partition in list(self.partitions):
-            self.partitions[partition] = PartitionModel.of(self.surviving_batches(partition))
-        for index in list(self.coordinators):
-            model = self.coordinators[index] = CoordinatorModel()
-            batches, end = self._survivors((TRANSACTION_STATE, index))
-            for batch in batches:
-                model.add(batch)
-            model.end = end
-
-    def surviving_batches(self, partition: Partition) -> list[Batch]:
-        """The longest valid prefix of the partition's segments, by the checkers' own reading."""
-        return self._survivors(partition)[0]
-
-    def _survivors(self, partition: Partition) -> tuple[list[Batch], int]:
-        """The batches of the longest valid prefix, and where the log goes on.
-
-        It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
-        where the cleaner works (the coordinator's topic) offsets may be missing, also those before a segment that has lost all records.
-        """
-        path = f"{self._root}/{partition[0]}-{partition[1]}"
-        entry = self._medium.entry(path)
-        found: list[Batch] = []
-        if not isinstance(entry, Directory):
-            return found, 0
-        names = [name for name in sorted(entry.live) if name.endswith(".log")]
-        end = int(names[0].removesuffix(".log")) if names else 0
-        for name in names:
-            if partition[0] == TRANSACTION_STATE:
-                end = max(end, int(name.removesuffix(".log")))
-            size = 0
-            data = self._medium.contents(f"{path}/{name}")
-            try:
-                for batch in read_batches(data, check_crc=True):
-                    if batch.base_offset < end or (batch.base_offset > end and partition[0] != TRANSACTION_STATE):
-                        return found, end
-                    found.append(batch)
-                    end = batch.last_offset + 1
-                    size += batch.size
-            except Unreadable:
-                return found, end
-            if size < len(data):
-                return found, end
-        return found, end
+    def surviving_batches(self, partition: Partition, number: int | None = None) -> list[Batch]:
+        """What the files of a host hold (of the one that counts, unless it is named), by the checkers' own reading."""
+        return self.hosts[self.counting(partition) if number is None else number].batches(partition)

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.disk import DiskFault
-from tests.sim.network import FrameFault
-from tests.sim.options import FRAME_KINDS, Fault
-from tests.sim.world import TOPIC, TRANSACTION_STATE, LateFrame
+from tests.sim.cluster_strikes import ClusterStrikes
+from tests.sim.faults import Fault
+from tests.sim.strikes import Strikes
+from tests.sim.world import LateFrame
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -24,6 +24,10 @@ class Nemesis:
         self._due = list(world.options.faults)
         self._armed: list[tuple[int, Fault]] = []
         self._stopped = False
+        alone = world.options.brokers == 1
+        self._strikes: Strikes | ClusterStrikes = (
+            Strikes(world, self._disturbed) if alone else ClusterStrikes(world, self._disturbed)
+        )
         world.loop.step_hook = self._on_step
         world.loop.step_hook_at = 0
         world.loop.network.on_late_delivery = self._on_late_delivery
@@ -37,6 +41,11 @@ class Nemesis:
         world.loop.network.blocked_until = 0.0
         world.cluster.gates.release_all()
         world.cluster.disarm()
+        left_behind = ""
+        if isinstance(self._strikes, ClusterStrikes) and world.options.leave_behind:
+            left_behind = self._strikes.leave_behind(world.options.leave_behind).host
+            world.count(f"one broker left {world.options.leave_behind}")
+        world.loop.network.links.heal(except_host=left_behind)
 
     def _on_step(self) -> None:
         world = self.world
@@ -52,47 +61,13 @@ class Nemesis:
 
     def strike(self, fault: Fault) -> None:
         world = self.world
-        loop, cluster = world.loop, world.cluster
         self.struck.append(fault)
         world.count(f"fault {fault.kind}")
-        loop.trace.add(loop.steps, loop.time(), "fault", fault)
-        if fault.kind in {"kill", "power"}:
-            cluster.crash(power=fault.kind == "power", downtime=fault.seconds, die_again_at=fault.number)
-        elif fault.kind in {"die_at_disk", "power_at_disk"}:
-            cluster.die_at_disk(fault.number, power=fault.kind == "power_at_disk", downtime=fault.seconds)
-        elif fault.kind in FRAME_KINDS:
-            api_keys = (fault.api_key,) if fault.api_key >= 0 else ()
-            loop.network.faults.append(FrameFault(fault.kind, api_keys, delay=fault.seconds))
-        elif fault.kind == "cut_all":
-            loop.network.cut_all(refuse_seconds=fault.seconds)
-        elif fault.kind == "cut_one":
-            loop.network.cut_one()
-        elif fault.kind == "lag":
-            self.disturbance_ms += int(fault.seconds * 1000)
-            cluster.gates.hold(self._partition(fault), fault.seconds)
-        elif fault.kind == "leadership":
-            loop.create_task(
-                cluster.lose_leadership(fault.seconds), name="leadership", context=loop.context_of("nemesis")
-            )
-        elif fault.kind == "restart":
-            cluster.restart(downtime=fault.seconds)
-        elif fault.kind == "stall":
-            self.disturbance_ms += int(fault.seconds * 1000)
-            loop.stall(cluster.name, fault.seconds)
-        elif fault.kind == "clock":
-            cluster.clock.jump(fault.number)
-        elif fault.kind in {"disk_write", "disk_sync"}:
-            operation = fault.kind.removeprefix("disk_")
-            topic = TOPIC if fault.target == "data" else TRANSACTION_STATE
-            cluster.disk_fault(DiskFault(operation, f"/{topic}-", fault.number), restart_after=fault.seconds)
-        else:
-            raise AssertionError(fault.kind)
+        world.loop.trace.add(world.loop.steps, world.loop.time(), "fault", fault)
+        self._strikes.strike(fault)
 
-    def _partition(self, fault: Fault) -> tuple[str, int]:
-        options = self.world.options
-        if fault.target == "coordinator":
-            return TRANSACTION_STATE, fault.number % options.transaction_partitions
-        return TOPIC, fault.number % options.partitions
+    def _disturbed(self, seconds: float) -> None:
+        self.disturbance_ms += int(seconds * 1000)
 
     def _on_late_delivery(self, frame: bytes) -> None:
         world = self.world

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from tests.sim.cluster_options import draw_cluster
+from tests.sim.faults import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault
 from tests.sim.limits import draw_limits
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
@@ -12,23 +14,8 @@ OPERATIONS_EXPECTED: Final = 900
 FAULTS_MIN, FAULTS_MAX = 6, 11
 TRANSACTIONS_MIN: Final = 104
 OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
-
-PRODUCE, INIT, ADD, END = 0, 22, 24, 26
-
-FRAME_KINDS: Final = ("lose_response", "hold_request", "tear_request", "tear_response")
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Happens `steps` loop steps after the history has `operations` operations, so at any step of the run."""
-
-    kind: str
-    operations: int
-    steps: int
-    api_key: int = -1
-    seconds: float = 0.0
-    number: int = 0
-    target: str = ""
+BROKERS: Final = ((1, 3, 5), (35, 45, 20))
+"""Sizes of clusters, and how often each is drawn."""
 
 
 @dataclass
@@ -62,6 +49,16 @@ class Options:
     id_expiration_ms: int
     limits: dict[str, int]
     faults: list[Fault] = field(default_factory=list)
+    brokers: int = 1
+    voters: int = 1
+    replication: int = 1
+    min_in_sync: int = 1
+    election_timeout_ms: int = 1000
+    session_timeout_ms: int = 9000
+    replica_lag_ms: int = 30_000
+    clock_drifts: tuple[float, ...] = ()
+    leave_behind: str = ""
+    """How one broker is left when faults end: not at all, dead, or cut off."""
 
     @property
     def flush(self) -> bool:
@@ -76,15 +73,25 @@ class Options:
         return self.durability == LOOSE
 
     def describe(self) -> str:
+        size = f"{self.brokers} brokers ({self.voters} voters), RF {self.replication}; " if self.brokers > 1 else ""
         return (
-            f"{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
+            f"{size}{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
             f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, overflow {'on' if self.overflow else 'off'}, "
             f"faults: {', '.join(fault.kind for fault in self.faults)}"
         )
 
 
-def draw(seed: int, *, durability: str | None = None) -> Options:
-    """The options of a seed; a test may fix the durability (and with it the kinds of faults that are drawn)."""
+def draw(seed: int, *, durability: str | None = None, brokers: int | None = None) -> Options:
+    """The options of a seed; a test may fix the size, and for one broker the durability (and with it the kinds of faults that are drawn)."""
+    another = Random(seed * 104_729 + 5)
+    drawn = another.choices(*BROKERS)[0] if brokers is None else brokers
+    options = _draw_one(seed, durability)
+    if drawn > 1:
+        draw_cluster(another, options, drawn)
+    return options
+
+
+def _draw_one(seed: int, durability: str | None) -> Options:
     rng = Random(seed * 7919 + 17)
     drawn = rng.choices((KILL, FLUSH, LOOSE), (55, 37, 8))[0]
     options = Options(
@@ -124,7 +131,7 @@ def _draw_faults(rng: Random, options: Options) -> list[Fault]:
     kinds = [
         "kill",
         "die_at_disk",
-        *FRAME_KINDS,
+        *(kind for kind in FRAME_KINDS if kind != "replay_request"),
         "hold_request",
         "lose_response",
         "cut_all",

@@ -113,7 +113,7 @@ def planted(bug: Planted) -> Iterator[None]:
 
 def run_with(bug: Planted, seed: int) -> Result:
     with planted(bug):
-        return run_seed(seed, options=draw(seed, durability=bug.durability))
+        return run_seed(seed, options=draw(seed, durability=bug.durability, brokers=1))
 
 
 def seeds_to_find(bug: Planted, *, seeds_max: int = 200) -> tuple[int, Result] | None:

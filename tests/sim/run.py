@@ -14,8 +14,9 @@ import structlog
 
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.verdict import judge
-from tests.sim.cluster import ROOT, Cluster
+from tests.sim.cluster import Cluster
 from tests.sim.evidence_of_run import Described, collect, count_reached
+from tests.sim.final_reads import read_everything
 from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
 from tests.sim.inspector import Inspector
 from tests.sim.limits import limited
@@ -23,6 +24,7 @@ from tests.sim.loop import SimLoop
 from tests.sim.monitor import Monitor
 from tests.sim.nemesis import Nemesis
 from tests.sim.network import Latency, Network
+from tests.sim.node_config import ROOT
 from tests.sim.options import OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, TRANSACTIONS_MIN, Options, draw
 from tests.sim.overflow import rewrite_epochs
 from tests.sim.trace import Trace
@@ -34,10 +36,10 @@ from tests.sim.workloads.producers import (
     PlainProducer,
     Producer,
 )
-from tests.sim.workloads.readers import MAX_TIMESTAMP, Poller, Reader
+from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import Habits, TransactionalProducer
-from tests.sim.world import TOPIC, World
+from tests.sim.world import TOPIC, TRANSACTION_STATE, World
 
 RESOLVE_SECONDS_MAX: Final = 60.0
 WORKLOAD_SECONDS_MAX: Final = 600.0
@@ -63,6 +65,7 @@ class Result:
     steps: int
     wall_seconds: float = 0.0
     options: str = ""
+    brokers: int = 1
     history: History | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)
 
@@ -115,6 +118,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         steps=loop.steps,
         wall_seconds=time.monotonic() - began,
         options=options.describe(),
+        brokers=options.brokers,
         history=world.history if keep else None,
         trace=trace if keep else None,
     )
@@ -150,7 +154,14 @@ class Run:
         self.cluster = Cluster(loop, rng, options)
         history = History()
         self.monitor = Monitor(
-            self.cluster.medium, ROOT, TOPIC, self.cluster.gates, lambda: history.clock, flush=options.flush
+            ROOT,
+            TOPIC,
+            self.cluster.gates,
+            lambda: history.clock,
+            flush=options.flush,
+            brokers=options.brokers,
+            voters=options.voters,
+            min_in_sync=options.min_in_sync,
         )
         self.cluster.monitor = self.monitor
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
@@ -169,7 +180,7 @@ class Run:
         self.loop.step_hook_at = 0
         await self._work()
         await self._heal()
-        await self._read_everything()
+        self.findings += await read_everything(self.world, self.session_reader)
         described = await self._restart_and_describe()
         await self.cluster.stop()
         return self.findings + self._judge(*described)
@@ -229,14 +240,15 @@ class Run:
         # What the elders were told is not what the log will say: their operations are no part of the history.
         self.world.history.operations.clear()
         epochs = {each: self.rng.randint(OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST) for each in chosen}
-        assert rewrite_epochs(self.cluster.medium, ROOT, epochs) >= len(chosen)
-        self.monitor.reload()
+        medium = self.cluster.only.medium
+        assert rewrite_epochs(medium, ROOT, epochs) >= len(chosen)
+        self.monitor.reload(1, medium)
         await self.cluster.start()
 
     async def _work(self) -> None:
         world, loop = self.world, self.loop
         helpers: list[Reader | SessionReader | Poller] = [
-            self.session_reader,
+            *([self.session_reader] if self.options.brokers == 1 else []),
             Reader(world, "committed", READ_COMMITTED),
             Reader(world, "dirty", READ_UNCOMMITTED),
             Poller(world, "poller"),
@@ -261,7 +273,7 @@ class Run:
     async def _make_up_for_the_stuck(self) -> None:
         """A power cut without flushing may leave an id that never completes; its share of transactions is done by another."""
         missing = TRANSACTIONS_MIN - self.world.transactions_begun
-        if missing > 0:
+        if missing > 0 and self.options.brokers == 1:
             spare = TransactionalProducer(self.world, "spare", self._modern, "spare", Habits())
             self.producers.append((spare, missing))
             await spare.run(missing)
@@ -269,7 +281,8 @@ class Run:
     async def _heal(self) -> None:
         """L1: once faults have stopped every transaction is resolved, and new ones commit."""
         self.nemesis.stop()
-        await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
+        await self.cluster.wait_up(RESOLVE_SECONDS_MAX)
+        await self._in_sync()
         await self._resolve()
         for dialect, name in ((self._modern, "after-modern"), (CLASSIC[0], "after-classic")):
             producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
@@ -279,10 +292,31 @@ class Run:
                 self.findings.append(f"L1 a new transaction of {name} does not commit after healing")
         await self._resolve()
 
+    async def _in_sync(self) -> None:
+        """L1: every partition is led, and every replica that is not gone is in sync."""
+        deadline = self.loop.time() + RESOLVE_SECONDS_MAX
+        while self.loop.time() < deadline and self._out_of_sync():
+            await asyncio.sleep(0.2)
+        for left in self._out_of_sync():
+            self.findings.append(f"L1 {left} {RESOLVE_SECONDS_MAX:.0f} s after the last fault")
+
+    def _out_of_sync(self) -> list[str]:
+        if self.options.brokers == 1:
+            return []
+        here = {machine.number for machine in self.cluster.remaining}
+        return [
+            f"{place} has leader {state.leader}, ISR {state.isr} of {state.replicas}"
+            for place, state in self.monitor.metadata.partitions.items()
+            if place[0] in {TOPIC, TRANSACTION_STATE}
+            and (state.leader not in here or not here.intersection(state.replicas) <= set(state.isr))
+        ]
+
     async def _resolve(self) -> None:
         # A transaction that began before the wall clock was put back times out that much later: time-outs are persisted, so judged by it.
         patience = RESOLVE_SECONDS_MAX + sum(
-            max(0, -fault.number) / 1000 for fault in self.nemesis.struck if fault.kind == "clock"
+            max(0, -fault.number, -fault.seconds * 1000) / 1000
+            for fault in self.nemesis.struck
+            if fault.kind == "clock"
         )
         deadline = self.loop.time() + patience
         while self.loop.time() < deadline and self._unresolved():
@@ -298,59 +332,22 @@ class Run:
             if entry.state in {1, 2, 3}
         ]
 
-    async def _read_everything(self) -> None:
-        for left in await self.session_reader.catch_up():
-            self.findings.append(f"L1 the fetch session does not get to the end: {left}")
-        poller = Poller(self.world, "final-poller")
-        for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-            reader = Reader(self.world, f"final-{isolation}", isolation)
-            for partition in self.world.partitions:
-                end = self.monitor.partitions[partition].end if partition in self.monitor.partitions else 0
-                answer = await poller.poll_until(partition, isolation, end)
-                if answer.outcome != OK or answer.result_offset != end:
-                    self.findings.append(
-                        f"I9 at rest: isolation {isolation} of {partition} ends at {answer.result_offset}, the log at {end}, error {answer.error}"
-                    )
-                if not await reader.read_to(partition, end):
-                    self.findings.append(
-                        f"L1 the final read of {partition} (isolation {isolation}) stays at {reader.positions[partition]} of {end}"
-                    )
-            reader.close()
-        await self._look_up_times(poller)
-        poller.close()
-
-    async def _look_up_times(self, poller: Poller) -> None:
-        for partition, model in self.monitor.partitions.items():
-            times = [each for _, _, each in model.timestamps]
-            if not times:
-                continue
-            for asked in (self.rng.choice(times), self.rng.randint(min(times) - 1, max(times) + 1)):
-                found, _ = await poller.look_up(partition, asked)
-                if found != model.offset_for_time(asked):
-                    self.findings.append(
-                        f"I3 {partition}: offset {found} for time {asked}, a scan gives {model.offset_for_time(asked)}"
-                    )
-            found, newest = await poller.look_up(partition, MAX_TIMESTAMP)
-            if newest != max(times) or model.timestamp_at(found) != newest:
-                self.findings.append(
-                    f"I3 {partition}: maximum timestamp {newest} at {found}, a scan gives {max(times)}"
-                )
-
     async def _restart_and_describe(self) -> tuple[Producers, dict[str, tuple[str, int, int]]]:
         self.inspector.close()
         if self.rng.random() < 0.5:
             await self.cluster.stop()
             await self.cluster.start()
         else:
-            self.cluster.crash(
-                power=self.options.durability != "process kills only" and self.rng.random() < 0.5, downtime=0.1
-            )
-            await asyncio.wait_for(self.cluster.up.wait(), RESOLVE_SECONDS_MAX)
+            power = self.rng.random() < 0.5
+            for machine in self.cluster.remaining:
+                machine.crash(power=power and self.cluster.may_lose_data(machine), downtime=0.1)
+            await self.cluster.wait_up(RESOLVE_SECONDS_MAX)
+            await self._in_sync()
         producers = await self.inspector.describe_producers(self.world.partitions)
         transactions = await self.inspector.describe_transactions(self.transactional_ids)
         self.inspector.close()
         if not self.options.lossy:
-            await self._read_everything()
+            self.findings += await read_everything(self.world, self.session_reader)
         return producers, transactions
 
     # -- verdict

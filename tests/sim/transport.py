@@ -84,10 +84,14 @@ class SimServer(asyncio.AbstractServer):
 class Pipe:
     """One direction of a connection. With framing on, faults strike whole frames; what is sent may arrive in several segments."""
 
-    def __init__(self, network: "Network", connection: int, *, is_request: bool) -> None:
+    def __init__(self, network: "Network", connection: int, link: tuple[str, str], *, is_request: bool) -> None:
         self.network = network
         self.connection = connection
+        self.link = link
         self.is_request = is_request
+        self.half_open = False
+        """The receiving end went without a word: it lost power."""
+        self.stalled: deque[bytes | None] = deque()
         self.sink: SimTransport | None = None
         self.source: SimTransport | None = None
         self.in_flight = 0
@@ -170,7 +174,9 @@ class Pipe:
     def _travel(self, data: bytes | None) -> None:
         sink, loop = self.sink, self.network.loop
         assert sink is not None
-        due = max(loop.time() + self.network.latency.draw(self.network.rng), self._last_due + FIFO_SECONDS)
+        network = self.network
+        delay = network.latency.draw(network.rng) + network.links.delay(*self.link)
+        due = max(loop.time() + delay, self._last_due + FIFO_SECONDS)
         self._last_due = due
         self.in_flight += len(data) if data else 0
         loop.call_at(due, self._arrive, data, context=sink.context)
@@ -178,7 +184,16 @@ class Pipe:
     def _arrive(self, data: bytes | None) -> None:
         sink, loop = self.sink, self.network.loop
         assert sink is not None
+        links = self.network.links
+        if self.stalled or not links.is_open(*self.link):
+            self.stalled.append(data)
+            links.when_open(self.link, self._unstall)
+            return
         if sink.gone or self.lost:
+            if self.half_open and self.source is not None:  # who is asked about a connection it does not know resets it
+                self.half_open = False
+                source = self.source
+                loop.call_soon(source.fail, ConnectionResetError(104, "reset"), context=source.context)
             return
         loop.trace.add(
             loop.steps,
@@ -190,6 +205,17 @@ class Pipe:
         )
         self.arrived.append(data)
         sink.deliver()
+
+    def _unstall(self) -> None:
+        """The link is open again: what was sent meanwhile arrives in its order."""
+        sink, loop = self.sink, self.network.loop
+        assert sink is not None
+        stalled, self.stalled = self.stalled, deque()
+        due = max(loop.time() + self.network.latency.draw(self.network.rng), self._last_due)
+        for data in stalled:
+            due += FIFO_SECONDS
+            loop.call_at(due, self._arrive, data, context=sink.context)
+        self._last_due = due
 
     def delivered(self, size: int) -> None:
         self.in_flight -= size

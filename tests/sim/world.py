@@ -14,8 +14,13 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "ledger"
 TRANSACTION_STATE: Final = "__transaction_state"
-HOST: Final = "broker.sim"
+METADATA: Final = "__cluster_metadata"
+HOST_FORM: Final = "broker-{}.sim"
 PORT: Final = 9092
+
+
+def host_name(number: int) -> str:
+    return HOST_FORM.format(number)
 
 
 @dataclass(slots=True)

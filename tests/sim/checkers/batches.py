@@ -14,6 +14,8 @@ TRANSACTIONAL, CONTROL, CODEC_MASK = 0x10, 0x20, 0x07
 ABORT, COMMIT = 0, 1
 
 Buffer = bytes | bytearray | memoryview
+Identity = tuple[int, int, int]
+"""Offset, leader epoch and checksum: two batches that agree in them are one."""
 
 
 class Unreadable(ValueError):
@@ -34,7 +36,12 @@ class Batch:
     max_timestamp: int
     size: int
     position: int
+    crc: int = 0
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+
+    @property
+    def identity(self) -> Identity:
+        return self.base_offset, self.leader_epoch, self.crc
 
     @property
     def is_transactional(self) -> bool:
@@ -64,8 +71,11 @@ class Batch:
         return int(struct.unpack(">i", value[2:6])[0])
 
 
-def read_batches(data: Buffer, *, check_crc: bool = False) -> Iterator[Batch]:
-    """Batches from the start of `data`; a partial one at the end is left out.
+def read_batches(
+    data: Buffer, *, check_crc: bool = False, known: dict[Identity, Batch] | None = None
+) -> Iterator[Batch]:
+    """Batches from the start of `data`; a partial one at the end is left out. One that is `known` is not read again (its position is that of
+    its first sight).
 
     Raises:
         Unreadable: a batch that contradicts itself, or (with `check_crc`) whose checksum is wrong.
@@ -82,6 +92,11 @@ def read_batches(data: Buffer, *, check_crc: bool = False) -> Iterator[Batch]:
         body = view[position : position + size]
         if check_crc and crc32c.crc32c(bytes(body[CRC_START:])) != fields[4]:
             raise Unreadable(f"batch at {position}, offset {fields[0]}: wrong checksum")
+        name = (fields[0], fields[2], fields[4])
+        if known is not None and name in known:
+            yield known[name]
+            position += size
+            continue
         batch = Batch(
             base_offset=fields[0],
             last_offset=fields[0] + fields[6],
@@ -93,6 +108,7 @@ def read_batches(data: Buffer, *, check_crc: bool = False) -> Iterator[Batch]:
             max_timestamp=fields[8],
             size=size,
             position=position,
+            crc=fields[4],
         )
         if not batch.attributes & CODEC_MASK:
             batch.records = _read_records(bytes(body[HEADER_BYTES:]), fields[12])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.replica_log import ReplicaLog
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, FENCE = range(8)
 STATE_NAMES: Final = (
@@ -148,3 +149,36 @@ def last_states(entries: Iterable[Entry]) -> dict[str, Entry]:
         else:
             states[entry.transactional_id] = entry
     return states
+
+
+class CoordinatorModel:
+    """What the log of one `__transaction_state` partition on one host says so far."""
+
+    def __init__(self, log: ReplicaLog) -> None:
+        self.log = log
+        self.cuts = log.cuts
+        self.entries: list[Entry] = []
+        self.latest: dict[str, Entry] = {}
+        self.by_producer: dict[int, Entry] = {}
+        self._next = 0
+
+    def up_to_date(self) -> "CoordinatorModel":
+        """Itself, with all that the log holds now (which was cut no more often than when this began)."""
+        placed = self.log.placed
+        while self._next < len(placed):
+            self._add(placed[self._next].batch)
+            self._next += 1
+        return self
+
+    def _add(self, batch: Batch) -> None:
+        for entry in read_entries([batch]):
+            self.entries.append(entry)
+            if entry.removed:
+                self.latest.pop(entry.transactional_id, None)
+            else:
+                self.latest[entry.transactional_id] = entry
+                self.by_producer[entry.producer_id] = entry
+
+    @property
+    def prepared(self) -> list[Entry]:
+        return [entry for entry in self.latest.values() if entry.state in {PREPARE_COMMIT, PREPARE_ABORT}]

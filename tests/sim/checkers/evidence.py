@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.coordinator_log import Entry
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import History, Partition
@@ -17,6 +18,16 @@ class SnapshotRow:
     last_sequence: int
     coordinator_epoch: int
     open_since: int
+
+
+@dataclass(slots=True)
+class Replicas:
+    """One partition on all its hosts: see `checkers.replicas.check_replicas`."""
+
+    what: str
+    logs: dict[int, list[Batch]]
+    committed: dict[int, int]
+    whole: list[int]
 
 
 @dataclass
@@ -35,6 +46,7 @@ class Evidence:
     described_transactions: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     snapshots: dict[Partition, list[tuple[int, list[SnapshotRow]]]] = field(default_factory=dict)
     snapshot_models: dict[tuple[Partition, int], PartitionModel] = field(default_factory=dict)
+    replicas: list[Replicas] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str, by: int = 1) -> None:

@@ -6,6 +6,9 @@ from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.visibility import COMMITTED, PLAIN, PartitionModel, Slot
 from tests.sim.history import FAIL, FETCH, LIST, OK, PRODUCE, READ_COMMITTED, Operation
 
+REFUSALS_OF_A_MOMENT = frozenset({3, 5, 6, 56, 74, 75, 78})
+"""A reader may be told: no such partition (yet), no leader, not the leader, storage error, another leader epoch, offset not available yet."""
+
 
 def check_acknowledged(evidence: Evidence) -> Iterator[str]:
     """I1, I3: what was acknowledged at an offset is there, with that value."""
@@ -64,7 +67,7 @@ def check_reads(evidence: Evidence) -> Iterator[str]:
     for operation in evidence.history.of(FETCH):
         if operation.outcome == OK:
             yield from _check_read(evidence, operation)
-        elif operation.error > 0 and operation.error not in {3, 5, 6, 56}:
+        elif operation.error > 0 and operation.error not in REFUSALS_OF_A_MOMENT:
             yield f"I4 refused read: error {operation.error} at {where(operation, operation.offset)}"
 
 

@@ -13,7 +13,15 @@ from tests.sim.checkers.records import (
     check_written_once,
 )
 from tests.sim.checkers.recovery import check_producer_state, check_transaction_state
+from tests.sim.checkers.replicas import check_replicas
 from tests.sim.checkers.transactions import check_atomicity, check_fencing
+
+
+def check_agreement(evidence: Evidence) -> Iterator[str]:
+    """I10 over all partitions."""
+    for each in evidence.replicas:
+        yield from check_replicas(each.what, each.logs, each.committed, whole=each.whole)
+
 
 CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_acknowledged,
@@ -29,6 +37,7 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_timeouts,
     check_producer_state,
     check_transaction_state,
+    check_agreement,
 )
 OF_A_LOSSY_RUN: Final = (check_producer_state, check_transaction_state)
 """What holds even after power cuts without flushing: a node knows what its files say."""

@@ -4,7 +4,9 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.sim.history import FAIL, INFO, OK, Operation
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.sim.history import FAIL, INFO, OK, Operation, Partition
 from tests.support.raw_client import ConnectionLost, RawClient
 
 if TYPE_CHECKING:
@@ -46,32 +48,99 @@ DEFINITE: Final = frozenset(
 )
 # Errors after which the same request may be sent again.
 RETRIABLE: Final = frozenset(
-    {LOST, NOT_SENT, 3, 5, 6, 7, 13, 14, 15, 16, NOT_ENOUGH_REPLICAS, 20, CONCURRENT_TRANSACTIONS, 56}
+    {LOST, NOT_SENT, 3, 5, 6, 7, 13, 14, 15, 16, NOT_ENOUGH_REPLICAS, 20, CONCURRENT_TRANSACTIONS, 56, 74, 75, 78}
 )
+REFUSED_BY_OTHERS: Final = {
+    6: "not the leader",
+    14: "coordinator is loading",
+    16: "not the coordinator",
+    NOT_ENOUGH_REPLICAS: "not enough replicas",
+    20: "not enough replicas after append",
+    74: "fenced leader epoch",
+    78: "offset not available after an election",
+    PRODUCER_FENCED: "producer fenced",
+}
 CALL_SECONDS: Final = 6.0
+TRANSACTION_KEY: Final = 1
 BACKOFF_SECONDS: Final = 0.08
 
 
+class NobodyKnown(ConnectionError):
+    """The cluster names no leader or coordinator for now: nothing was sent."""
+
+
 class Client:
-    """One process of the workload."""
+    """One process of the workload. It asks who leads and who coordinates, and asks again after every failure."""
 
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
         self.name = name
         self.rng = Random(world.rng.getrandbits(64))
-        self._connection: RawClient | None = None
+        self._connections: dict[int, RawClient] = {}
+        self._leaders: dict[Partition, int] = {}
+        self._coordinators: dict[str, int] = {}
 
-    async def connection(self) -> RawClient:
+    # -- whom to ask
+
+    async def leader_of(self, partition: Partition) -> int:
+        """The node that leads. Raises OSError when that cannot be found out now."""
+        if self._alone:
+            return 1
+        if partition not in self._leaders:
+            response = await self._ask_anyone(MetadataRequest(topics=[MetadataRequestTopic(name=partition[0])]), 9)
+            for topic in response.topics:
+                for each in topic.partitions:
+                    if each.leader_id > 0:
+                        self._leaders[topic.name, each.partition_index] = each.leader_id
+        if partition not in self._leaders:
+            raise NobodyKnown(f"nobody leads {partition}")
+        return self._leaders[partition]
+
+    async def coordinator_of(self, transactional_id: str | None) -> int:
+        """The node that coordinates; any, without an id. Raises OSError when that cannot be found out now."""
+        if self._alone:
+            return 1
+        if transactional_id is None:
+            return self._anyone()
+        if transactional_id not in self._coordinators:
+            request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=[transactional_id])
+            (answer,) = (await self._ask_anyone(request, 4)).coordinators
+            if answer.error_code != NONE:
+                raise NobodyKnown(f"no coordinator of {transactional_id}: error {answer.error_code}")
+            self._coordinators[transactional_id] = answer.node_id
+        return self._coordinators[transactional_id]
+
+    @property
+    def _alone(self) -> bool:
+        return self.world.options.brokers == 1
+
+    def _anyone(self) -> int:
+        return self.rng.randint(1, self.world.options.brokers)
+
+    async def _ask_anyone(self, request: "Message", version: int) -> Any:
+        return await self.call(request, version, self._anyone())
+
+    def forget(self, operation: Operation) -> None:
+        """What was known about whom to ask may be wrong."""
+        self._leaders.pop(operation.partition, None)
+        if operation.transactional_id is not None:
+            self._coordinators.pop(operation.transactional_id, None)
+
+    # -- asking
+
+    async def connection(self, node: int) -> RawClient:
         """The open connection. Raises OSError when the node does not listen."""
-        if self._connection is None or not self._connection.is_open:
-            self._connection = None
-            host, port = self.world.cluster.address
-            self._connection = await RawClient.connect(host, port, client_id=self.name)
-        return self._connection
+        found = self._connections.get(node)
+        if found is None or not found.is_open:
+            self._connections.pop(node, None)
+            host, port = self.world.cluster.address_of(node)
+            connecting = RawClient.connect(host, port, client_id=self.name)
+            found = self._connections[node] = await asyncio.wait_for(connecting, CALL_SECONDS)
+        return found
 
-    async def call(self, request: "Message", version: int) -> Any:
+    async def call(self, request: "Message", version: int, node: int) -> Any:
         """The response; raises ConnectionLost, or another OSError when the request was never sent."""
-        connection = await self.connection()
+        connection = await self.connection(node)
         return await connection.call(request, version, timeout=CALL_SECONDS)
 
     def invoke(self, kind: str, **details: Any) -> Operation:
@@ -80,6 +149,10 @@ class Client:
     def settle(self, operation: Operation, error: int, **details: Any) -> Operation:
         """Record what came of it."""
         outcome = OK if error == NONE else FAIL if error in DEFINITE else INFO
+        if outcome != OK:
+            self.forget(operation)
+            if error in REFUSED_BY_OTHERS:
+                self.world.count(f"refused: {REFUSED_BY_OTHERS[error]}")
         return self.world.history.complete(operation, outcome, self.world.now(), error=error, **details)
 
     def settle_lost(self, operation: Operation, error: OSError) -> Operation:
@@ -89,5 +162,5 @@ class Client:
         await asyncio.sleep(BACKOFF_SECONDS * (0.1 + self.rng.random()))
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        for connection in self._connections.values():
+            connection.close()

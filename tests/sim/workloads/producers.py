@@ -13,6 +13,8 @@ from protocol.messages.produce import PartitionProduceData, ProduceRequest, Topi
 from tests.sim.history import INIT, OK, PRODUCE, Operation, Partition
 from tests.sim.workloads.client import (
     CALL_SECONDS,
+    NONE,
+    NOT_SENT,
     OUT_OF_ORDER_SEQUENCE,
     PRODUCER_FENCED,
     RETRIABLE,
@@ -106,7 +108,8 @@ class Producer(Client):
             producer_epoch=expected[1],
         )
         try:
-            response = await self.call(request, self.dialect.init)
+            node = await self.coordinator_of(self.transactional_id)
+            response = await self.call(request, self.dialect.init, node)
         except OSError as error:
             return self.settle_lost(operation, error)
         return self.settle(
@@ -157,7 +160,7 @@ class Producer(Client):
         return False
 
     async def _send(self, batches: list[Pending]) -> list[Operation]:
-        """All batches at once, one request each, on one connection."""
+        """All batches at once, one request each, on one connection for each leader."""
         operations = [
             self.invoke(
                 PRODUCE,
@@ -172,28 +175,25 @@ class Producer(Client):
             )
             for batch in batches
         ]
-        try:
-            connection = await self.connection()
-        except OSError as error:
-            return [self.settle_lost(operation, error) for operation in operations]
-        # The n-th request carries the n-th batch of each partition, or all go one by one.
-        requests: list[list[int]] = [[number] for number in range(len(batches))]
-        if self.rng.random() < 0.5:
-            seen: dict[Partition, int] = {}
-            grouped: dict[int, list[int]] = {}
-            for number, batch in enumerate(batches):
-                seen[batch.partition] = seen.get(batch.partition, 0) + 1
-                grouped.setdefault(seen[batch.partition], []).append(number)
-            requests = list(grouped.values())
-        answers = [
-            asyncio.ensure_future(
-                connection.call(
-                    self._request([batches[number] for number in numbers]), self.dialect.produce, timeout=CALL_SECONDS
-                )
-            )
-            for numbers in requests
-        ]
-        for numbers, answer in zip(requests, answers, strict=True):
+        by_node: dict[int, list[int]] = {}
+        for number, batch in enumerate(batches):
+            try:
+                by_node.setdefault(await self.leader_of(batch.partition), []).append(number)
+            except OSError:
+                self.settle(operations[number], NOT_SENT)
+        sent = []
+        for node, mine in by_node.items():
+            try:
+                connection = await self.connection(node)
+            except OSError as error:
+                for number in mine:
+                    self.settle_lost(operations[number], error)
+                continue
+            for numbers in self._requests_of(batches, mine):
+                request = self._request([batches[number] for number in numbers])
+                answer = asyncio.ensure_future(connection.call(request, self.dialect.produce, timeout=CALL_SECONDS))
+                sent.append((node, numbers, answer))
+        for node, numbers, answer in sent:
             try:
                 response = await answer
             except OSError as error:
@@ -207,8 +207,22 @@ class Producer(Client):
             }
             for number in numbers:
                 result = results[batches[number].partition]
-                self.settle(operations[number], result.error_code, result_offset=result.base_offset)
+                if result.error_code == NONE and self.acks == ALL_REPLICAS:
+                    self.world.monitor.acknowledged(node, batches[number].values)
+                self.settle(operations[number], result.error_code, result_offset=result.base_offset, node=node)
         return operations
+
+    def _requests_of(self, batches: list[Pending], mine: list[int]) -> list[list[int]]:
+        """The n-th request carries the n-th batch of each partition, or all go one by one."""
+        if self.rng.random() >= 0.5:
+            return [[number] for number in mine]
+        seen: dict[Partition, int] = {}
+        grouped: dict[int, list[int]] = {}
+        for number in mine:
+            partition = batches[number].partition
+            seen[partition] = seen.get(partition, 0) + 1
+            grouped.setdefault(seen[partition], []).append(number)
+        return list(grouped.values())
 
     def _request(self, batches: list[Pending]) -> ProduceRequest:
         by_topic: dict[str, list[PartitionProduceData]] = {}

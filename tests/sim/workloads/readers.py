@@ -59,7 +59,8 @@ class Reader(Client):
             ],
         )
         try:
-            response = await self.call(request, self.rng.choice(FETCH_VERSIONS))
+            node = operation.node = await self.leader_of(partition)
+            response = await self.call(request, self.rng.choice(FETCH_VERSIONS), node)
         except OSError as error:
             return self.settle_lost(operation, error)
         if response.error_code != NONE:
@@ -72,6 +73,7 @@ class Reader(Client):
             bytes(result.records or b""), aborted, fetch_offset=position, committed=self.isolation == READ_COMMITTED
         )
         self.positions[partition] = position
+        self.world.monitor.advertised(partition, node, result.high_watermark)
         return self.settle(
             operation,
             NONE,
@@ -79,7 +81,7 @@ class Reader(Client):
             next_offset=position,
             high_watermark=result.high_watermark,
             last_stable_offset=result.last_stable_offset,
-            stable_bound=self.world.monitor.stable_bound(partition),
+            stable_bound=self.world.monitor.stable_bound(partition, node),
         )
 
     async def read_to(self, partition: Partition, end: int) -> bool:
@@ -126,13 +128,14 @@ class Poller(Client):
         )
         for _ in range(FINAL_ATTEMPTS_MAX):
             try:
-                response = await self.call(request, TIME_VERSION)
+                response = await self.call(request, TIME_VERSION, await self.leader_of(partition))
             except OSError:
                 await self.backoff()
                 continue
             result = response.topics[0].partitions[0]
             if result.error_code == NONE:
                 return result.offset, result.timestamp
+            self._leaders.pop(partition, None)
             await self.backoff()
         return -2, -2
 
@@ -147,13 +150,16 @@ class Poller(Client):
             ],
         )
         try:
-            response = await self.call(request, self.rng.choice(LIST_VERSIONS))
+            node = operation.node = await self.leader_of(partition)
+            response = await self.call(request, self.rng.choice(LIST_VERSIONS), node)
         except OSError as error:
             return self.settle_lost(operation, error)
         result = response.topics[0].partitions[0]
+        if result.error_code == NONE:
+            self.world.monitor.advertised(partition, node, result.offset)
         return self.settle(
             operation,
             result.error_code,
             result_offset=result.offset,
-            stable_bound=self.world.monitor.stable_bound(partition),
+            stable_bound=self.world.monitor.stable_bound(partition, node),
         )

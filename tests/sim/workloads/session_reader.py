@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 VERSION: Final = 12
 NO_SESSION: Final = 0
+ONLY_NODE: Final = 1
 EPOCH_LAST: Final = 0x7FFFFFFF
 CATCH_UP_ATTEMPTS_MAX: Final = 300
 
 
 class SessionReader(Client):
-    """Reads all partitions in one session; begins a new one after every error and every lost connection."""
+    """Reads all partitions in one session with a broker that leads them all; begins a new one after every error and every lost connection."""
 
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
@@ -59,7 +60,7 @@ class SessionReader(Client):
             for partition, position in self.positions.items()
         }
         try:
-            response: FetchResponse = await self.call(self._request(changed, max_wait_ms), VERSION)
+            response: FetchResponse = await self.call(self._request(changed, max_wait_ms), VERSION, ONLY_NODE)
         except OSError:
             self._forget()
             for operation in operations.values():
@@ -103,7 +104,7 @@ class SessionReader(Client):
             next_offset=position,
             high_watermark=answer.high_watermark,
             last_stable_offset=answer.last_stable_offset,
-            stable_bound=self.world.monitor.stable_bound(partition),
+            stable_bound=self.world.monitor.stable_bound(partition, ONLY_NODE),
         )
         return operation.outcome == OK
 

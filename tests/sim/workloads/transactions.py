@@ -129,7 +129,7 @@ class TransactionalProducer(Producer):
             ],
         )
         try:
-            response = await self.call(request, self.dialect.add)
+            response = await self.call(request, self.dialect.add, await self.coordinator_of(self.transactional_id))
         except OSError as error:
             return self.settle_lost(operation, error)
         codes = [
@@ -166,7 +166,7 @@ class TransactionalProducer(Producer):
             committed=commit,
         )
         try:
-            response = await self.call(request, self.dialect.end)
+            response = await self.call(request, self.dialect.end, await self.coordinator_of(self.transactional_id))
         except OSError as error:
             return self.settle_lost(operation, error)
         return self.settle(

@@ -43,8 +43,9 @@ def loop() -> Iterator[SimLoop]:
 def test_options_depend_on_the_seed_alone() -> None:
     assert [draw(seed) for seed in range(20)] == [draw(seed) for seed in range(20)]
     assert len({draw(seed).describe() for seed in range(20)}) == 20
-    assert {draw(seed).durability for seed in range(100)} == {KILL, FLUSH, LOOSE}
-    assert all(len(draw(seed).faults) >= 5 for seed in range(100))
+    assert {draw(seed, brokers=1).durability for seed in range(100)} == {KILL, FLUSH, LOOSE}
+    assert {draw(seed).brokers for seed in range(100)} == {1, 3, 5}
+    assert all(len(draw(seed).faults) >= 4 for seed in range(100))
     assert not any(
         fault.kind.startswith("power")
         for seed in range(100)
@@ -115,8 +116,8 @@ class Watched:
         self.medium = Medium()
         self.disk = SimDisk(self.medium, loop, Random(1), name="n", latency=DiskLatency())
         self.gates = GateKeeper(loop)
-        self.monitor = Monitor(self.medium, "/data", "t", self.gates, lambda: 0, flush=flush)
-        self.disk.observers.append(self.monitor.on_write)
+        self.monitor = Monitor("/data", "t", self.gates, lambda: 0, flush=flush)
+        self.disk.watchers.append(self.monitor.watcher(1, self.medium))
         self.positions: dict[str, int] = {}
         for name in ("t-0", "__transaction_state-0"):
             self.disk.make_directory(f"/data/{name}")
@@ -160,17 +161,17 @@ def test_a_marker_after_its_committed_prepare_is_in_order(loop: SimLoop) -> None
             [(None, b"v")], timestamp=1, producer_id=1000, producer_epoch=5, base_sequence=0, attributes=TRANSACTIONAL
         ),
     )
-    assert watched.monitor.stable_bound(("t", 0)) == 0
+    assert watched.monitor.stable_bound(("t", 0), 1) == 0
     watched.decide(0, ONGOING)
     watched.decide(1, PREPARE_COMMIT)
     assert watched.mark() == []
-    assert watched.monitor.stable_bound(("t", 0)) == 2
+    assert watched.monitor.stable_bound(("t", 0), 1) == 2
     assert watched.mark() == []
     assert watched.monitor.counters == {"marker retry": 1}
-    watched.monitor.before_crash()
+    watched.monitor.before_crash(1)
     assert watched.monitor.counters["kill between prepare and complete"] == 1
     watched.decide(2, COMPLETE_COMMIT)
-    watched.monitor.reload()
+    watched.monitor.reload(1, watched.medium)
     assert watched.positions_end() == 3
 
 

@@ -1,0 +1,81 @@
+"""One partition on one host, as its files say: batches in order, and where in which file each one lies."""
+
+from dataclasses import dataclass
+
+from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.visibility import PartitionModel
+
+
+@dataclass(slots=True)
+class Placed:
+    """A batch and its place: the base offset of its segment, and the position of its end there."""
+
+    batch: Batch
+    segment: int
+    file_end: int
+
+
+class ReplicaLog:
+    """Follows the writes and cuts of one log."""
+
+    def __init__(self) -> None:
+        self.placed: list[Placed] = []
+        self.end = 0
+        self.end_ever = 0
+        self.cuts = 0
+        """How often its end was taken away: a model of it starts anew."""
+        self._model = PartitionModel()
+        self._modelled = 0
+
+    @property
+    def batches(self) -> list[Batch]:
+        return [each.batch for each in self.placed]
+
+    def add(self, batch: Batch, segment: int, file_end: int) -> None:
+        self.placed.append(Placed(batch, segment, file_end))
+        self.end = batch.last_offset + 1
+        self.end_ever = max(self.end_ever, self.end)
+
+    def restart_at(self, end: int) -> None:
+        """Everything is gone; the log goes on at `end`."""
+        self.placed.clear()
+        self.end = end
+        self._forget_model()
+
+    def cut(self, segment: int, size: int) -> int:
+        """A file was truncated to `size` bytes, or removed (-1). How many batches that takes away."""
+        kept = [each for each in self.placed if each.segment != segment or each.file_end <= size]
+        lost = len(self.placed) - len(kept)
+        if lost:
+            if kept and self.placed[-1] is kept[-1]:
+                self.placed = kept  # old segments go, the end stays
+                self._modelled = max(0, self._modelled - lost)
+                return 0
+            self.end = kept[-1].batch.last_offset + 1 if kept else min(each.batch.base_offset for each in self.placed)
+            self.placed = kept
+            self._forget_model()
+        return lost
+
+    def _forget_model(self) -> None:
+        self.cuts += 1
+        self._model, self._modelled = PartitionModel(), 0
+
+    def model(self) -> PartitionModel:
+        """Which record is committed, aborted or open by what lies here now."""
+        for each in self.placed[self._modelled :]:
+            self._model.add(each.batch)
+        self._modelled = len(self.placed)
+        return self._model
+
+    def find(self, offset: int) -> Batch | None:
+        """The batch that holds the offset."""
+        low, high = 0, len(self.placed)
+        while low < high:
+            middle = (low + high) // 2
+            if self.placed[middle].batch.last_offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(self.placed) and self.placed[low].batch.base_offset <= offset:
+            return self.placed[low].batch
+        return None

@@ -1,0 +1,84 @@
+"""I14 at the moment: a marker is written only after its decision has been committed."""
+
+from typing import TYPE_CHECKING
+
+from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.coordinator_log import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    Entry,
+)
+from tests.sim.history import Partition
+from tests.sim.world import TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from tests.sim.gate import GateKeeper
+    from tests.sim.monitor import Monitor
+
+
+class MarkerWatch:
+    """`required`: so many hosts must hold the decision."""
+
+    def __init__(self, monitor: "Monitor", gates: "GateKeeper", *, flush: bool, required: int) -> None:
+        self._monitor = monitor
+        self._gates = gates
+        self._flush = flush
+        self._required = required
+        self._served: dict[tuple[Partition, int, int], None] = {}
+
+    def judge(self, partition: Partition, batch: Batch) -> None:
+        """I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
+        commit = batch.control_type == 1
+        where = f"I14 {partition[0]}-{partition[1]} offset {batch.base_offset}: {'COMMIT' if commit else 'ABORT'} of producer {batch.producer_id}"
+        findings: list[str] = []
+        holders = 0
+        for number, index, entry in self._entries_of(batch.producer_id):
+            finding = self._objection(partition, batch, entry, commit=commit)
+            if finding is not None:
+                findings.append(f"{finding} on broker {number}")
+            elif not self._is_committed(index, entry.offset):
+                findings.append(f"the prepare record at {entry.offset} is not committed")
+            else:
+                holders += 1
+                if holders == 1:
+                    served = (partition, index, entry.offset)
+                    if served in self._served:
+                        self._monitor.count("marker retry")
+                    self._served[served] = None
+        if holders < self._required:
+            why = "; ".join(findings) or "without any coordinator entry"
+            self._monitor.violations.append(f"{where}: {why} (decided on {holders} brokers, not {self._required})")
+
+    def _entries_of(self, producer_id: int) -> list[tuple[int, int, Entry]]:
+        monitor = self._monitor
+        found = []
+        for number, host in monitor.hosts.items():
+            for topic, index in host.logs:
+                if topic == TRANSACTION_STATE:
+                    entry = monitor.coordinator(number, index).by_producer.get(producer_id)
+                    if entry is not None:
+                        found.append((number, index, entry))
+        return found
+
+    @staticmethod
+    def _objection(partition: Partition, batch: Batch, entry: Entry, *, commit: bool) -> str | None:
+        expected = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
+        if entry.state not in expected:
+            return f"the coordinator's state is {entry.state}"
+        if entry.state not in {PREPARE_COMMIT, PREPARE_ABORT}:
+            return None
+        if entry.producer_epoch != batch.producer_epoch:
+            return f"epoch {batch.producer_epoch}, the coordinator's {entry.producer_epoch}"
+        if partition not in entry.partitions:
+            return f"not a partition of the transaction {sorted(entry.partitions)}"
+        return None
+
+    def _is_committed(self, index: int, offset: int) -> bool:
+        if self._required > 1:
+            return True  # counted by its holders
+        place = (TRANSACTION_STATE, index)
+        if self._gates.committed(place) <= offset:
+            return False
+        return not self._flush or self._monitor.hosts[1].durable_end(place) > offset

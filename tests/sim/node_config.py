@@ -1,0 +1,62 @@
+"""What a simulated node is started with: small segments, few coordinator partitions, short time-outs."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.config import PROPERTIES
+from broker.config_source import load
+from tests.sim.world import PORT, host_name
+
+if TYPE_CHECKING:
+    from broker.config import Config
+    from tests.sim.options import Options
+
+ROOT: Final = "/data"
+CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
+
+
+def make_config(options: "Options", number: int) -> "Config":
+    """The configuration of node `number`."""
+    settings: dict[str, Any] = {
+        "log.dirs": ROOT,
+        "node.id": number,
+        "listeners": f"PLAINTEXT://0.0.0.0:{PORT}",
+        "advertised.listeners": f"PLAINTEXT://{host_name(number)}:{PORT}",
+        "auto.create.topics.enable": "false",
+        "log.segment.bytes": options.segment_bytes,
+        "log.index.interval.bytes": options.index_interval_bytes,
+        "transaction.state.log.num.partitions": options.transaction_partitions,
+        "transaction.state.log.segment.bytes": max(options.segment_bytes, 4000),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": options.scan_interval_ms,
+        "transactional.id.expiration.ms": options.id_expiration_ms,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 300,
+        "replica.high.watermark.checkpoint.interval.ms": 700,
+        "log.flush.offset.checkpoint.interval.ms": 900,
+        "log.flush.start.offset.checkpoint.interval.ms": 900,
+        "odradek.initial.transaction.version": options.transaction_version,
+        "odradek.log.level": "error",
+    }
+    if options.flush:
+        settings["log.flush.interval.messages"] = 1
+    if options.brokers > 1:
+        settings |= {name: value for name, value in _of_a_cluster(options).items() if name in PROPERTIES}
+    return load(environment={}, assignments=[f"{name}={value}" for name, value in settings.items()])
+
+
+def _of_a_cluster(options: "Options") -> dict[str, Any]:
+    voters = ",".join(f"{number}@{host_name(number)}:{PORT}" for number in range(1, options.voters + 1))
+    return {
+        "controller.quorum.voters": voters,
+        "odradek.cluster.id": CLUSTER_ID,
+        "default.replication.factor": options.replication,
+        "min.insync.replicas": options.min_in_sync,
+        "transaction.state.log.replication.factor": options.replication,
+        "transaction.state.log.min.isr": options.min_in_sync,
+        "controller.quorum.election.timeout.ms": options.election_timeout_ms,
+        "controller.quorum.fetch.timeout.ms": options.election_timeout_ms * 2,
+        "controller.quorum.election.backoff.max.ms": options.election_timeout_ms,
+        "broker.heartbeat.interval.ms": options.session_timeout_ms // 4,
+        "broker.session.timeout.ms": options.session_timeout_ms,
+        "replica.lag.time.max.ms": options.replica_lag_ms,
+        "replica.fetch.wait.max.ms": min(500, options.replica_lag_ms // 2),
+        "request.timeout.ms": 3000,
+    }

@@ -134,7 +134,7 @@ class FetchPass:
         if limits.committed_only:
             answer.aborted_transactions = []
         if slot.last_fetched_epoch != NO_EPOCH:
-            diverging = divergence(partition, slot)
+            diverging = divergence(partition, slot.last_fetched_epoch, slot.fetch_offset)
             if diverging is not None:
                 answer.diverging_epoch = diverging
                 self.answer_now = True
@@ -166,12 +166,15 @@ class FetchPass:
         self._next += 1
 
 
-def divergence(partition: Partition, slot: FetchSlot) -> EpochEndOffset | None:
-    """Where the reader's log parts from this one, if it does (KIP-595, v12+)."""
-    epoch, end_offset = partition.log.end_offset_for_epoch(slot.last_fetched_epoch)
-    if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET or slot.fetch_offset < partition.log.log_start_offset:
+def divergence(partition: Partition, last_epoch: int, offset: int) -> EpochEndOffset | None:
+    """Where the log of a reader at `offset`, who has read `last_epoch` last, parts from this one, if it does (KIP-595, v12+).
+
+    Raises Refusal(OFFSET_OUT_OF_RANGE): nothing is known of that epoch, or the log begins behind the offset.
+    """
+    epoch, end_offset = partition.log.end_offset_for_epoch(last_epoch)
+    if epoch == NO_EPOCH or end_offset == UNKNOWN_OFFSET or offset < partition.log.log_start_offset:
         raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < slot.last_fetched_epoch or end_offset < slot.fetch_offset:
+    if epoch < last_epoch or end_offset < offset:
         return EpochEndOffset(epoch, end_offset)
     return None
 

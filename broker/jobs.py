@@ -30,16 +30,35 @@ class Hosted(Protocol):
     def __iter__(self) -> Iterator[Partition]: ...
 
 
+class LagWatch(Protocol):
+    """Who takes lagging replicas out of the in-sync ones."""
+
+    @property
+    def lag_max_ms(self) -> int:
+        """replica.lag.time.max.ms."""
+
+    async def look_for_lag(self, partitions: Hosted) -> None: ...
+
+
 class Jobs:
     """The periodic work on logs. `start` once; the tasks end with their owner."""
 
-    def __init__(self, config: Config, clock: Clock, partitions: Hosted, logs: LogManager, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        partitions: Hosted,
+        logs: LogManager,
+        tasks: Tasks,
+        replication: LagWatch,
+    ) -> None:
         """Nothing runs before `start`."""
         self._config = config
         self._clock = clock
         self._partitions = partitions
         self._logs = logs
         self._tasks = tasks
+        self._replication = replication
         self._flushed_ms: dict[Partition, int] = {}
 
     def start(self) -> None:
@@ -54,6 +73,8 @@ class Jobs:
         self._every("high watermarks", watermarks_ms, self._checkpoint(self._logs.checkpoint_high_watermarks))
         removal_ms = min(max(config.log_segment_delete_delay_ms, REMOVAL_MS_MIN), REMOVAL_MS_MAX)
         self._every("deleted files", removal_ms, self._checkpoint(self._remove_deleted))
+        # Half of it, as in Kafka: a replica is noticed after one and a half times that at the latest.
+        self._every("lagging replicas", max(self._replication.lag_max_ms // 2, 1), self.look_for_lag)
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
 
     def _every(
@@ -75,6 +96,9 @@ class Jobs:
                 if partition.log is log:
                     partition.take_offline(error)
         await self._checkpoint(self._logs.checkpoint_recovery_points)()
+
+    async def look_for_lag(self) -> None:
+        await self._replication.look_for_lag(self._partitions)
 
     async def expire_producers(self) -> None:
         now_ms = self._clock.wall_ms()

@@ -10,7 +10,7 @@ from asyncio import CancelledError, Task, current_task, timeout
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from posixpath import dirname
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -20,47 +20,39 @@ from broker.api import BROKER, CLIENT
 from broker.api_table import API_TABLE
 from broker.config import Config
 from broker.controller_client import ControllerClient
+from broker.controller_config import controller_config
 from broker.dispatch import Dispatcher, log_unexpected
 from broker.env import Env
 from broker.fetch_sessions import FetchSessions
 from broker.forwarding import Forwarding
+from broker.hosting import host_partitions
 from broker.jobs import Jobs
 from broker.limits import ByteBudget, ConnectionLimits
 from broker.listener import Shared
-from broker.marker_sender import LocalMarkerSender
-from broker.marker_writer import MarkerWriter
 from broker.membership import CannotWatchError, Membership
-from broker.metadata_log import open_metadata_log
-from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks
-from broker.partitions import Partitions
 from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
 from broker.ports import AllowAll, Unlimited
-from broker.raft_network import PeerRaftNetwork
+from broker.raft_network import PeerRaftNetwork, make_raft
 from broker.services import Services
 from broker.session import Listener
 from broker.topic_config import TopicSettings
-from broker.topic_names import TRANSACTION_STATE
 from broker.topics import TopicMaker
-from broker.txn_shards import TransactionShards
-from broker.txn_verification import TransactionVerifier
+from broker.transactions import Transactions
 from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import BrokerRegistration
 from cluster.controller.service import ControllerService
-from cluster.controller.state import ControllerConfig
 from cluster.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
 from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
 from cluster.metadata import MetadataCache
-from cluster.raft.driver import RaftDriver
-from cluster.raft.election import RaftConfig
 from cluster.raft.quorum_state import BadQuorumState
-from coordinator.producer_ids import ProducerIdPool
-from coordinator.txn.ports import TxnConfig
-from coordinator.txn.service import TransactionCoordinator
 from runtime.tasks import Tasks
 from storage.log_manager import LogManager
 
-RAFT_REQUEST_TIMEOUT_MS: Final = 2_000
-"""How long another node may take to answer a message of agreement, beside the time that a fetch may wait there."""
+if TYPE_CHECKING:
+    from broker.partitions import Partitions
+    from cluster.raft.driver import RaftDriver
+    from coordinator.txn.service import TransactionCoordinator
+
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """How long a stop waits for the controller to move leaderships away."""
 _logger = structlog.get_logger("broker.node")
@@ -94,6 +86,7 @@ class Node:
         self.tasks = Tasks(self._on_unexpected)
         self.topic_settings = TopicSettings(config)
         self.metadata = MetadataCache()
+        self.metadata.subscribe(self.topic_settings.on_metadata)
         self._voters = parse_voters(config)
         self._between_brokers = next(each.name for each in parse_listeners(config) if BROKER in each.roles)
         self._incarnation_id = env.new_uuid()
@@ -192,34 +185,13 @@ class Node:
         config, env = self.config, self.env
         voters = [voter.node_id for voter in self._voters] or [config.node_id]
         self.peers = Peers(config.node_id, self._address_of, env.clock, self.tasks)
-        raft_config = RaftConfig(
-            election_timeout_ms=config.controller_quorum_election_timeout_ms,
-            fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-            election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
-            request_timeout_ms=RAFT_REQUEST_TIMEOUT_MS,
-        )
-        network = PeerRaftNetwork(
-            config.node_id,
-            self.logs.cluster_id,
-            self.peers,
-            request_timeout_ms=RAFT_REQUEST_TIMEOUT_MS,
-            fetch_wait_ms=raft_config.fetch_wait_ms_max,
-        )
-        self.raft = RaftDriver(
-            config.node_id,
-            voters,
-            open_metadata_log(self.logs, config, env, voters),
-            network,
-            clock=env.clock,
-            rng=env.rng,
-            tasks=self.tasks,
-            on_failure=self.fail,
-            config=raft_config,
+        network, self.raft = make_raft(
+            config, env, self.logs, voters, self.peers, tasks=self.tasks, on_failure=self.fail
         )
         self.raft.on_committed(self.metadata.on_committed)
         self.controller = ControllerService(
             self.raft,
-            config=ControllerConfig(config.node_id, self.logs.cluster_id, config.broker_session_timeout_ms),
+            config=controller_config(config, self.logs.cluster_id),
             configs=self.topic_settings,
             rng=env.rng,
             clock=env.clock,
@@ -301,42 +273,24 @@ class Node:
     def _host_partitions(self) -> None:
         """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""
         config, env, spawn = self.config, self.env, self.tasks.spawn
-        self.partitions = Partitions(
-            node_id=config.node_id,
-            logs=self.logs,
-            clock=env.clock,
-            commit_gate=env.commit_gate,
-            spawn=spawn,
-            config_of=self.topic_settings.log_config,
+        self.partitions, replication = host_partitions(
+            self.services, env, self.logs, spawn, lambda: self.lifecycle.broker_epoch
         )
+        self._undo.callback(replication.close)
         self._undo.callback(self.partitions.close)
-        blocks = ProducerIdBlocks(self.controller_client, config.node_id, lambda: self.lifecycle.broker_epoch)
-        producer_ids = ProducerIdPool(blocks.allocate, spawn)
-        markers = MarkerWriter(self.partitions, env.clock, config.request_timeout_ms)
-        self.coordinator = TransactionCoordinator(
-            clock=env.clock,
-            config=self._txn_config(),
-            producer_ids=producer_ids,
-            leaders=ImageLeaders(self.metadata),
-            sender=LocalMarkerSender(config.node_id, markers),
-            features=ImageFeatures(self.metadata),
-            spawn=spawn,
-            on_failure=self._on_unexpected,
+        transactions = Transactions(
+            self.services, spawn, broker_epoch=lambda: self.lifecycle.broker_epoch, on_failure=self._on_unexpected
         )
+        self.coordinator = transactions.coordinator
         self._undo.callback(self.coordinator.stop)
-        shards = TransactionShards(self.coordinator, spawn, load_bytes=config.transaction_state_log_load_buffer_size)
-        self.partitions.listen(TRANSACTION_STATE, shards)
         self.metadata.subscribe_from_start(self.partitions.on_metadata)
+        self.metadata.subscribe(replication.on_metadata)
+        self.metadata.subscribe(transactions.on_metadata)
         self._warn_of_strays()
-        producer_ids.prefetch()
-        Jobs(config, env.clock, self.partitions, self.logs, self.tasks).start()
+        Jobs(config, env.clock, self.partitions, self.logs, self.tasks, replication).start()
         services = self.services
-        services.partitions = self.partitions
-        services.transactions = self.coordinator
-        services.verification = TransactionVerifier(self.coordinator, config)
         services.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng)
-        services.markers = markers
-        services.topic_maker = TopicMaker(config, self.metadata, self.controller_client)
+        services.topic_maker = TopicMaker(config, self.metadata, self.controller_client, voters=len(self._voters))
 
     def _serve(self) -> None:
         """Take up the requests that wait, and all that come."""
@@ -384,17 +338,3 @@ class Node:
     def _close_logs(self) -> None:
         epoch = self.lifecycle.broker_epoch if hasattr(self, "lifecycle") else -1
         self.logs.close(clean=self._fatal is None, broker_epoch=epoch)
-
-    def _txn_config(self) -> TxnConfig:
-        config = self.config
-        topic = self.metadata.image.topic(TRANSACTION_STATE)
-        return TxnConfig(
-            # The partition of an id must not move: once the topic is there, its own size counts.
-            partitions=config.transaction_state_log_num_partitions if topic is None else len(topic.partitions),
-            max_timeout_ms=config.transaction_max_timeout_ms,
-            id_expiration_ms=config.transactional_id_expiration_ms,
-            abort_timed_out_interval_ms=config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            remove_expired_interval_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
-            tombstone_batch_bytes_max=config.message_max_bytes,
-            request_timeout_ms=config.request_timeout_ms,
-        )

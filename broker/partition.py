@@ -1,18 +1,19 @@
-"""One partition on this broker: its log, whether this broker leads it, and who waits for it.
+"""One partition on this broker: its log, whether this broker leads or follows it, and who waits for it.
 
 Everything here is a plain call on the event loop, so a partition has one owner and no lock. What an append sets off runs
-inside the append: the watermarks move (when the commit gate lets them), and whoever waited for that is told.
+inside the append: followers and readers are woken, the watermarks move (when the commit gate and the replicas let them), and
+whoever waited for that is told.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from broker.commit_gate import CommitGate, CommitGateFactory, GroupFlush, Spawn
+from broker.leading import Leadership, Leading, Surroundings
 from broker.waiters import CommitCallback, CommitWait, FetchWatchers, OffsetWaiters
+from cluster.replication.leader import IsrWish, Settled
 from protocol.errors import ErrorCode, Refusal
 from protocol.schema import Buffer
 from storage.config import LogConfig
@@ -41,44 +42,35 @@ class Role(Enum):
     DELETED = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """What the metadata log says about the partition while this broker leads it."""
+class FollowerWatch(Protocol):
+    """One follower's fetch session, as the partition that it fetches from sees it (`broker.replica_sessions`)."""
 
-    leader_epoch: int
-    replicas: int
-    in_sync: int
+    def appended(self) -> None:
+        """There is more to fetch."""
 
+    def moved(self) -> None:
+        """A watermark or the log start has moved: to be told with the next answer."""
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all partitions of a broker share."""
-
-    commit_gate: CommitGateFactory
-    spawn: Spawn
-    resigned: "Callable[[Partition], None]"
-    """Told whenever a partition that was led is led no more, whatever the reason."""
+    def ended(self) -> None:
+        """This broker does not lead the partition any more, or leads it in another epoch."""
 
 
 class Partition:
-    """A hosted partition. `fetch_watchers` and the two queues of waiters belong to it for life."""
+    """A hosted partition. `fetch_watchers`, `followers` and the two queues of waiters belong to it for life."""
 
     __slots__ = (
-        "_flush",
-        "_gate",
         "_subscribers",
         "_surroundings",
         "acknowledged",
         "acknowledged_offset",
         "committed",
         "fetch_watchers",
-        "in_sync",
+        "followers",
         "index",
         "leader_epoch",
         "leader_epoch_start",
+        "leading",
         "log",
-        "min_in_sync",
-        "replicas",
         "role",
         "topic",
         "topic_id",
@@ -93,10 +85,10 @@ class Partition:
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = 0
         """Where this leadership began. Until the high watermark is there, nobody knows what was committed before."""
-        self.replicas = 1
-        self.in_sync = 1
-        self.min_in_sync = 1
-        """The effective min.insync.replicas: more replicas than exist are never asked for."""
+        self.leading: Leading | None = None
+        """There while this broker leads."""
+        self.followers: dict[int, FollowerWatch] = {}
+        """By broker id: who is to be woken by an append."""
         self.acknowledged_offset = 0
         """Everything below is as safe on this broker as flush.messages asks."""
         self.committed = OffsetWaiters()
@@ -105,8 +97,6 @@ class Partition:
         """Produces with acks=1: they wait for this broker alone, which matters when it flushes first."""
         self.fetch_watchers = FetchWatchers()
         self._surroundings = surroundings
-        self._gate: CommitGate | None = None
-        self._flush: GroupFlush | None = None
         self._subscribers: dict[Callable[[int], None], None] = {}
 
     def __repr__(self) -> str:
@@ -122,6 +112,10 @@ class Partition:
     def leads(self) -> bool:
         return self.role is Role.LEADER
 
+    @property
+    def follows(self) -> bool:
+        return self.role is Role.FOLLOWER
+
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Refuse unless this broker leads, in exactly the epoch that the request knows of (KIP-320)."""
         if current_leader_epoch not in {NO_EPOCH, self.leader_epoch} and self.online:
@@ -136,6 +130,18 @@ class Partition:
         if self.role is Role.FOLLOWER and current_leader_epoch in {NO_EPOCH, self.leader_epoch}:
             return
         self.check_leader(current_leader_epoch)
+
+    @property
+    def enough_in_sync(self) -> bool:
+        """Are min.insync.replicas in sync, so that acks=all may be accepted?"""
+        leading = self.leading
+        return leading is not None and len(leading.replicas.isr) >= leading.replicas.min_isr
+
+    @property
+    def enough_remain(self) -> bool:
+        """As `enough_in_sync`, counting those who are about to join: may what is committed be acknowledged?"""
+        leading = self.leading
+        return leading is not None and leading.replicas.maximal_size >= leading.replicas.min_isr
 
     def check_end_known(self) -> None:
         """Refuse while a new leader cannot tell how far its predecessor had committed (KIP-207)."""
@@ -161,9 +167,10 @@ class Partition:
         """
         if self.role is not Role.LEADER:
             raise Refusal(self.role.value)
-        if acks == ACKS_ALL and self.in_sync < self.min_in_sync:
+        leading, log = self.leading, self.log
+        assert leading is not None
+        if acks == ACKS_ALL and not self.enough_in_sync:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)
-        log = self.log
         try:
             info = log.append_as_leader(
                 records,
@@ -178,9 +185,49 @@ class Partition:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if not info.duplicate:
             self.fetch_watchers.appended(log.log_end_offset, len(records))
-            assert self._flush is not None
-            self._flush.appended()
+            for follower in self.followers.values():
+                follower.appended()
+            leading.flush.appended()
         return info
+
+    def replicate(self, records: Buffer, *, leader_epoch: int, now_ms: int) -> bool:
+        """Append what the leader of `leader_epoch` has sent; True when the log has grown.
+
+        Raises Refusal before anything is written (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE for what lies below the log end), or
+        KAFKA_STORAGE_ERROR, after which the partition is offline.
+        """
+        assert self.role is Role.FOLLOWER, self
+        try:
+            info = self.log.append_as_follower(records, now_ms=now_ms, leader_epoch=leader_epoch)
+        except OSError as error:
+            self.take_offline(error)
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if info is None:
+            return False
+        self.fetch_watchers.appended(self.log.log_end_offset, len(records))
+        return True
+
+    def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
+        """The leader's high watermark and log start; what this log does not reach yet counts when it does."""
+        self.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
+        if log_start_offset > self.log.log_start_offset:
+            self.log.move_log_start(log_start_offset)
+
+    @property
+    def unflushed(self) -> int:
+        """Records that are not on stable storage."""
+        return self.log.log_end_offset - self.log.flushed_offset
+
+    async def flush(self) -> None:
+        """Bring everything to stable storage; a disk that refuses takes the partition offline."""
+        try:
+            await self.log.flush()
+        except OSError as error:
+            self.take_offline(error)
+
+    def was_cut(self) -> None:
+        """The log has been truncated: who was counting on what is gone reads again."""
+        self.fetch_watchers.cut(self.log.log_end_offset)
 
     def read(self, offset: int, *, max_bytes: int, limit: int, min_one_batch: bool) -> ReadResult | ColdRead:
         """Whole batches from `offset` on, none at or beyond `limit`.
@@ -229,12 +276,14 @@ class Partition:
 
         Raises nothing: a log that cannot be written takes the partition offline.
         """
-        self.replicas = leadership.replicas
-        self.in_sync = leadership.in_sync
-        self.min_in_sync = min(self.log.config.min_insync_replicas, self.replicas)
-        if not self.online or (self.leads and self.leader_epoch == leadership.leader_epoch):
+        if self.leading is not None and self.leader_epoch == leadership.leader_epoch:
+            self.leading.update(leadership)
+            self.leading.recount()
             return False
-        self._close_gate()
+        if not self.online:
+            return False
+        self._close_leading()
+        self._wake_followers()
         try:
             # At once, not with the first append: a consumer of this epoch may ask for its end right now.
             self.log.assign_epoch(leadership.leader_epoch)
@@ -244,26 +293,30 @@ class Partition:
         self.leader_epoch = leadership.leader_epoch
         self.leader_epoch_start = self.log.log_end_offset
         self.role = Role.LEADER
-        name = f"{self.topic}-{self.index}"
-        gate = self._surroundings.commit_gate(self.topic, self.index, self._advance_high_watermark)
-        self._gate = gate
         # A new gate knows nothing of what the one before it was told and had not let through yet.
         self.acknowledged_offset = min(self.acknowledged_offset, self.log.high_watermark)
-        self._flush = GroupFlush(
-            self.log,
-            name=name,
-            messages=self.log.config.flush_messages,
-            spawn=self._surroundings.spawn,
-            acknowledgeable=self._acknowledge,
-            failed=self.take_offline,
-        )
+        self.leading = Leading(self, leadership, self._surroundings)
         # What the log holds from before is committed by the same rule as what comes.
-        self._flush.appended()
+        self.leading.flush.appended()
         return True
+
+    def isr_answered(
+        self, wish: IsrWish, error: ErrorCode, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
+    ) -> Settled:
+        """What the controller says to a change of the ISR, which counts at once when it is granted."""
+        leading = self.leading
+        if leading is None or leading.replicas.leader_epoch != wish.leader_epoch:
+            return Settled.SUPERSEDED
+        replicas = leading.replicas
+        settled = replicas.answered(wish, error)
+        if settled is Settled.GRANTED and leader_epoch == replicas.leader_epoch:
+            replicas.commit(replicas.replicas, isr, partition_epoch, self._surroundings.clock.monotonic_ms())
+        leading.recount()
+        return settled
 
     def follow(self, leader_epoch: int) -> None:
         """Another broker leads, or none."""
-        if self.online:
+        if self.online and (self.leads or self.leader_epoch != leader_epoch):
             self.leader_epoch = leader_epoch
             self._leave(Role.FOLLOWER)
 
@@ -284,47 +337,46 @@ class Partition:
     def configure(self, config: LogConfig) -> None:
         """Properties of the topic have changed."""
         self.log.update_config(config)
-        self.min_in_sync = min(config.min_insync_replicas, self.replicas)
-        if self._flush is not None:
-            self._flush.set_messages(config.flush_messages)
+        leading = self.leading
+        if leading is not None:
+            leading.configure()
+            leading.flush.set_messages(config.flush_messages)
+            if self.leading is leading:  # a flush that is refused ends it
+                leading.recount()
 
     def _leave(self, role: Role) -> None:
         led = self.leads
         self.role = role
-        self._close_gate()
+        self._close_leading()
         self.committed.fail(role.value)
         self.acknowledged.fail(role.value)
         self.fetch_watchers.wake_all()
+        self._wake_followers()
         if led:
             self._surroundings.resigned(self)
 
-    def _close_gate(self) -> None:
-        if self._gate is not None:
-            self._gate.close()
-            self._gate = None
-        if self._flush is not None:
-            self._flush.close()
-            self._flush = None
+    def _close_leading(self) -> None:
+        leading, self.leading = self.leading, None
+        if leading is not None:
+            leading.close()
+
+    def _wake_followers(self) -> None:
+        for follower in list(self.followers.values()):
+            follower.ended()
 
     # ---- watermarks -------------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, offset: int) -> None:
-        if offset <= self.acknowledged_offset:
-            return  # flush.messages was lowered: more was acknowledged before than is flushed now
-        self.acknowledged_offset = offset
-        if offset >= self.acknowledged.next_offset:
-            self.acknowledged.advance(offset)
-        assert self._gate is not None
-        self._gate.acknowledgeable(offset)
-
-    def _advance_high_watermark(self, offset: int) -> None:
+    def advance_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed; never back."""
         log = self.log
-        if offset <= log.high_watermark or self.role is not Role.LEADER:
+        if offset <= log.high_watermark or not self.online:
             return
         stable = log.last_stable_offset
         log.update_high_watermark(offset)
         high_watermark = log.high_watermark
         assert log.last_stable_offset <= high_watermark <= log.log_end_offset
+        for follower in self.followers.values():
+            follower.moved()
         self.fetch_watchers.advanced(
             high_watermark, log.last_stable_offset if log.last_stable_offset > stable else None
         )

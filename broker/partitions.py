@@ -1,12 +1,18 @@
-"""All partitions of this broker: hosted as the metadata log says, found by name or by topic id."""
+"""All partitions of this broker: hosted as the metadata log says, found by name or by topic id.
 
+A change of the metadata may concern thousands of partitions: what goes beyond `WORK_AT_ONCE` is done in slices between which
+the loop serves others. A partition that somebody asks for meanwhile comes first.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
-from broker.partition import Leadership, Partition, Surroundings, say_offline
+from broker.leading import Cluster, Leadership, Surroundings
+from broker.partition import Partition, say_offline
 from cluster.delta import MetadataDelta
-from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
+from cluster.image import RECOVERING, RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from storage.config import LogConfig
@@ -15,6 +21,10 @@ from storage.log import PartitionLog
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """The log configuration of a topic out of the properties that were set for it."""
 Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+WORK_AT_ONCE: Final = 128
+"""Changes of a role that are made before the loop has its turn: about 5 ms."""
+HOSTING_WORK: Final = 8
+"""What opening a log counts, in changes of a role."""
 
 
 class Logs(Protocol):
@@ -37,6 +47,19 @@ class LeadershipListener(Protocol):
         """It has ended. Maybe from inside an append of the listener's own."""
 
 
+class Replication(Cluster, Protocol):
+    """Who fetches for the partitions that are followed, and is fetched from for those that are led."""
+
+    def led(self, partition: Partition) -> None:
+        """A leader epoch has begun here: followers may be waiting for it."""
+
+    def follow(self, partition: Partition, leader: int) -> None:
+        """Fetch from `leader` (-1: nobody) in the epoch of `partition`; the same again changes nothing."""
+
+    def stop_following(self, partition: Partition) -> None:
+        """Fetch it no more. On return nothing is appended to its log or cut from it any more."""
+
+
 class Partitions:
     """The registry. `on_metadata` is its only source of what is hosted and led."""
 
@@ -49,16 +72,21 @@ class Partitions:
         commit_gate: Any,
         spawn: Spawn,
         config_of: ConfigOf,
+        replication: Replication,
     ) -> None:
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
         self._spawn = spawn
         self._config_of = config_of
-        self._surroundings = Surroundings(commit_gate, spawn, self._resigned)
+        self._replication = replication
+        self._surroundings = Surroundings(node_id, clock, commit_gate, spawn, replication, self._resigned)
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
         self._unopened: dict[tuple[UUID, int], None] = {}
+        self._due: dict[tuple[UUID, int], None] = {}
+        """Partitions whose newest state in the metadata has not been followed yet."""
+        self._working = False
         self._listeners: dict[str, LeadershipListener] = {}
         self._image: MetadataImage | None = None
 
@@ -77,7 +105,7 @@ class Partitions:
         hosted = self._by_name.get(topic)
         if hosted is not None and index in hosted:
             return hosted[index]
-        raise self._absent(None if self._image is None else self._image.topic(topic), index)
+        return self._hurry(None if self._image is None else self._image.topic(topic), index)
 
     def find_by_id(self, topic_id: UUID, index: int) -> Partition:
         """As `find`; UNKNOWN_TOPIC_ID for a topic that is not known at all."""
@@ -87,7 +115,7 @@ class Partitions:
         topic = None if self._image is None else self._image.topic_by_id(topic_id)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-        raise self._absent(topic, index)
+        return self._hurry(topic, index)
 
     def __iter__(self) -> Iterator[Partition]:
         """Every hosted partition, in order of hosting; safe against changes while iterating."""
@@ -97,6 +125,15 @@ class Partitions:
         """The partitions of `topic` that this broker leads, by index."""
         hosted = self._by_name.get(topic, {})
         return [hosted[index] for index in sorted(hosted) if hosted[index].leads]
+
+    def _hurry(self, topic: TopicImage | None, index: int) -> Partition:
+        """Somebody asks for a partition that is not hosted: maybe its turn has not come yet."""
+        if topic is not None and (topic.topic_id, index) in self._due:
+            self._follow_metadata(topic.topic_id, index)
+            partition = self.get_by_id(topic.topic_id, index)
+            if partition is not None:
+                return partition
+        raise self._absent(topic, index)
 
     def _absent(self, topic: TopicImage | None, index: int) -> Refusal:
         if topic is None or index not in topic.partitions:
@@ -117,10 +154,11 @@ class Partitions:
         self._image = image
         for deleted in delta.deleted_topics():
             self._delete(deleted)
-        for topic_id, index in delta.changed_partitions():
-            topic = image.topic_by_id(topic_id)
-            if topic is not None:
-                self._change(topic, topic.partitions[index])
+        for key in delta.changed_partitions():
+            self._due[key] = None
+        self._work()
+        if delta.changed_brokers():
+            self._register_brokers()
         for kind, name in delta.changed_configs():
             if kind == RESOURCE_TOPIC:
                 self._configure(name, image)
@@ -133,18 +171,80 @@ class Partitions:
         for partition in self:
             partition.follow(partition.leader_epoch)
 
-    def _change(self, topic: TopicImage, image: PartitionImage) -> None:
+    def _work(self) -> None:
+        """One slice of what is due, and the rest in a task."""
+        left = WORK_AT_ONCE
+        while self._due and left > 0:
+            left -= self._follow_metadata(*next(iter(self._due)))
+        if self._due and not self._working:
+            self._working = True
+            self._spawn(self._work_on(), "follow the metadata")
+
+    async def _work_on(self) -> None:
+        try:
+            while self._due:
+                await asyncio.sleep(0)
+                self._work()
+        finally:
+            self._working = False
+
+    def _follow_metadata(self, topic_id: UUID, index: int) -> int:
+        """Make of the partition what the metadata says; how much work that was."""
+        self._due.pop((topic_id, index), None)
+        assert self._image is not None
+        topic = self._image.topic_by_id(topic_id)
+        if topic is None:
+            return 0
+        image = topic.partitions[index]
+        partition = self.get_by_id(topic_id, index)
         if self._node_id not in image.replicas:
-            return
-        partition = self.get_by_id(topic.topic_id, image.index) or self._host(topic, image.index)
-        if partition is None:
-            return
+            if partition is None:
+                return 0
+            self._drop(partition, image.leader_epoch)
+            return HOSTING_WORK
+        if partition is not None:
+            self._change(partition, image)
+            return 1
+        partition = self._host(topic, index)
+        if partition is not None:
+            self._change(partition, image)
+        return HOSTING_WORK
+
+    def _change(self, partition: Partition, image: PartitionImage) -> None:
         if image.leader != self._node_id:
             partition.follow(image.leader_epoch)
-        elif partition.lead(Leadership(image.leader_epoch, len(image.replicas), len(image.isr))):
-            listener = self._listeners.get(topic.name)
+            if partition.online:
+                self._replication.follow(partition, image.leader)
+            return
+        self._replication.stop_following(partition)
+        recovering = image.leader_recovery_state == RECOVERING
+        leadership = Leadership(image.leader_epoch, image.partition_epoch, image.replicas, image.isr, recovering)
+        if partition.lead(leadership):
+            self._replication.led(partition)
+            listener = self._listeners.get(partition.topic)
             if listener is not None:
                 listener.elected(partition)
+
+    def _register_brokers(self) -> None:
+        """Brokers have come, gone, or changed what they may be: leaders ask for them anew."""
+        for partition in self:
+            leading = partition.leading
+            if leading is not None and not leading.replicas.alone:
+                leading.register()
+                leading.recount()
+
+    def _drop(self, partition: Partition, leader_epoch: int) -> None:
+        """This broker is no replica any more."""
+        partition.follow(leader_epoch)
+        hosted = self._by_id[partition.topic_id]
+        del hosted[partition.index]
+        self._remove(partition)
+
+    def _remove(self, partition: Partition) -> None:
+        self._replication.stop_following(partition)
+        partition.delete()
+        topic, index = partition.topic, partition.index
+        self._spawn(_deleted(topic, index, self._logs.delete(topic, index)), f"delete {topic}-{index}")
 
     def _host(self, topic: TopicImage, index: int) -> Partition | None:
         assert self._image is not None
@@ -165,11 +265,10 @@ class Partitions:
         hosted = self._by_id.pop(topic.topic_id, {})
         if self._by_name.get(topic.name) is hosted:
             del self._by_name[topic.name]
-        for index, partition in hosted.items():
-            partition.delete()
-            self._spawn(
-                _deleted(topic.name, index, self._logs.delete(topic.name, index)), f"delete {topic.name}-{index}"
-            )
+        for partition in hosted.values():
+            self._remove(partition)
+        for key in [key for key in self._due if key[0] == topic.topic_id]:
+            del self._due[key]
         for key in [key for key in self._unopened if key[0] == topic.topic_id]:
             del self._unopened[key]
 

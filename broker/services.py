@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from broker.peers import Peers
     from broker.ports import Authorizer, Quotas
     from broker.raft_network import PeerRaftNetwork
+    from broker.replica_fetch import ReplicaFetches
     from broker.topic_config import TopicSettings
     from broker.topics import TopicMaker
     from broker.txn_verification import TransactionVerifier
@@ -52,6 +53,7 @@ class Services:
 
     dispatcher: "Dispatcher" = field(init=False)
     partitions: "Partitions" = field(init=False)
+    replica_fetches: "ReplicaFetches" = field(init=False)
     transactions: "TransactionCoordinator" = field(init=False)
     verification: "TransactionVerifier" = field(init=False)
     fetch_sessions: "FetchSessions" = field(init=False)

@@ -265,6 +265,14 @@ class FetchWatchers:
                 ends.popleft()
                 self._bytes.popleft()
 
+    def cut(self, end_offset: int) -> None:
+        """The log ends at `end_offset` now: what was counted beyond is gone, and whoever waits reads again."""
+        ends = self._ends
+        while ends and ends[-1] > end_offset:
+            ends.pop()
+            self._bytes.pop()
+        self.wake_all()
+
     def wake_all(self) -> None:
         """Leadership, the directory or the partition itself is gone: everybody learns it by reading again."""
         for line in (self._log_end, self._high_watermark, self._stable):

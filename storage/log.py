@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, Refusal
@@ -107,8 +108,11 @@ class PartitionLog(LogBase):
         self._write(batches, plan, now_ms, limit_size=True)
         return info
 
-    def append_as_follower(self, records: Buffer, *, now_ms: int) -> AppendInfo | None:
+    def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo | None:
         """Write a piece of the leader's log as it is; None when it holds no whole batch.
+
+        Batches of a later epoch than `leader_epoch`, in which the piece was asked for, are left out with all that follows
+        them: they come from a leader that this replica does not know yet (KAFKA-18723).
 
         Raises:
             Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end; nothing was written.
@@ -116,6 +120,8 @@ class PartitionLog(LogBase):
         """
         self._check_writable()
         batches = check_replicated(records)
+        if leader_epoch is not None:
+            batches = list(takewhile(lambda batch: batch.header.leader_epoch <= leader_epoch, batches))
         if not batches:
             return None
         plan = AppendPlan(Origin.REPLICATION)

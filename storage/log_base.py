@@ -173,6 +173,10 @@ class LogBase:
         """Whether a segment was rolled that is not durable yet: it is to be flushed soon, as Kafka does."""
         return self.recovery_point < self.segments.active.base_offset
 
+    @property
+    def is_empty(self) -> bool:
+        return self.log_end_offset == self.log_start_offset
+
     # -- leader epochs --------------------------------------------------------------------------------------------------------
 
     @property
@@ -317,7 +321,7 @@ class LogBase:
         """Cut the log so that it ends at `offset`, or at the start of the batch that holds it; whether anything was cut.
 
         Waits for the disk. The recovery point that is on the disk has to be lowered first: see
-        `LogManager.truncate_to`. Raises OSError, after which the log has failed.
+        `LogManager.lower_recovery_point`. Raises OSError, after which the log has failed.
         """
         try:
             return truncation.truncate_to(self, offset, now_ms=now_ms)

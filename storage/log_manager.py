@@ -309,15 +309,14 @@ class LogManager:
         ):
             self.disk.write_atomic(self._path(name), checkpoint.encode_offsets(self._offsets(value)))
 
-    async def truncate_to(self, topic: str, partition: int, offset: int, *, now_ms: int) -> bool:
-        """Cut a log. The recovery points on the disk are lowered first: a crash right after must not find what is
-        appended next below a recovery point, where it would be believed unread.
+    async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
+        """Before a log is cut at `offset`: a crash right after it must not find what is appended next below a recovery
+        point, where it would be believed unread. Raises OSError.
         """
         present = self._logs[topic, partition]
         if offset < present.recovery_point:
             present.flusher.truncated(offset, present.segments)
             await self.checkpoint_recovery_points()
-        return present.truncate_to(offset, now_ms=now_ms)
 
     async def _replace_offsets(self, name: str, value: Callable[[PartitionLog], int]) -> None:
         await self.disk.replace_file(self._path(name), checkpoint.encode_offsets(self._offsets(value)))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def truncate_to(log: LogBase, offset: int, *, now_ms: int) -> bool:
     """As `LogBase.truncate_to`."""
     if offset >= log.log_end_offset:
-        log.epochs.truncate_from_end(offset + 1)
+        # An epoch that begins at the end and has written nothing may be in the way of the leader's.
+        log.epochs.truncate_from_end(log.log_end_offset)
         return False
     if offset < log.segments.first.base_offset:
         start_at(log, offset, now_ms=now_ms)

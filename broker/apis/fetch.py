@@ -77,8 +77,8 @@ def handle(
         return fetch_metadata(context, request)
     version = context.api_version
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
-    if replica_id >= 0 and not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if replica_id >= 0:
+        return _fetch_as_replica(context, request, replica_id)
     fetch = _Fetch(
         context,
         _plan(context, request, replica_id),
@@ -99,6 +99,16 @@ def handle(
         return Ordered(_from_disk(fetch, read, cold, wait))
     _park(fetch, read, wait)
     return _when_woken(fetch, wait)
+
+
+def _fetch_as_replica(
+    context: RequestContext, request: FetchRequest, replica_id: int
+) -> FetchResponse | Awaitable[FetchResponse]:
+    if BROKER not in context.session.listener.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1
+    context.services.peers.heard(replica_id)
+    return context.services.replica_fetches.handle(context, request, replica_id, broker_epoch)
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:

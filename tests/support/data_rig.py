@@ -18,11 +18,14 @@ from broker.marker_writer import MarkerWriter
 from broker.partition import Partition
 from broker.partitions import Partitions
 from broker.ports import AllowAll, Unlimited
+from broker.replica_fetch import ReplicaFetches
+from broker.replica_sessions import ReplicaSessions
 from broker.session import Session
 from broker.txn_verification import TransactionVerifier
 from cluster.delta import MetadataDelta
 from cluster.image import DIRECTORY_UNASSIGNED, EMPTY_IMAGE, MetadataImage
 from cluster.records import MetadataRecord
+from cluster.replication.leader import IsrWish
 from protocol.batch import build_batch
 from protocol.errors import ErrorCode
 from protocol.records.metadata import (
@@ -169,6 +172,37 @@ class CoordinatorOf:
     add_partitions_for_produce = verify_partitions
 
 
+class ReplicationOf:
+    """Remembers what partitions ask of the cluster (`broker.partitions.Replication`)."""
+
+    def __init__(self, metadata: Any) -> None:
+        self.lag_max_ms = 30_000
+        self.metadata = metadata
+        self.wishes: list[tuple[Partition, IsrWish]] = []
+        self.followed: dict[Partition, tuple[int, int]] = {}
+        self.elections: list[Partition] = []
+        self.lag_looked_for = 0
+
+    async def look_for_lag(self, partitions: Any) -> None:
+        self.lag_looked_for += 1
+
+    def broker_epoch_of(self, broker_id: int) -> int | None:
+        broker = self.metadata.image.brokers.get(broker_id)
+        return broker.epoch if broker is not None and broker.is_active else None
+
+    def change_isr(self, partition: Partition, wish: IsrWish) -> None:
+        self.wishes.append((partition, wish))
+
+    def led(self, partition: Partition) -> None:
+        self.elections.append(partition)
+
+    def follow(self, partition: Partition, leader: int) -> None:
+        self.followed[partition] = leader, partition.leader_epoch
+
+    def stop_following(self, partition: Partition) -> None:
+        self.followed.pop(partition, None)
+
+
 class Rig:
     """One broker's data path. Topics are made by metadata records, as in a node."""
 
@@ -185,6 +219,8 @@ class Rig:
         self.config = broker_context.config(*assignments)
         self.log_config = config or LogConfig()
         self.tasks: list[asyncio.Task[Any]] = []
+        self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
+        self.replication = ReplicationOf(self.metadata)
         self.partitions = Partitions(
             node_id=NODE,
             logs=self.logs,
@@ -192,11 +228,12 @@ class Rig:
             commit_gate=gate,
             spawn=self.spawn,
             config_of=self.config_of,
+            replication=self.replication,
         )
-        self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
         self.coordinator = CoordinatorOf()
         self.authorizer: AllowAll = AllowAll()
         self.closed: list[str] = []
+        self.heard: list[int] = []
         self.session = Session(1, broker_context.LISTENER, "127.0.0.1", 5, on_close=self.closed.append)
         self.services: Any = SimpleNamespace(
             config=self.config,
@@ -210,6 +247,11 @@ class Rig:
             authorizer=self.authorizer,
             quotas=Unlimited(),
             node_id=NODE,
+            peers=SimpleNamespace(heard=self.heard.append),
+        )
+        self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=False)
+        self.services.replica_fetches = ReplicaFetches(
+            self.sessions, self.clock, self.services.budget, self.spawn, self.config.fetch_max_bytes
         )
         self.play(
             RegisterBrokerRecord(broker_id=NODE, broker_epoch=1, fenced=False),

@@ -24,7 +24,8 @@ class Bench:
         self.rig.topic("t", 2)
         self.failures: list[tuple[str, BaseException]] = []
         self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
-        self.jobs = Jobs(self.rig.config, self.rig.clock, self.rig.partitions, self.logs, self.tasks)
+        rig = self.rig
+        self.jobs = Jobs(rig.config, rig.clock, rig.partitions, self.logs, self.tasks, rig.replication)
 
     def append(self, index: int = 0, **producer: Any) -> None:
         data = batch(b"x" * 100, **producer)

@@ -1,0 +1,46 @@
+"""The partitions of a broker with all that keeps their replicas alike, put together."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from broker.env import Env
+from broker.partitions import Partitions
+from broker.replica_fetch import ReplicaFetches
+from broker.replica_sessions import ReplicaSessions
+from broker.replication import Replication, Self
+from broker.services import Services
+from storage.log_manager import LogManager
+
+Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+
+
+def host_partitions(
+    services: Services, env: Env, logs: LogManager, spawn: Spawn, broker_epoch: Callable[[], int]
+) -> tuple[Partitions, Replication]:
+    """What `services` reaches partitions and followers by; nothing is hosted before the first `on_metadata`."""
+    config = services.config
+    replication = Replication(
+        config,
+        Self(config.node_id, broker_epoch),
+        metadata=services.metadata,
+        peers=services.peers,
+        controller=services.controller_client,
+        logs=logs,
+        clock=env.clock,
+        spawn=spawn,
+    )
+    partitions = Partitions(
+        node_id=config.node_id,
+        logs=logs,
+        clock=env.clock,
+        commit_gate=env.commit_gate,
+        spawn=spawn,
+        config_of=services.topic_settings.log_config,
+        replication=replication,
+    )
+    replication.sessions = ReplicaSessions(partitions, env.rng, eager=config.replica_selector_class is not None)
+    services.partitions = partitions
+    services.replica_fetches = ReplicaFetches(
+        replication.sessions, env.clock, services.budget, spawn, config.fetch_max_bytes
+    )
+    return partitions, replication

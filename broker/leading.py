@@ -1,0 +1,160 @@
+"""What a partition has for the time of one leadership: how an append becomes acknowledged, and then committed.
+
+Three questions, asked one after the other about everything that was appended (see `broker.commit_gate`): is it safe enough on
+this disk to be acknowledged (`GroupFlush`), does the gate of this node let it through, and do the replicas that count
+have it (`cluster.replication.leader`). A broker that is the only replica stops after the second.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from broker.commit_gate import CommitGateFactory, GroupFlush, Spawn
+from cluster.replication.leader import IsrWish, LeaderReplicas, Replica
+from protocol.errors import ErrorCode, Refusal
+from runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.partition import Partition
+
+UNKNOWN_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """What the metadata log says about the partition while this broker leads it."""
+
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    recovering: bool = False
+    """Elected uncleanly. The next change of the ISR says that it has recovered."""
+
+
+class Cluster(Protocol):
+    """What partitions ask of the rest of the cluster."""
+
+    @property
+    def lag_max_ms(self) -> int:
+        """replica.lag.time.max.ms."""
+
+    def broker_epoch_of(self, broker_id: int) -> int | None:
+        """The epoch of a broker that may join an ISR: registered, neither fenced nor shutting down. None for others."""
+
+    def change_isr(self, partition: "Partition", wish: IsrWish) -> None:
+        """Send `wish` to the controller; its answer comes through `Partition.isr_answered`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all partitions of a broker share."""
+
+    node_id: int
+    clock: Clock
+    commit_gate: CommitGateFactory
+    spawn: Spawn
+    cluster: Cluster
+    resigned: "Callable[[Partition], None]"
+    """Told whenever a partition that was led is led no more, whatever the reason."""
+
+
+class Leading:
+    """One leadership of one partition, from `begin` to `close`."""
+
+    __slots__ = ("_around", "_gate", "_partition", "flush", "replicas")
+
+    def __init__(self, partition: "Partition", leadership: Leadership, around: Surroundings) -> None:
+        log = partition.log
+        self._partition = partition
+        self._around = around
+        self.replicas = LeaderReplicas(
+            around.node_id, leadership.leader_epoch, log.log_end_offset, lag_max_ms=around.cluster.lag_max_ms
+        )
+        self._gate = around.commit_gate(partition.topic, partition.index, self._let_through)
+        self.flush = GroupFlush(
+            log,
+            name=f"{partition.topic}-{partition.index}",
+            messages=log.config.flush_messages,
+            spawn=around.spawn,
+            acknowledgeable=self._acknowledge,
+            failed=partition.take_offline,
+        )
+        self.update(leadership)
+
+    def update(self, leadership: Leadership) -> None:
+        """The metadata log says something new about the same leadership."""
+        replicas = self.replicas
+        replicas.commit(
+            leadership.replicas, leadership.isr, leadership.partition_epoch, self._around.clock.monotonic_ms()
+        )
+        self.configure()
+        self.register()
+
+    def configure(self) -> None:
+        """min.insync.replicas may have changed. More replicas than exist are never asked for."""
+        replicas = self.replicas
+        replicas.min_isr = min(self._partition.log.config.min_insync_replicas, len(replicas.replicas))
+
+    def register(self) -> None:
+        """Brokers have come or gone, or may join an ISR now."""
+        self.replicas.register(self._around.cluster.broker_epoch_of)
+
+    def close(self) -> None:
+        self._gate.close()
+        self.flush.close()
+
+    # ---- own copy ---------------------------------------------------------------------------------------------------
+
+    def _acknowledge(self, offset: int) -> None:
+        partition = self._partition
+        if offset <= partition.acknowledged_offset:
+            return  # flush.messages was lowered: more was acknowledged before than is flushed now
+        partition.acknowledged_offset = offset
+        if offset >= partition.acknowledged.next_offset:
+            partition.acknowledged.advance(offset)
+        self._gate.acknowledgeable(offset)
+
+    def _let_through(self, offset: int) -> None:
+        replicas = self.replicas
+        replicas.own_end = offset
+        if replicas.alone:
+            self._partition.advance_high_watermark(offset)
+        else:
+            self.recount()
+
+    def recount(self) -> None:
+        """Something has changed that the high watermark depends on."""
+        partition = self._partition
+        committed = self.replicas.committed(partition.log.log_end_offset, self._around.clock.monotonic_ms())
+        if committed > partition.log.high_watermark:
+            partition.advance_high_watermark(committed)
+
+    # ---- followers --------------------------------------------------------------------------------------------------
+
+    def follower(self, broker_id: int, broker_epoch: int, *, knows_epoch: bool) -> Replica:
+        """The replica that fetches. Raises Refusal as Kafka does for one that is none, or that has registered anew since."""
+        replica = self.replicas.followers.get(broker_id)
+        if replica is None:
+            raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        registered = replica.registered_epoch
+        if broker_epoch != UNKNOWN_EPOCH and registered is not None and broker_epoch < registered:
+            raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return replica
+
+    def fetched(self, replica: Replica, broker_epoch: int, offset: int, now_ms: int) -> None:
+        """`replica` has everything below `offset`."""
+        replica.broker_epoch = broker_epoch
+        replica.fetched(offset, leader_end=self._partition.log.log_end_offset, now_ms=now_ms)
+        self.recount()
+        if not replica.in_sync:
+            self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
+
+    def look_for_lag(self, now_ms: int) -> None:
+        """Take out of the ISR who has not kept up."""
+        self._send(self.replicas.shrinkage(self._partition.log.log_end_offset, now_ms))
+
+    def _send(self, wish: IsrWish | None) -> None:
+        if wish is not None:
+            self._around.cluster.change_isr(self._partition, wish)

@@ -1,0 +1,318 @@
+"""Fetch by a follower: its session says what it has, and is answered with what it lacks (see `broker.replica_sessions`)."""
+
+from asyncio import Future, Handle, TimerHandle, get_running_loop
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from broker.api import RequestContext
+from broker.error_map import wire_error
+from broker.fetch_read import ColdFetch, refused, unread
+from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
+from broker.limits import ByteBudget
+from broker.replica_sessions import ReplicaSession, ReplicaSessions, ReplicaSlot
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from protocol.primitives import ZERO_UUID
+from runtime.clock import Clock
+from storage.reads import ColdRead, ReadResult
+
+TOPIC_ID_MIN_VERSION: Final = 13
+SESSIONS_MIN_VERSION: Final = 7
+
+Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+
+
+@dataclass(slots=True)
+class Gathering:
+    """One pass over what is due in a session, in order of becoming due, `max_bytes` of records at most.
+
+    Nothing counts as told before `finish`: an answer that turns out to be too small is thrown away. `final`: the time is up, so
+    what could have waited is said, too.
+    """
+
+    sessions: ReplicaSessions
+    session: ReplicaSession
+    max_bytes: int
+    now_ms: int
+    final: bool
+    rows: list[tuple[ReplicaSlot, PartitionData]] = field(default_factory=list)
+    size: int = 0
+    urgent: bool = False
+    _slots: list[ReplicaSlot] = field(default_factory=list)
+    _next: int = 0
+
+    def begin(self) -> None:
+        self._slots = list(self.session.due)
+
+    def advance(self) -> ColdFetch | None:
+        """Read on; None at the end."""
+        slots = self._slots
+        while self._next < len(slots):
+            slot = slots[self._next]
+            cold = self._look(slot)
+            if cold is not None:
+                assert slot.partition is not None
+                return ColdFetch(slot.partition, cold)
+            self._next += 1
+        return None
+
+    def supply(self, found: ReadResult | Refusal) -> None:
+        """The outcome of the cold read that `advance` has stopped at."""
+        slot = self._slots[self._next]
+        self._next += 1
+        if isinstance(found, Refusal):
+            self._refuse(slot, found.error)
+        elif not slot.unsettled and slot.partition is not None:  # else: looked at again with the next fetch
+            self._add(slot, found)
+
+    def _look(self, slot: ReplicaSlot) -> ColdRead | None:
+        if slot.unsettled:
+            self.sessions.settle(slot, self.now_ms)
+        if slot.error:
+            if self.final or not slot.patient:
+                self._refuse(slot, slot.error)
+            return None
+        partition = slot.partition
+        assert partition is not None
+        if slot.diverging is not None:
+            row = self._row(slot)
+            row.diverging_epoch = slot.diverging
+            self.rows.append((slot, row))
+            self.urgent = True
+            return None
+        if not slot.behind:
+            self._add(slot, None)
+            return None
+        room = min(slot.max_bytes, self.max_bytes - self.size)
+        if room <= 0 and self.size:
+            return None
+        log = partition.log
+        try:
+            found = partition.read(
+                slot.offset, max_bytes=max(room, 0), limit=log.log_end_offset, min_one_batch=not self.size
+            )
+        except Refusal as refusal:
+            self._refuse(slot, refusal.error)
+            return None
+        if isinstance(found, ColdRead):
+            return found
+        self._add(slot, found)
+        return None
+
+    def _row(self, slot: ReplicaSlot) -> PartitionData:
+        assert slot.partition is not None
+        log = slot.partition.log
+        row = unread(slot.index)
+        row.high_watermark = log.high_watermark
+        row.last_stable_offset = log.last_stable_offset
+        row.log_start_offset = log.log_start_offset
+        return row
+
+    def _add(self, slot: ReplicaSlot, found: ReadResult | None) -> None:
+        row = self._row(slot)
+        if found is not None and found.records:
+            row.records = found.records
+            self.size += len(found.records)
+        elif slot.behind:
+            return  # no room for its first batch: it stays due
+        self.rows.append((slot, row))
+
+    def _refuse(self, slot: ReplicaSlot, error: ErrorCode) -> None:
+        slot.error = error
+        self.rows.append((slot, refused(slot.index, error)))
+        self.urgent = True
+
+    @property
+    def says_something(self) -> bool:
+        """Is there a row that the follower has not been told?"""
+        return any(
+            slot.error or (row.high_watermark, row.log_start_offset) != (slot.told_high_watermark, slot.told_log_start)
+            for slot, row in self.rows
+        )
+
+    def finish(self, context: RequestContext) -> list[FetchableTopicResponse]:
+        """The rows that say anything, by topic; they count as told."""
+        session = self.session
+        due, served = session.due, session.served
+        topics: dict[str | UUID, FetchableTopicResponse] = {}
+        for slot, row in self.rows:
+            due.pop(slot, None)
+            error = slot.error
+            if error:
+                row.error_code = wire_error(context.api_key, context.api_version, error)
+                slot.told_high_watermark = -1
+            elif row.records or row.diverging_epoch.epoch >= 0:
+                slot.told_high_watermark, slot.told_log_start = row.high_watermark, row.log_start_offset
+                self._fetched(slot)
+            elif (row.high_watermark, row.log_start_offset) == (slot.told_high_watermark, slot.told_log_start):
+                continue
+            else:
+                slot.told_high_watermark, slot.told_log_start = row.high_watermark, row.log_start_offset
+                _add_row(topics, slot, row)
+                continue
+            served.append(slot)
+            _add_row(topics, slot, row)
+        return list(topics.values())
+
+    def _fetched(self, slot: ReplicaSlot) -> None:
+        """The follower gets all there was now: it counts as caught up now if it comes back with that."""
+        replica, partition = slot.replica, slot.partition
+        if replica is not None and partition is not None:
+            replica.fetched_ms = self.now_ms
+            replica.leader_end = partition.log.log_end_offset
+
+
+def _add_row(topics: dict[str | UUID, FetchableTopicResponse], slot: ReplicaSlot, row: PartitionData) -> None:
+    topic = slot.topic
+    told = topics.get(topic)
+    if told is None:
+        by_id = isinstance(topic, UUID)
+        told = FetchableTopicResponse("" if by_id else str(topic), topic if isinstance(topic, UUID) else ZERO_UUID, [])
+        topics[topic] = told
+    told.partitions.append(row)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFetches:
+    """Answers followers. `spawn` runs what has to read from the device; `max_bytes` is fetch.max.bytes."""
+
+    sessions: ReplicaSessions
+    clock: Clock
+    budget: ByteBudget
+    spawn: Spawn
+    max_bytes: int
+
+    def handle(
+        self, context: RequestContext, request: FetchRequest, replica_id: int, broker_epoch: int
+    ) -> FetchResponse | Awaitable[FetchResponse]:
+        """Raises Refusal with a session error."""
+        if context.api_version < SESSIONS_MIN_VERSION:
+            request.session_id, request.session_epoch = NO_SESSION, FINAL_EPOCH
+        session = self.sessions.take(
+            request,
+            replica_id,
+            broker_epoch,
+            self.clock.monotonic_ms(),
+            by_id=context.api_version >= TOPIC_ID_MIN_VERSION,
+        )
+        return _Fetch(self, context, request, session).start()
+
+
+class _Fetch:
+    """One request on its way (`broker.replica_sessions.Parked`)."""
+
+    __slots__ = ("_context", "_epoch", "_future", "_owner", "_request", "_session", "_soon", "_timer")
+
+    def __init__(
+        self, owner: ReplicaFetches, context: RequestContext, request: FetchRequest, session: ReplicaSession
+    ) -> None:
+        self._owner = owner
+        self._context = context
+        self._request = request
+        self._session = session
+        self._epoch = session.epoch
+        self._soon: Handle | None = None
+        self._timer: TimerHandle | None = None
+        self._future: Future[FetchResponse] | None = None
+
+    def start(self) -> FetchResponse | Awaitable[FetchResponse]:
+        """Answer, or park: then the append wakes it, its time, or the next request of its connection."""
+        final = self._request.max_wait_ms <= 0
+        if final or self._owner.sessions.has_news(self._session, self._owner.clock.monotonic_ms()):
+            response = self._answer(final=final)
+            if response is not None:
+                return response
+        if self._future is None:
+            self._park()
+        assert self._future is not None
+        return self._future
+
+    # ---- waiting ----------------------------------------------------------------------------------------------------
+
+    def _park(self) -> None:
+        loop = get_running_loop()
+        self._future = loop.create_future()
+        self._timer = loop.call_later(self._request.max_wait_ms / 1_000, self.expire)
+        self._session.parked = self
+        self._context.session.on_next_request(self.expire)
+
+    def wake_soon(self) -> None:
+        if self._soon is None:
+            self._soon = get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._soon = None
+        if self._session.parked is not self:
+            return
+        sessions, session = self._owner.sessions, self._session
+        if sessions.has_news(session, self._owner.clock.monotonic_ms()) or session.eager:
+            self._settle(self._answer(final=False))
+
+    def expire(self) -> None:
+        if self._session.parked is self:
+            self._settle(self._answer(final=True))
+
+    def _settle(self, response: FetchResponse | None) -> None:
+        if response is not None and self._future is not None and not self._future.done():
+            self._future.set_result(response)
+
+    def _unpark(self) -> None:
+        if self._session.parked is self:
+            self._session.parked = None
+            self._context.session.forget(self.expire)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # ---- answering --------------------------------------------------------------------------------------------------
+
+    def _answer(self, *, final: bool) -> FetchResponse | None:
+        """The response; None when it is too small yet, or comes later, through the future."""
+        owner = self._owner
+        max_bytes = min(self._request.max_bytes, owner.max_bytes, owner.budget.answer_room())
+        gathering = Gathering(owner.sessions, self._session, max_bytes, owner.clock.monotonic_ms(), final)
+        gathering.begin()
+        cold = gathering.advance()
+        if cold is not None:
+            self._unpark()
+            if self._future is None:
+                self._future = get_running_loop().create_future()
+            owner.spawn(self._from_disk(gathering, cold), "read for a follower")
+            return None
+        if not final and not self._suffices(gathering):
+            return None
+        self._unpark()
+        return self._respond(gathering)
+
+    def _suffices(self, gathering: Gathering) -> bool:
+        if gathering.urgent or (self._session.eager and gathering.says_something):
+            return True
+        return gathering.size >= min(self._request.min_bytes, max(gathering.max_bytes, 1))
+
+    async def _from_disk(self, gathering: Gathering, cold: ColdFetch | None) -> None:
+        budget = self._owner.budget
+        while cold is not None:
+            expected = max(0, gathering.max_bytes - gathering.size)
+            budget.take(expected)
+            try:
+                gathering.supply(await cold.partition.on_disk(cold.read.resolve()))
+            except Refusal as refusal:
+                gathering.supply(refusal)
+            finally:
+                budget.give(expected)
+            cold = gathering.advance()
+        self._settle(self._respond(gathering))
+
+    def _respond(self, gathering: Gathering) -> FetchResponse:
+        session, budget = self._session, self._owner.budget
+        if session.epoch != self._epoch:
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        response = FetchResponse(session_id=session.id, responses=gathering.finish(self._context))
+        # Its bytes count from now on: the connection takes it in the loop's next round.
+        budget.take(gathering.size)
+        get_running_loop().call_soon(budget.give, gathering.size)
+        if session.id == NO_SESSION:
+            session.end()
+        return response

@@ -1,0 +1,288 @@
+"""The leader's half of replication: fetch sessions of followers, at a cost of what has changed and not of what is fetched.
+
+On the wire these are Kafka's incremental fetch sessions (KIP-227). A consumer's session is looked through as a whole with every
+request (`broker.fetch_sessions`); a follower has a partition of everybody's in its session and acknowledges with its next
+fetch, so here each partition tells the sessions that fetch it what has happened to it (`ReplicaSlot`), and an answer is made of
+the slots that have something to tell (*due*). A fetch that has nothing to carry parks; the append itself wakes it.
+"""
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import UUID
+
+from broker.fetch_read import divergence
+from broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ID_MAX, FetchKey
+from broker.partition import NO_EPOCH, Partition
+from broker.partitions import Partitions
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest
+
+if TYPE_CHECKING:
+    from cluster.replication.leader import Replica
+
+SESSIONS_PER_REPLICA_MAX: Final = 16
+"""A Kafka broker has one for each of its fetcher threads."""
+PATIENT_ERRORS: Final = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+)
+"""The follower has newer metadata than this broker: they are told only when the fetch's time is up, so that a new leader
+answers its followers the moment it becomes one."""
+
+
+class Parked(Protocol):
+    """A fetch that waits for something to tell."""
+
+    def wake_soon(self) -> None:
+        """Answer in the loop's next round: what else this one appends goes with it."""
+
+    def expire(self) -> None:
+        """Answer now with whatever there is."""
+
+
+class ReplicaSlot:
+    """One partition of a follower's session (`broker.partition.FollowerWatch`)."""
+
+    __slots__ = (
+        "behind",
+        "diverging",
+        "error",
+        "index",
+        "last_epoch",
+        "leader_epoch",
+        "max_bytes",
+        "offset",
+        "partition",
+        "replica",
+        "session",
+        "told_high_watermark",
+        "told_log_start",
+        "topic",
+        "unsettled",
+    )
+
+    def __init__(self, session: "ReplicaSession", topic: str | UUID, index: int) -> None:
+        self.session = session
+        self.topic = topic
+        self.index = index
+        self.partition: Partition | None = None
+        self.replica: Replica | None = None
+        self.offset = self.max_bytes = 0
+        self.leader_epoch = self.last_epoch = NO_EPOCH
+        self.error = ErrorCode.NONE
+        self.diverging: EpochEndOffset | None = None
+        self.told_high_watermark = self.told_log_start = -1
+        self.behind = False
+        """There is something to fetch."""
+        self.unsettled = True
+        """It has to be found out again whether this broker leads the partition."""
+
+    def ask(self, asked: FetchPartition) -> None:
+        """What the follower wants now."""
+        self.offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.leader_epoch = asked.current_leader_epoch
+        self.last_epoch = asked.last_fetched_epoch
+        self.unsettled = True
+        self.session.due[self] = None
+
+    def appended(self) -> None:
+        session = self.session
+        if not self.behind:
+            self.behind = True
+            if self.replica is not None:
+                # It had everything until now, and has kept fetching until its session was heard of last.
+                self.replica.caught_up_ms = max(self.replica.caught_up_ms, session.heard_ms)
+        session.due[self] = None
+        if session.parked is not None:
+            session.parked.wake_soon()
+
+    def moved(self) -> None:
+        session = self.session
+        session.due[self] = None
+        if session.eager and session.parked is not None:
+            session.parked.wake_soon()
+
+    def ended(self) -> None:
+        session = self.session
+        self.unsettled = True
+        session.due[self] = None
+        if session.parked is not None:
+            session.parked.wake_soon()
+
+    def attach(self, partition: Partition, replica: "Replica") -> None:
+        self.partition = partition
+        self.replica = replica
+        partition.followers[self.session.replica_id] = self
+
+    def detach(self) -> None:
+        partition = self.partition
+        if partition is not None and partition.followers.get(self.session.replica_id) is self:
+            del partition.followers[self.session.replica_id]
+        self.partition = self.replica = None
+
+    @property
+    def patient(self) -> bool:
+        """It has an error that may pass by itself any moment."""
+        return self.error in PATIENT_ERRORS
+
+    @property
+    def urgent(self) -> bool:
+        """Must an answer leave now, because of this?"""
+        if self.error:
+            return not self.patient
+        return self.behind or self.diverging is not None
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaSession:
+    """One fetch session of one follower. `epoch` is what its next request must carry."""
+
+    id: int
+    replica_id: int
+    uses_ids: bool
+    eager: bool
+    """Whether a high watermark that moves alone is told at once, for those who read from followers (KIP-392)."""
+    broker_epoch: int = -1
+    epoch: int = 1
+    heard_ms: int = 0
+    slots: dict[FetchKey, ReplicaSlot] = field(default_factory=dict)
+    due: dict[ReplicaSlot, None] = field(default_factory=dict)
+    served: list[ReplicaSlot] = field(default_factory=list)
+    """Slots whose records were sent last: to be sent again, unless the follower goes on from there or drops them."""
+    parked: Parked | None = None
+
+    def end(self) -> None:
+        for slot in self.slots.values():
+            slot.detach()
+        if self.parked is not None:
+            self.parked.expire()
+
+
+class ReplicaSessions:
+    """All of them. Calls belong on the event loop."""
+
+    def __init__(self, partitions: Partitions, rng: random.Random, *, eager: bool) -> None:
+        """`eager`: see `ReplicaSession`."""
+        self._partitions = partitions
+        self._rng = rng
+        self._eager = eager
+        self._sessions: dict[int, ReplicaSession] = {}
+        self._unresolved: dict[tuple[str | UUID, int], dict[ReplicaSlot, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def led(self, partition: Partition) -> None:
+        """A leader epoch has begun: followers that knew of it earlier have been waiting."""
+        for key in ((partition.topic_id, partition.index), (partition.topic, partition.index)):
+            for slot in self._unresolved.pop(key, ()):
+                slot.ended()
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def take(
+        self, request: FetchRequest, replica_id: int, broker_epoch: int, now_ms: int, *, by_id: bool
+    ) -> ReplicaSession:
+        """The session of the request, which has told what it knows. Raises Refusal with one of the session errors."""
+        session = self._session(request, replica_id, by_id=by_id)
+        session.broker_epoch = broker_epoch
+        session.heard_ms = now_ms
+        for unconfirmed in session.served:
+            session.due[unconfirmed] = None
+        session.served = []
+        slots = session.slots
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                self._forget(session, slots.pop((forgotten.topic_id if by_id else forgotten.topic, index), None))
+        for topic in request.topics:
+            name = topic.topic_id if by_id else topic.topic
+            for asked in topic.partitions:
+                slot = slots.get((name, asked.partition))
+                if slot is None:
+                    slot = slots[name, asked.partition] = ReplicaSlot(session, name, asked.partition)
+                slot.ask(asked)
+                self.settle(slot, now_ms)
+        return session
+
+    def _session(self, request: FetchRequest, replica_id: int, *, by_id: bool) -> ReplicaSession:
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+            self.close(session_id)
+            made = ReplicaSession(NO_SESSION, replica_id, by_id, self._eager)
+            if epoch == INITIAL_EPOCH:
+                self._keep(made)
+            return made
+        session = self._sessions.get(session_id)
+        if session is None or session.replica_id != replica_id:
+            raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise Refusal(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_ids != by_id:
+            raise Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        return session
+
+    def _keep(self, session: ReplicaSession) -> None:
+        own = [each.id for each in self._sessions.values() if each.replica_id == session.replica_id]
+        if len(own) >= SESSIONS_PER_REPLICA_MAX:
+            self.close(own[0])
+        while session.id == NO_SESSION or session.id in self._sessions:
+            session.id = self._rng.randint(1, SESSION_ID_MAX)
+        self._sessions[session.id] = session
+
+    def close(self, session_id: int) -> None:
+        """End that session; unknown ones are ignored."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.end()
+
+    def _forget(self, session: ReplicaSession, slot: ReplicaSlot | None) -> None:
+        if slot is not None:
+            session.due.pop(slot, None)
+            slot.detach()
+
+    def settle(self, slot: ReplicaSlot, now_ms: int) -> None:
+        """Find out whether this broker leads what the slot asks for; if so, what it has counts from now on."""
+        session = slot.session
+        slot.unsettled = False
+        slot.error = ErrorCode.NONE
+        slot.diverging = None
+        try:
+            partition = self._find(slot)
+            partition.check_leader(slot.leader_epoch)
+            leading, log = partition.leading, partition.log
+            assert leading is not None
+            replica = leading.follower(
+                session.replica_id, session.broker_epoch, knows_epoch=slot.leader_epoch != NO_EPOCH
+            )
+            if slot.last_epoch != NO_EPOCH:
+                slot.diverging = divergence(partition, slot.last_epoch, slot.offset)
+            if slot.diverging is None and not log.log_start_offset <= slot.offset <= log.log_end_offset:
+                raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+        except Refusal as refusal:
+            slot.error = refusal.error
+            if refusal.error in PATIENT_ERRORS:
+                self._unresolved.setdefault((slot.topic, slot.index), {})[slot] = None
+            return
+        slot.attach(partition, replica)
+        slot.behind = slot.offset < log.log_end_offset
+        if slot.diverging is None:
+            leading.fetched(replica, session.broker_epoch, slot.offset, now_ms)
+
+    def _find(self, slot: ReplicaSlot) -> Partition:
+        topic = slot.topic
+        if isinstance(topic, UUID):
+            return self._partitions.find_by_id(topic, slot.index)
+        return self._partitions.find(topic, slot.index)
+
+    def has_news(self, session: ReplicaSession, now_ms: int) -> bool:
+        """Is anything due that must not wait?"""
+        found = False
+        for slot in session.due:
+            if slot.unsettled:
+                self.settle(slot, now_ms)
+            found = found or slot.urgent
+        return found

@@ -55,3 +55,11 @@ def wire_error(api_key: int, version: int, error: ErrorCode) -> ErrorCode:
     """The code that `error` is sent as in a response of this API and version."""
     last_version, sent = _TABLE.get((api_key, error), (-1, error))
     return sent if version <= last_version else error
+
+
+def known_error(code: int) -> ErrorCode:
+    """The error that another node's answer names; one that this version does not know is a failure of that node."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

@@ -5,6 +5,7 @@ Used by WriteTxnMarkers and, without any network, by this broker's own coordinat
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from broker.partition import Partition
 from broker.partitions import Partitions
@@ -15,6 +16,15 @@ from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from storage.producer_entry import Origin
 
+COMMIT_MS_MAX: Final = 1_000
+"""How long the commit of a marker is waited for. Its coordinator asks again; meanwhile the partition holds up the markers of
+all others that were asked for with it.
+"""
+STUCK_MAX: Final = 10_000
+"""Markers that are remembered because they were not committed in time."""
+
+_StuckKey = tuple[Partition, int, int, int, int, bool]
+
 
 class MarkerWriter:
     """Appends markers, and tells per partition when each one is committed."""
@@ -23,7 +33,8 @@ class MarkerWriter:
         """`timeout_ms`: a marker that is not committed by then is answered REQUEST_TIMED_OUT, and stays appended."""
         self._partitions = partitions
         self._clock = clock
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = min(timeout_ms, COMMIT_MS_MAX)
+        self._stuck: dict[_StuckKey, int] = {}
 
     def write(self, markers: Sequence[Marker]) -> Future[MarkerResults]:
         """The outcome of every marker on each of its partitions; done on return when all are committed already."""
@@ -46,13 +57,19 @@ class MarkerWriter:
                     outcome[key] = refusal.error
                     continue
                 if partition.log.high_watermark < end:
-                    partition.await_commit(wait, end, _settler(outcome, key))
+                    partition.await_commit(wait, end, self._settler(outcome, key, _stuck_key(partition, marker), end))
         return wait.start(self._timeout_ms)
 
     def _append(self, marker: Marker, key: TopicPartition, batch: bytes, now_ms: int) -> tuple[Partition, int]:
         partition = self._partitions.get(key.topic, key.partition)
         if partition is None or not partition.online:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        end = self._stuck.get(_stuck_key(partition, marker)) if self._stuck else None
+        if end is not None and partition.leads:
+            # It is in the log already: another one would not be committed any sooner.
+            if partition.log.high_watermark >= end:
+                del self._stuck[_stuck_key(partition, marker)]
+            return partition, end
         info = partition.append(
             batch,
             origin=Origin.COORDINATOR,
@@ -61,9 +78,34 @@ class MarkerWriter:
         )
         return partition, info.last_offset + 1
 
+    def _settler(
+        self, outcome: dict[TopicPartition, ErrorCode], key: TopicPartition, stuck: _StuckKey, end: int
+    ) -> Callable[[ErrorCode], None]:
+        def settle(error: ErrorCode) -> None:
+            outcome[key] = error
+            if error is not ErrorCode.REQUEST_TIMED_OUT:
+                self._stuck.pop(stuck, None)
+                return
+            if len(self._stuck) >= STUCK_MAX:
+                self._stuck = {known: at for known, at in self._stuck.items() if _is_stuck(known, at)}
+            if len(self._stuck) < STUCK_MAX:
+                self._stuck[stuck] = end
 
-def _settler(outcome: dict[TopicPartition, ErrorCode], key: TopicPartition) -> Callable[[ErrorCode], None]:
-    def settle(error: ErrorCode) -> None:
-        outcome[key] = error
+        return settle
 
-    return settle
+
+def _stuck_key(partition: Partition, marker: Marker) -> _StuckKey:
+    """The leader epoch is part of it: what one leader has written may be lost with the next."""
+    return (
+        partition,
+        partition.leader_epoch,
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.commit,
+    )
+
+
+def _is_stuck(key: _StuckKey, end: int) -> bool:
+    partition, leader_epoch = key[0], key[1]
+    return partition.leads and partition.leader_epoch == leader_epoch and partition.log.high_watermark < end

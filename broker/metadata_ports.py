@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from broker.topic_names import TRANSACTION_STATE
 from cluster.controller.port import BrokerControllerPort
-from cluster.image import TRANSACTION_VERSION
+from cluster.image import TRANSACTION_VERSION, MetadataImage
 from cluster.metadata import MetadataCache
 
 
@@ -25,6 +26,30 @@ class ImageFeatures:
 
     def transaction_version(self) -> int:
         return self._metadata.image.feature(TRANSACTION_VERSION)
+
+
+class TransactionTopic:
+    """`__transaction_state` as the metadata has it."""
+
+    def __init__(self, metadata: MetadataCache, partitions: int) -> None:
+        """`partitions`: how many it will have where it is not there yet."""
+        self._metadata = metadata
+        self._partitions = partitions
+        self._image: MetadataImage | None = None
+        self._leaders: tuple[int, ...] = ()
+
+    def partitions(self) -> int:
+        """The partition of an id must not move: once the topic is there, its own size counts."""
+        return len(self.leaders()) or self._partitions
+
+    def leaders(self) -> tuple[int, ...]:
+        """Who leads each partition, NO_LEADER for nobody; empty while the topic is not there."""
+        image = self._metadata.image
+        if image is not self._image:
+            topic = image.topic(TRANSACTION_STATE)
+            self._leaders = () if topic is None else tuple(each.leader for each in topic.partitions.values())
+            self._image = image
+        return self._leaders
 
 
 class ProducerIdBlocks:

@@ -1,28 +1,39 @@
 """Topics that come into being without CreateTopics: those that clients ask for, and the broker's own."""
 
-from asyncio import Future, ensure_future
-from collections.abc import Iterable
-from typing import Any, Final
+from asyncio import Future, ensure_future, get_running_loop, timeout
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
 
 from broker.config import Config
 from broker.topic_names import TRANSACTION_STATE, is_internal
-from cluster.controller.port import USE_DEFAULT, BrokerControllerPort, CreatedTopic, NewTopic
+from cluster.controller.port import USE_DEFAULT, BrokerControllerPort, NewTopic
+from cluster.delta import MetadataDelta
+from cluster.image import MetadataImage
 from cluster.metadata import MetadataCache
 from protocol.errors import ErrorCode, Refusal
 
 TRANSACTION_STATE_REPLICAS: Final = 3
 """Replicas of the transaction log where nothing is set and there are enough brokers."""
 TRANSACTION_STATE_MIN_ISR: Final = 2
+BROKERS_WAIT_S: Final = 2.0
+"""How long the transaction log waits for brokers that are to hold it and are still starting."""
+ARRIVAL_WAIT_S: Final = 5.0
+"""How long a topic that was made takes to show in this broker's metadata, at most."""
 
 
 class TopicMaker:
     """Asks the controller once for a topic, however many clients want it at the same time."""
 
-    def __init__(self, config: Config, metadata: MetadataCache, controller: BrokerControllerPort) -> None:
+    def __init__(
+        self, config: Config, metadata: MetadataCache, controller: BrokerControllerPort, *, voters: int = 0
+    ) -> None:
+        """`voters`: nodes that vote on the metadata, each of which is a broker too, registered or about to be."""
         self._config = config
         self._metadata = metadata
         self._controller = controller
-        self._under_way: dict[str, Future[Any]] = {}
+        self._voters = voters
+        self._under_way: dict[str, Future[ErrorCode]] = {}
 
     async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Create what does not exist yet; each name's error, NONE also where somebody else was faster.
@@ -32,25 +43,55 @@ class TopicMaker:
         wanted = list(names)
         under_way = {name: self._begin(name) for name in wanted if _may_be_made(name)}
         return {
-            name: await self._outcome(under_way[name]) if name in under_way else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            name: await under_way[name] if name in under_way else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             for name in wanted
         }
 
-    def _begin(self, name: str) -> "Future[Any]":
+    def _begin(self, name: str) -> "Future[ErrorCode]":
         future = self._under_way.get(name)
         if future is None:
-            topic = self._specification(name)
-            future = ensure_future(self._controller.create_topics([topic], timeout_ms=self._config.request_timeout_ms))
+            future = ensure_future(self._create(name))
             self._under_way[name] = future
             future.add_done_callback(lambda _: self._under_way.pop(name, None))
         return future
 
-    async def _outcome(self, future: "Future[Any]") -> ErrorCode:
+    async def _create(self, name: str) -> ErrorCode:
+        if name == TRANSACTION_STATE:
+            await self._brokers_are_there()
+        topic = self._specification(name)
         try:
-            created: CreatedTopic = (await future)[0]
+            created = await self._controller.create_topics([topic], timeout_ms=self._config.request_timeout_ms)
         except Refusal as refusal:
             return refusal.error
-        return ErrorCode.NONE if created.error is ErrorCode.TOPIC_ALREADY_EXISTS else created.error
+        error = created[0].error
+        if error not in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+            return error
+        await self._until(lambda image: image.topic(name) is not None, ARRIVAL_WAIT_S)
+        return ErrorCode.NONE
+
+    async def _brokers_are_there(self) -> None:
+        # A client may come while the other brokers are still starting. Replicas on those who are there alone would be too
+        # few for good; with all of them active each gets its share of leaders, and is in sync from the start.
+        wanted = self._transaction_replicas()
+        await self._until(lambda image: sum(1 for _ in image.active_brokers()) >= wanted, BROKERS_WAIT_S)
+
+    async def _until(self, holds: Callable[[MetadataImage], bool], limit_s: float) -> None:
+        """Wait for metadata in which `holds`, for so long at most."""
+        if holds(self._metadata.image):
+            return
+        reached: Future[None] = get_running_loop().create_future()
+
+        def look(_delta: MetadataDelta, image: MetadataImage) -> None:
+            if not reached.done() and holds(image):
+                reached.set_result(None)
+
+        self._metadata.subscribe(look)
+        try:
+            with suppress(TimeoutError):
+                async with timeout(limit_s):
+                    await reached
+        finally:
+            self._metadata.unsubscribe(look)
 
     def _specification(self, name: str) -> NewTopic:
         if name == TRANSACTION_STATE:
@@ -60,8 +101,7 @@ class TopicMaker:
     def _transaction_state(self) -> NewTopic:
         """Unset, replicas and min ISR are as large as the cluster allows; set, they are obeyed (and may be refused)."""
         config = self._config
-        alive = max(1, sum(1 for _ in self._metadata.image.active_brokers()))
-        replicas = config.transaction_state_log_replication_factor or min(TRANSACTION_STATE_REPLICAS, alive)
+        replicas = self._transaction_replicas()
         min_isr = config.transaction_state_log_min_isr or min(TRANSACTION_STATE_MIN_ISR, replicas)
         return NewTopic(
             TRANSACTION_STATE,
@@ -75,6 +115,10 @@ class TopicMaker:
                 ("unclean.leader.election.enable", "false"),
             ),
         )
+
+    def _transaction_replicas(self) -> int:
+        brokers = max(1, self._voters, len(self._metadata.image.brokers))
+        return self._config.transaction_state_log_replication_factor or min(TRANSACTION_STATE_REPLICAS, brokers)
 
 
 def _may_be_made(name: str) -> bool:

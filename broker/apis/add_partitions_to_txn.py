@@ -3,9 +3,10 @@
 Behavior:
 * v0-3 come from clients and name one transaction. All partitions are added or none: if one is refused (not allowed,
   internal topic, unknown), the good ones are told OPERATION_NOT_ATTEMPTED.
-* v4-5 come from brokers (CLUSTER_ACTION) and name many transactions, each judged by itself; `VerifyOnly` asks whether the
-  partitions have been added, and adds nothing.
-* A transaction that waits for the markers of its predecessor is waited for, see EndTxn.
+* v4-5 come from brokers (CLUSTER_ACTION, and a listener for brokers) and name many transactions, each judged by itself;
+  `VerifyOnly` asks whether the partitions have been added, and adds nothing.
+* A transaction that waits for the markers of its predecessor is waited for, see EndTxn; for a broker not so long, since the
+  other transactions of its request wait with it.
 
 Version notes:
 * v2 PRODUCER_FENCED, which v0-1 get as INVALID_PRODUCER_EPOCH (KIP-588) · v3 flexible · v4 batches, VerifyOnly, an error
@@ -18,7 +19,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.api import Api, RequestContext
+from broker.api import BROKER, CLIENT, Api, RequestContext
 from broker.error_map import wire_error
 from broker.ports import AclOperation, ResourceType
 from broker.topic_names import is_internal
@@ -36,6 +37,8 @@ from protocol.messages.add_partitions_to_txn import (
 )
 
 BATCHED_MIN_VERSION: Final = 4
+BATCHED_WAIT_MS_MAX: Final = 50
+"""How long one busy transactional id may hold up the answer to a broker; it asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def handle(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     batched = context.api_version >= BATCHED_MIN_VERSION
-    if batched and not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
+    if batched and not (BROKER in context.session.listener.roles and _may_act(context)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = [_ask(context, transaction) for transaction in _transactions(context, request)]
     if all(isinstance(one.outcome, dict) or one.outcome.done() for one in asked):
@@ -66,6 +69,10 @@ def refuse(
         return AddPartitionsToTxnResponse(error_code=error)
     partitions = _flat(request.v3_and_below_topics)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_grouped(dict.fromkeys(partitions, error)))
+
+
+def _may_act(context: RequestContext) -> bool:
+    return context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
 
 
 def _transactions(
@@ -103,7 +110,7 @@ def _add_or_verify(
     transactions = context.services.transactions
     if asked.verify_only:
         return transactions.verify_partitions(
-            asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions
+            asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions, wait_ms=BATCHED_WAIT_MS_MAX
         )
     return transactions.add_partitions(
         asked.transactional_id,
@@ -112,6 +119,7 @@ def _add_or_verify(
         partitions,
         client_version=TV2 if batched else 0,
         client_id=None if batched else context.client_id,
+        wait_ms=BATCHED_WAIT_MS_MAX if batched else None,
     )
 
 
@@ -196,5 +204,6 @@ API: Final = Api(
     response=AddPartitionsToTxnResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(CLIENT, BROKER),
     acl="v0-3: WRITE on the transactional id and on each topic; v4-5: CLUSTER_ACTION on the cluster",
 )

@@ -3,6 +3,7 @@
 Behavior:
 - Sent by a transaction coordinator, or by an administrator who ends a hanging transaction behind the coordinator's back
   (KIP-664). Every marker goes to each of its partitions; one answer when all are committed or have failed.
+- Served on listeners for brokers; where none is set apart, every listener is one, and an administrator reaches it.
 - A marker without a transaction to end is written too: a coordinator that has lost the answer sends it again.
 
 Version notes:
@@ -13,7 +14,7 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
+from broker.api import BROKER, Api, RequestContext
 from broker.error_map import wire_error
 from broker.ports import AclOperation
 from coordinator.txn.ports import Marker, MarkerResults, TopicPartition
@@ -99,5 +100,6 @@ API: Final = Api(
     response=WriteTxnMarkersResponse,
     handle=handle,
     refuse=refuse,
+    listeners=(BROKER,),
     acl="ALTER or CLUSTER_ACTION on the cluster",
 )

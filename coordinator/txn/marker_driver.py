@@ -13,7 +13,7 @@ from protocol.errors import Refusal
 from runtime.shard import FailureHandler
 
 MARKER_RETRY_BACKOFF_S: Final = 0.05
-"""Before markers are sent again that failed, and before leaders are looked up again."""
+"""Before markers are sent again that a leader refused or whose answer was lost."""
 
 
 class MarkerDriver:
@@ -41,9 +41,13 @@ class MarkerDriver:
         """Have the markers of a prepared transaction written. Idempotent."""
         self._plan.start(shard, send)
         # Not on the spot: the client hears of its commit first, and all commits of this turn share their requests.
-        if not self._scheduled:
-            self._scheduled = True
-            get_running_loop().call_soon(self._pump)
+        self._schedule()
+
+    def leaders_changed(self, changed: Partitions) -> None:
+        """The metadata says something new about these partitions: who leads them, or that they are gone."""
+        if len(self._plan):
+            self._plan.leaders_changed(changed)
+            self._schedule()
 
     def drop(self, shard: int) -> None:
         """Forget what `shard` has started."""
@@ -58,6 +62,11 @@ class MarkerDriver:
         self._stopped = True
         if self._retry is not None:
             self._retry.cancel()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
         self._scheduled = False

@@ -1,10 +1,12 @@
 """Which markers go to which broker: a pure plan.
 
-In: `start` (a prepared transaction), `resolve` (who leads what), `answered`, `disconnected`, `retry_due`, `drop`.
+In: `start` (a prepared transaction), `resolve` (who leads what), `leaders_changed`, `answered`, `disconnected`,
+`retry_due`, `drop`.
 Out: `next_requests`, `take_finished`, `has_later`. The driver sends, waits and repeats.
 
 Partitions are taken off one by one, and a partition that fails holds back nobody but its own transaction. At most one
-request is in flight to a broker; what comes meanwhile goes along with the next one.
+request is in flight to a broker; what comes meanwhile goes along with the next one. A partition whose leader moves is
+asked for at the new one at once, whatever the old one may still answer: a broker that is paused answers late or never.
 """
 
 from collections.abc import Callable
@@ -15,19 +17,15 @@ from typing import Final
 from coordinator.txn.commands import SendMarkers
 from coordinator.txn.ports import NO_LEADER, Marker, MarkerResults, TopicPartition
 from coordinator.txn.state import Partitions
-from protocol.errors import ErrorCode
+from protocol.errors import ERRORS, ErrorCode
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 
 _E: Final = ErrorCode
 _DONE: Final = (_E.NONE, _E.UNSUPPORTED_FOR_MESSAGE_FORMAT, _E.UNSUPPORTED_VERSION)
 _RETRY: Final = (
-    _E.UNKNOWN_TOPIC_OR_PARTITION,
-    _E.NOT_LEADER_OR_FOLLOWER,
-    _E.NOT_ENOUGH_REPLICAS,
-    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    _E.REQUEST_TIMED_OUT,
-    _E.KAFKA_STORAGE_ERROR,
+    _E.UNKNOWN_SERVER_ERROR,  # a bug there: said there, and not to be made worse here by a transaction that never ends
+    *(code for code, row in ERRORS.items() if row.retriable and code is not _E.CORRUPT_MESSAGE),
 )
 _GIVE_UP: Final = (_E.INVALID_PRODUCER_EPOCH, _E.TRANSACTION_COORDINATOR_FENCED)
 
@@ -56,9 +54,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class MarkerRequest:
+    """`waited_for`: the partitions that this answer counts for, less those that another leader has been asked for since."""
+
     broker_id: int
     completions: tuple[Completion, ...]
     markers: tuple[Marker, ...]
+    waited_for: "Work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class MarkerPlan:
     def __init__(self) -> None:
         self._completions: dict[str, Completion] = {}
         self._unresolved: Work = {}
+        self._leaderless: Work = {}
         self._later: Work = {}
         self._queues: dict[int, Work] = {}
         self._in_flight: dict[int, MarkerRequest] = {}
@@ -109,7 +111,7 @@ class MarkerPlan:
         """Move what is unresolved to the queue of its leader.
 
         A partition that does not exist (any more) needs no marker: waiting for it would keep the transaction open for
-        ever (KAFKA-5202). One without a leader waits for the next `retry_due`.
+        ever (KAFKA-5202). One without a leader waits for the metadata to name one.
         """
         unresolved, self._unresolved = self._unresolved, {}
         for completion, partitions in unresolved.items():
@@ -121,10 +123,23 @@ class MarkerPlan:
                 if leader is None:
                     gone.append(partition)
                 elif leader == NO_LEADER:
-                    self._later.setdefault(completion, {})[partition] = None
+                    self._leaderless.setdefault(completion, {})[partition] = None
                 else:
                     self._queues.setdefault(leader, {}).setdefault(completion, {})[partition] = None
             self._written(completion, gone)
+
+    def leaders_changed(self, changed: Partitions) -> None:
+        """The metadata says something new about `changed`: look again for the leaders of those that lack a marker."""
+        works = [self._leaderless, self._later, *self._queues.values()]
+        works += [request.waited_for for request in self._in_flight.values()]
+        for work in works:
+            for completion in list(work):
+                partitions = work[completion]
+                for partition in [partition for partition in partitions if partition in changed]:
+                    del partitions[partition]
+                    self._unresolved.setdefault(completion, {})[partition] = None
+                if not partitions:
+                    del work[completion]
 
     def retry_due(self) -> None:
         """Look again for the leaders of what failed."""
@@ -149,7 +164,7 @@ class MarkerPlan:
                 del self._queues[broker_id]
             if taken:
                 markers = tuple(_for_partitions(completion.marker, tuple(parts)) for completion, parts in taken)
-                request = MarkerRequest(broker_id, tuple(completion for completion, _ in taken), markers)
+                request = MarkerRequest(broker_id, tuple(completion for completion, _ in taken), markers, dict(taken))
                 self._in_flight[broker_id] = request
                 requests.append(request)
         return requests
@@ -157,16 +172,17 @@ class MarkerPlan:
     def answered(self, request: MarkerRequest, results: MarkerResults) -> None:
         """Take in an answer. What it says about a completion that is no longer the current one is ignored."""
         self._in_flight.pop(request.broker_id, None)
-        for completion, marker, errors in zip(request.completions, request.markers, results, strict=True):
-            if self._is_current(completion):
-                self._take_result(completion, marker, errors)
+        for completion, errors in zip(request.completions, results, strict=True):
+            waited_for = request.waited_for.get(completion)
+            if waited_for is not None and self._is_current(completion):
+                self._take_result(completion, waited_for, errors)
 
     def disconnected(self, request: MarkerRequest) -> None:
         """Nothing is known about these markers: send them again (a marker written twice does no harm)."""
         self._in_flight.pop(request.broker_id, None)
-        for completion, marker in zip(request.completions, request.markers, strict=True):
+        for completion, partitions in request.waited_for.items():
             if self._is_current(completion):
-                self._later.setdefault(completion, {}).update(dict.fromkeys(marker.partitions))
+                self._later.setdefault(completion, {}).update(partitions)
 
     def drop(self, shard: int) -> None:
         """The shard is not coordinated here any more, or is about to be loaded: forget its completions."""
@@ -175,7 +191,7 @@ class MarkerPlan:
             for transactional_id, completion in self._completions.items()
             if completion.shard != shard
         }
-        for work in (self._unresolved, self._later, *self._queues.values()):
+        for work in self._waiting_work():
             for completion in [completion for completion in work if completion.shard == shard]:
                 del work[completion]
 
@@ -187,9 +203,14 @@ class MarkerPlan:
     def _is_current(self, completion: Completion) -> bool:
         return self._completions.get(completion.transactional_id) is completion
 
-    def _take_result(self, completion: Completion, marker: Marker, errors: dict[TopicPartition, ErrorCode]) -> None:
+    def _waiting_work(self) -> tuple[Work, ...]:
+        return self._unresolved, self._leaderless, self._later, *self._queues.values()
+
+    def _take_result(
+        self, completion: Completion, waited_for: Partitions, errors: dict[TopicPartition, ErrorCode]
+    ) -> None:
         written: list[TopicPartition] = []
-        for partition in marker.partitions:
+        for partition in waited_for:
             error = errors.get(partition, _E.UNKNOWN_TOPIC_OR_PARTITION)  # not mentioned: not known to be written
             if error in _DONE:
                 written.append(partition)
@@ -212,7 +233,7 @@ class MarkerPlan:
     def _finish(self, completion: Completion, verdict: Verdict, error: ErrorCode = ErrorCode.NONE) -> None:
         """Only who takes it off the list may tell its end, so it ends once (KAFKA-10080)."""
         del self._completions[completion.transactional_id]
-        for work in (self._unresolved, self._later, *self._queues.values()):
+        for work in self._waiting_work():
             work.pop(completion, None)
         self._finished.append(Finished(completion, verdict, error))
 

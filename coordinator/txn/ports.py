@@ -69,7 +69,6 @@ class TxnConfig:
     `wait_ms_max` is how long a request waits for an id that is busy before it is told CONCURRENT_TRANSACTIONS.
     """
 
-    partitions: int = 50
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
     abort_timed_out_interval_ms: int = 10_000

@@ -4,7 +4,7 @@ A driver: it checks what needs no state, finds the shard, and carries effects ou
 made in the core.
 """
 
-from asyncio import Future, TimerHandle, get_running_loop
+from asyncio import Future, TimerHandle, get_running_loop, sleep
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,8 +26,6 @@ from runtime.clock import Clock
 from runtime.engine import Engine, LoadCancelled
 from runtime.log_port import ShardLog
 from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
-
-__all__ = ["Described", "TransactionCoordinator", "partition_for"]
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Before a Complete record is tried again that the log refused, or has not committed in time."""
@@ -75,14 +73,18 @@ class TransactionCoordinator:
         leaders: Leaders,
         sender: MarkerSender,
         features: FeatureLevels,
+        shard_count: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None], str], Any],
         on_failure: FailureHandler,
     ) -> None:
-        """`spawn` runs a task that somebody owns; `on_failure` hears of bugs and broken disks."""
+        """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `spawn` runs a
+        task that somebody owns; `on_failure` hears of bugs and broken disks.
+        """
         self._clock = clock
         self._config = config
         self._producer_ids = producer_ids
         self._features = features
+        self._shard_count = shard_count
         self._spawn = spawn
         self._on_failure = on_failure
         self._led: dict[int, _Led] = {}
@@ -91,20 +93,20 @@ class TransactionCoordinator:
 
     # ---- leadership -------------------------------------------------------------------------------------------------
 
-    async def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> None:
-        """This broker leads `__transaction_state`-`shard` in `leader_epoch`: load it, then serve it.
+    def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
+        """This broker leads `__transaction_state`-`shard` in `leader_epoch`: requests wait for it from now on.
 
-        Returns when it is loaded, or the load was cancelled, or has failed (and will be tried again).
+        The coroutine loads it, and ends when it is loaded, or the load was cancelled, or has failed (and will be tried
+        again).
         """
-        assert 0 <= shard < self._config.partitions, f"__transaction_state has grown: partition {shard}"
         led = self._led.get(shard)
         if self._stopped or (led is not None and led.leader_epoch >= leader_epoch):
-            return
+            return sleep(0)
         if led is not None:
             self._forget(led)
         led = _Led(shard, leader_epoch, log, self._new_engine(shard, leader_epoch, log))
         self._led[shard] = led
-        await self._load(led)
+        return self._load(led)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
         """Another broker leads `shard` in `leader_epoch`, or (None) the replica is gone.
@@ -115,6 +117,10 @@ class TransactionCoordinator:
         if led is not None and (leader_epoch is None or led.leader_epoch < leader_epoch):
             del self._led[shard]
             self._forget(led)
+
+    def leaders_changed(self, changed: Partitions) -> None:
+        """The metadata says something new about who leads these partitions, or whether they exist."""
+        self._markers.leaders_changed(changed)
 
     def stop(self) -> None:
         """Give up every shard: requests are told to look elsewhere."""
@@ -131,7 +137,7 @@ class TransactionCoordinator:
 
     def partition_of(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` whose leader coordinates the id."""
-        return partition_for(transactional_id, self._config.partitions)
+        return partition_for(transactional_id, self._shard_count())
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
@@ -168,13 +174,17 @@ class TransactionCoordinator:
         *,
         client_version: int = 0,
         client_id: str | None = None,
+        wait_ms: int | None = None,
     ) -> "Future[c.PartitionErrors]":
-        """Add partitions to the id's transaction (kafka-facts 5.5): NONE for each, or one Refusal for all."""
+        """Add partitions to the id's transaction (kafka-facts 5.5): NONE for each, or one Refusal for all.
+
+        `wait_ms`: how long it may wait for a busy id, where the configured time is too long.
+        """
         added = _partitions(partitions)
         command = c.AddPartitions(
             _checked(transactional_id), producer_id, producer_epoch, added, client_version, client_id
         )
-        return self._submit(command.transactional_id, command)
+        return self._submit(command.transactional_id, command, wait_ms)
 
     def add_partitions_for_produce(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
@@ -183,12 +193,18 @@ class TransactionCoordinator:
         return self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, client_version=c.TV2)
 
     def verify_partitions(
-        self, transactional_id: str | None, producer_id: int, producer_epoch: int, partitions: Sequence[tuple[str, int]]
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[tuple[str, int]],
+        *,
+        wait_ms: int | None = None,
     ) -> "Future[c.PartitionErrors]":
         """NONE for partitions that are part of the transaction, TRANSACTION_ABORTABLE for the others."""
         asked = _partitions(partitions)
         command = c.VerifyPartitions(_checked(transactional_id), producer_id, producer_epoch, asked)
-        return self._submit(command.transactional_id, command)
+        return self._submit(command.transactional_id, command, wait_ms)
 
     def end_txn(
         self,
@@ -223,8 +239,9 @@ class TransactionCoordinator:
 
     # ---- shards -----------------------------------------------------------------------------------------------------
 
-    def _submit(self, transactional_id: str, command: c.Command) -> "Future[Any]":
-        return self._led_for(transactional_id).engine.submit(command, timeout_ms=self._config.request_timeout_ms)
+    def _submit(self, transactional_id: str, command: c.Command, wait_ms: int | None = None) -> "Future[Any]":
+        engine = self._led_for(transactional_id).engine
+        return engine.submit(command, timeout_ms=self._config.request_timeout_ms, wait_ms=wait_ms)
 
     def _led_for(self, transactional_id: str) -> _Led:
         led = self._led.get(self.partition_of(transactional_id))

@@ -69,6 +69,7 @@ class CoordinatorRig:
             leaders=self,
             sender=self.sender,
             features=Level(level),
+            shard_count=lambda: 50,
             spawn=self.tasks.spawn,
             on_failure=self._failed,
         )
@@ -82,6 +83,11 @@ class CoordinatorRig:
 
     def leader_of(self, topic: str, partition: int) -> int | None:
         return self.leaders.get(TopicPartition(topic, partition))
+
+    def move(self, partition: TopicPartition, leader: int | None) -> None:
+        """The metadata names another leader; None: the partition is gone."""
+        self.leaders[partition] = leader
+        self.coordinator.leaders_changed({partition: None})
 
     async def ready(self) -> CoordinatorRig:
         self.pool.prefetch()

@@ -1,18 +1,24 @@
-"""WriteTxnMarkers, the writer behind it, and the coordinator's local way to it."""
+"""WriteTxnMarkers, the writer behind it, and the coordinator's ways to it: a call here, a request elsewhere."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.apis import write_txn_markers
-from broker.marker_sender import LocalMarkerSender
+from broker.marker_sender import MarkerSender, RemoteMarkerSender
+from broker.peers import Channel
 from broker.ports import AclOperation
 from coordinator.txn.ports import Marker, TopicPartition
+from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
     WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -123,10 +129,96 @@ async def test_markers_need_the_cluster_permission(tmp_path: Path) -> None:
     assert told.markers[0].topics[0].partitions[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
 
 
-async def test_the_coordinator_reaches_this_broker_and_no_other(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
+class Peers:
+    """Holds requests to other brokers back until the test answers them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, Channel, Any, int, int]] = []
+        self.answers: list[asyncio.Future[Any]] = []
+
+    def request(
+        self, node_id: int, channel: Channel, request: Any, version: int, *, timeout_ms: int
+    ) -> "asyncio.Future[Any]":
+        self.asked.append((node_id, channel, request, version, timeout_ms))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+
+async def answered(rig: Rig, peers: Peers) -> None:
+    """The other broker does what it was asked for (its partitions are those of `rig`), over the wire and back."""
+    _, _, request, version, _ = peers.asked[-1]
+    received = decode(WriteTxnMarkersRequest, version, encode(request, version))
+    response = await outcome(write_txn_markers.handle(rig.context(27, version), received))
+    peers.answers[-1].set_result(decode(WriteTxnMarkersResponse, version, encode(response, version)))
+
+
+async def test_markers_for_this_broker_are_written_without_a_request(tmp_path: Path) -> None:
+    rig, peers = Rig(tmp_path), Peers()
     rig.topic("t")
-    sender = LocalMarkerSender(NODE, rig.services.markers)
+    sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
     assert sender.write_markers(NODE, [marker(7, 0)]).result() == [{TopicPartition("t", 0): E.NONE}]
-    with pytest.raises(OSError, match="broker 2"):
-        await sender.write_markers(2, [marker(7, 0)])
+    assert peers.asked == []
+
+
+async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_path: Path) -> None:
+    rig, peers = Rig(tmp_path), Peers()
+    rig.topic("t", 2)
+    open_transaction(rig, 7, 0)
+    open_transaction(rig, 8, 1, epoch=5)
+    sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
+    sent = sender.write_markers(2, [marker(7, 0, 9, coordinator_epoch=3), marker(8, 1, epoch=4)])
+    assert [(node, channel, version, limit) for node, channel, _, version, limit in peers.asked] == [
+        (2, Channel.MARKERS, 2, 5_000)
+    ]
+    await answered(rig, peers)
+    assert await sent == [
+        {TopicPartition("t", 0): E.NONE, TopicPartition("t", 9): E.UNKNOWN_TOPIC_OR_PARTITION},
+        {TopicPartition("t", 1): E.INVALID_PRODUCER_EPOCH},
+    ]
+    assert [rig.partition("t", index).log.last_stable_offset for index in (0, 1)] == [2, 0]
+
+
+async def test_a_lost_connection_or_an_answer_to_something_else_says_nothing_about_the_markers() -> None:
+    peers = Peers()
+    sender = RemoteMarkerSender(peers, 5_000)
+    lost, strange = sender.write_markers(2, [marker(7, 0)]), sender.write_markers(2, [marker(7, 0)])
+    peers.answers[0].set_exception(ConnectionError("gone"))
+    peers.answers[1].set_result(WriteTxnMarkersResponse())
+    for each in (lost, strange):
+        with pytest.raises(ConnectionError):
+            await each
+
+
+async def test_an_error_that_this_version_does_not_know_is_a_failure_of_the_other_broker() -> None:
+    peers = Peers()
+    sent = RemoteMarkerSender(peers, 5_000).write_markers(2, [marker(7, 0)])
+    answer = WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0, 9_999)])
+    peers.answers[0].set_result(WriteTxnMarkersResponse([WritableTxnMarkerResult(7, [answer])]))
+    assert await sent == [{TopicPartition("t", 0): E.UNKNOWN_SERVER_ERROR}]
+
+
+async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, "request.timeout.ms=1", gate=gate)
+    rig.topic("t")
+    open_transaction(rig, 7)
+    key = TopicPartition("t", 0)
+    for _ in range(3):
+        assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
+    assert rig.partition().log.log_end_offset == 2
+    assert await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)]) == [{key: E.REQUEST_TIMED_OUT}]
+    assert rig.partition().log.log_end_offset == 3  # a new coordinator's own
+    gates[0].open()
+    for coordinator_epoch in (0, 1):
+        written = rig.services.markers.write([marker(7, 0, coordinator_epoch=coordinator_epoch)])
+        assert written.result() == [{key: E.NONE}]
+    assert rig.partition().log.log_end_offset == 3
+    assert rig.services.markers._stuck == {}
+    gates[0].open(0)
+    assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
+    assert rig.partition().log.log_end_offset == 4  # asked for once more after it was done: the answer was lost

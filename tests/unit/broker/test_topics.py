@@ -1,24 +1,43 @@
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker import topics as topics_module
 from broker.topics import TopicMaker
 from cluster.controller.port import CreatedTopic, NewTopic
+from cluster.image import MetadataImage
 from protocol.errors import ErrorCode, Refusal
-from tests.support.broker_context import broker, config, image
+from tests.support.broker_context import broker, config, image, topic
 
 E = ErrorCode
 TXN = "__transaction_state"
 
 
+class Metadata:
+    """A cache whose image the test replaces."""
+
+    def __init__(self, first: MetadataImage) -> None:
+        self.image = first
+        self.subscribers: list[Any] = []
+        self.subscribe, self.unsubscribe = self.subscribers.append, self.subscribers.remove
+
+    def show(self, changed: MetadataImage) -> None:
+        self.image = changed
+        for subscriber in list(self.subscribers):
+            subscriber(None, changed)
+
+
 class Controller:
+    """Makes what it is asked for, and shows it unless `arrives` says otherwise."""
+
     def __init__(self, *outcomes: ErrorCode) -> None:
         self.outcomes = list(outcomes)
         self.asked: list[NewTopic] = []
         self.gate = asyncio.Event()
+        self.metadata = Metadata(image([], []))
+        self.arrives = True
 
     async def create_topics(self, topics: Sequence[NewTopic], **_: Any) -> tuple[CreatedTopic, ...]:
         self.asked += topics
@@ -26,13 +45,21 @@ class Controller:
         error = self.outcomes.pop(0) if self.outcomes else E.NONE
         if error is E.NOT_CONTROLLER:
             raise Refusal(error)
+        if self.arrives:
+            self.show(topics[0].name)
         return (CreatedTopic(topics[0].name, error),)
 
+    def show(self, name: str) -> None:
+        before = self.metadata.image
+        self.metadata.show(image([topic(name, len(self.asked), [1])], before.brokers.values()))
 
-def maker(controller: Controller, *assignments: str, brokers: int = 1) -> TopicMaker:
-    metadata: Any = SimpleNamespace(image=image([], [broker(number) for number in range(1, brokers + 1)]))
+
+def maker(controller: Controller, *assignments: str, brokers: int = 1, fenced: int = 0, voters: int = 0) -> TopicMaker:
+    registered = [broker(number, fenced=number > brokers - fenced) for number in range(1, brokers + 1)]
+    controller.metadata.image = image([], registered)
+    metadata: Any = controller.metadata
     controlled: Any = controller
-    return TopicMaker(config(*assignments), metadata, controlled)
+    return TopicMaker(config(*assignments), metadata, controlled, voters=voters)
 
 
 async def test_however_many_ask_the_controller_is_asked_once() -> None:
@@ -63,6 +90,51 @@ async def test_what_became_of_it_is_told(outcome: ErrorCode, told: ErrorCode) ->
     assert await maker(controller).create(["a"]) == {"a": told}
 
 
+async def test_a_topic_is_told_when_this_broker_knows_it() -> None:
+    controller = Controller()
+    controller.gate.set()
+    controller.arrives = False
+    making = asyncio.ensure_future(maker(controller).create(["a"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not making.done()
+    controller.show("other")
+    controller.show("a")
+    assert await making == {"a": E.NONE}
+    assert controller.metadata.subscribers == []
+
+
+async def test_a_topic_that_does_not_show_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_module, "ARRIVAL_WAIT_S", 0.001)
+    controller = Controller()
+    controller.gate.set()
+    controller.arrives = False
+    assert await maker(controller).create(["a"]) == {"a": E.NONE}
+
+
+async def test_the_transaction_log_waits_for_brokers_that_are_still_starting() -> None:
+    """A client comes when one of three is there: the log has three replicas all the same, for good."""
+    controller = Controller()
+    controller.gate.set()
+    making = asyncio.ensure_future(maker(controller, voters=3).create([TXN]))
+    for brokers in ([broker(1), broker(2)], [broker(1), broker(2), broker(3, fenced=True)]):
+        controller.metadata.show(image([], brokers))
+        await asyncio.sleep(0)
+        assert controller.asked == []
+    controller.metadata.show(image([], [broker(1), broker(2), broker(3)]))
+    assert await making == {TXN: E.NONE}
+    assert controller.asked[0].replication_factor == 3
+
+
+async def test_the_transaction_log_does_not_wait_for_ever_for_a_dead_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
+    controller = Controller(E.INVALID_REPLICATION_FACTOR)
+    controller.gate.set()
+    assert await maker(controller, voters=3, brokers=2).create([TXN]) == {TXN: E.INVALID_REPLICATION_FACTOR}
+    assert await maker(controller, voters=3, brokers=3, fenced=1).create([TXN]) == {TXN: E.NONE}
+    assert [made.replication_factor for made in controller.asked] == [3, 3]
+
+
 async def test_internal_topics_that_nothing_uses_are_not_made() -> None:
     controller = Controller()
     assert await maker(controller).create(["__consumer_offsets"]) == {
@@ -83,8 +155,9 @@ async def test_internal_topics_that_nothing_uses_are_not_made() -> None:
     ],
 )
 async def test_the_transaction_log_fits_the_cluster_unless_told_otherwise(
-    brokers: int, assignments: tuple[str, ...], replicas: int, min_isr: str
+    monkeypatch: pytest.MonkeyPatch, brokers: int, assignments: tuple[str, ...], replicas: int, min_isr: str
 ) -> None:
+    monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
     controller = Controller()
     controller.gate.set()
     await maker(controller, *assignments, brokers=brokers).create([TXN])

@@ -123,13 +123,57 @@ async def test_a_deleted_topic_holds_nothing_back() -> None:
     await settle()
     described = await rig.coordinator.describe(ID)
     assert (described.transaction.state, list(described.partitions)) == (S.PREPARE_COMMIT, [T0])
-    rig.leaders = {}
-
-    async def complete() -> bool:
-        return await rig.state() is S.COMPLETE_COMMIT
-
-    await until(complete)
+    rig.move(T0, None)
+    await settle()
+    assert await rig.state() is S.COMPLETE_COMMIT
     assert rig.sender.sent == []
+
+
+async def test_a_paused_broker_holds_nothing_back_once_its_partition_is_led_elsewhere() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    rig.sender.hold = True
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
+    await settle()
+    rig.sender.hold = False
+    rig.move(T0, 2)
+    await settle()
+    assert [broker for broker, _ in rig.sender.sent] == [1, 2]
+    assert await rig.state() is S.COMPLETE_COMMIT
+    rig.sender.release()  # broker 1 wakes up
+    await settle()
+    assert await rig.state() is S.COMPLETE_COMMIT
+
+
+async def test_nothing_is_complete_before_every_leader_has_answered() -> None:
+    rig = CoordinatorRig()
+    rig.leaders[T1] = 2
+    pid, epoch = await rig.running(partitions=(T0, T1))
+    rig.sender.hold = True
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
+    await settle()
+    (_, first), (_, _second) = rig.sender.held
+    first.set_result([{T0: ErrorCode.NONE}])
+    rig.sender.held.pop(0)
+    await settle()
+    assert await rig.state() is S.PREPARE_COMMIT
+    assert list((await rig.coordinator.describe(ID)).partitions) == [T1]
+    rig.sender.release()
+    await settle()
+    assert await rig.state() is S.COMPLETE_COMMIT
+
+
+async def test_the_next_transaction_begins_with_the_record_that_ends_the_last_one() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
+    following = rig.coordinator.add_partitions(ID, pid, epoch + 1, [T0], client_version=2)
+    rig.log.lag = True
+    await settle()  # the markers are written; Complete and the next Ongoing lie behind the watermark
+    assert [batch[0].memo.state for batch in rig.log.batches[-2:]] == [S.COMPLETE_COMMIT, S.ONGOING]
+    assert not following.done()
+    rig.log.commit()
+    assert following.result() == {T0: ErrorCode.NONE}
 
 
 @pytest.mark.parametrize("error", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.CORRUPT_MESSAGE])

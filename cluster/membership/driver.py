@@ -84,8 +84,8 @@ class MembershipDriver:
         self._loop = get_running_loop()
         stream = self._stream = await asyncio_dgram.bind((host, port))
         self._book = AddressBook(self._address_of, sockname=stream.sockname, clock=self._clock, tasks=self._tasks)
-        self._tasks.spawn(self._receive(), "membership-receive")
-        self._tasks.spawn(self._send(), "membership-send")
+        self._tasks.spawn(self._receive(stream), "membership-receive")
+        self._tasks.spawn(self._send(stream), "membership-send")
         self._work()
 
     def close(self) -> None:
@@ -167,8 +167,7 @@ class MembershipDriver:
 
     # ---- datagrams --------------------------------------------------------------------------------------------------
 
-    async def _receive(self) -> None:
-        stream = self._stream
+    async def _receive(self, stream: Any) -> None:
         while True:
             try:
                 data, source = await stream.recv()
@@ -202,8 +201,7 @@ class MembershipDriver:
         self._core.step(message, self._clock.monotonic_ms())
         self._work()
 
-    async def _send(self) -> None:
-        stream = self._stream
+    async def _send(self, stream: Any) -> None:
         while True:
             message = await self._outgoing.get()
             address = self._book.route(message.target)

@@ -1,14 +1,15 @@
-"""The main job: every flight of a year through a transactional producer that is killed, read back by Spark, judged.
+"""The main job: every flight of a year through a transactional producer that is killed, by way of brokers that are killed,
+read back by Spark, judged.
 
 Examples:
-  python -m pipeline.demo                                   start a broker, use it, stop it
+  python -m pipeline.demo                                   start three brokers, kill two of them in turn, stop them
   python -m pipeline.demo --bootstrap localhost:9092        use a broker or cluster that runs already
   python -m pipeline.demo --master spark://host:7077        compute on a Spark cluster (--out on shared storage)
   python -m pipeline.demo --rows 20000 --seed 7             a short run that can be repeated
 
 The exit code is 0 only when no row is lost, duplicated, altered or seen from an aborted transaction, and when the run was
-hard enough to show it: all kills carried out, one of them proven to lie between EndTxn and its answer, rows of aborted
-transactions lying in the log.
+hard enough to show it: all kills carried out, those of brokers while there was something to commit, one of the producer's
+proven to lie between EndTxn and its answer, rows of aborted transactions lying in the log.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker; without it one is started")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="running brokers; without it three are started and killed"
+    )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=SOURCE_ROWS, help="first flights of the year (default: all)")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="results (default: %(default)s)")

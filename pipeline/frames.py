@@ -37,6 +37,12 @@ class Sent:
     correlation_id: int
 
 
+def address(text: str) -> Address:
+    """host:port as a pair."""
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
 def read_request(frame: bytes) -> Sent:
     """``frame`` without its size prefix, as everywhere here."""
     return Sent(*struct.unpack_from(">hhi", frame))

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 
 from pipeline import screen as show
-from pipeline.cluster import OwnBroker, create_topics, delete_topics
+from pipeline.breaker import Breaker, longest_gap
+from pipeline.cluster import BROKERS, OwnCluster, create_topics, delete_topics
 from pipeline.delays_job import Places
 from pipeline.feed import write_feed
 from pipeline.flights import load_flights
-from pipeline.plan import HOURS_MIN, KILLS, draw_kills
+from pipeline.plan import BROKER_KILLS, HOURS_MIN, KILLS, draw_broker_kills, draw_kills
 from pipeline.plot import draw
 from pipeline.progress import read_progress
 from pipeline.run import Outcome, QueryFailed, run
 from pipeline.screen import Screen
-from pipeline.supervisor import Campaign, ProducerFailed, Supervisor, Task
+from pipeline.supervisor import Campaign, ProducerFailed, Supervisor, Task, committed_hour
 from pipeline.verdict import Verdict, committed_attempts, hidden_rows, judge
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from pipeline.plan import Hour
+    from pipeline.plan import BrokerKill, Hour, Kill
     from pipeline.progress import Progress
 
 FLIGHT_PARTITIONS = 6
-OWN_FILES = ("rows", "checkpoints", "feed.jsonl", "feed.index.json", "broker")
-LOGS = ("producer.log", "spark.log", "broker.log")
+OWN_FILES = ("rows", "checkpoints", "feed.jsonl", "feed.index.json", "cluster")
+LOGS = ("producer.log", "spark.log", "cluster.log")
 RESULTS = ("verdict.json", "flights.png")
 
 
@@ -58,13 +59,13 @@ def demo(options: argparse.Namespace, console: Console) -> int:
     kills = draw_kills(options.seed, len(hours))
     console.print(f"{len(source):,} flights, {len(hours):,} transactions, seed {options.seed}", highlight=False)
     with ExitStack() as undo:
-        bootstrap = options.bootstrap
+        bootstrap, cluster = options.bootstrap, None
         if bootstrap is None:
-            with console.status("starting a broker"):
-                broker = OwnBroker(out / "broker", out / "broker.log")
-            undo.callback(broker.stop)
-            bootstrap = broker.bootstrap
-        console.print(f"broker {bootstrap}, Spark {options.master}, results in {out}", highlight=False)
+            with console.status(f"starting {BROKERS} brokers"):
+                cluster = OwnCluster(out / "cluster", out / "cluster.log")
+            undo.callback(cluster.stop)
+            bootstrap = cluster.bootstrap
+        console.print(f"brokers {bootstrap}, Spark {options.master}, results in {out}", highlight=False)
         run_name = f"{options.seed}-{int(time.time())}"
         topics = {f"flights-{run_name}": FLIGHT_PARTITIONS, f"progress-{run_name}": 1, f"delays-{run_name}": 1}
         create_topics(bootstrap, topics)
@@ -73,13 +74,32 @@ def demo(options: argparse.Namespace, console: Console) -> int:
         flights_topic, progress_topic, delays_topic = topics
         places = Places(bootstrap, flights_topic, delays_topic, str(out))
         task = Task(bootstrap, out, flights_topic, progress_topic, run_name, options.seed, out / "producer.log")
-        with Screen(console, len(hours), len(source), len(kills)) as screen:
-            supervisor = Supervisor(task, kills, screen.producer_event)
-            outcome = run(supervisor, places, topics, options.master, out / "spark.log", screen)
+        broker_kills = draw_broker_kills(options.seed, len(hours), FLIGHT_PARTITIONS) if cluster is not None else ()
+        with Screen(console, len(hours), len(source), len(kills), len(broker_kills)) as screen:
+            breaker = None
+            if cluster is not None:
+                breaker = Breaker(cluster, broker_kills, flights_topic, run_name, screen.broker_event)
+            supervisor = supervise(task, kills, screen, breaker, broker_kills)
+            outcome = run(supervisor, breaker, places, topics, options.master, out / "spark.log", screen)
+        campaign = supervisor.campaign
+        campaign.broker_deaths = breaker.deaths if breaker is not None else None
         with console.status("judging"):
             progress = read_progress(bootstrap, progress_topic)
-            passed = report(console, options, source, hours, supervisor.campaign, outcome, progress, started)
+            passed = report(console, options, source, hours, campaign, outcome, progress, started)
     return 0 if passed else 1
+
+
+def supervise(
+    task: Task, kills: Sequence[Kill], screen: Screen, breaker: Breaker | None, broker_kills: Sequence[BrokerKill]
+) -> Supervisor:
+    """The producer's supervisor; what it commits moves the breaker on. Its gate stands before the last kill of a broker."""
+
+    def on_event(event: dict[str, Any]) -> None:
+        screen.producer_event(event)
+        if breaker is not None:
+            breaker.committed(committed_hour(event))
+
+    return Supervisor(task, kills, on_event, broker_kills[-1].after_hour if broker_kills else None)
 
 
 def clear(out: Path) -> None:
@@ -100,6 +120,15 @@ def weaknesses(campaign: Campaign, hidden: int) -> list[str]:
         found.append(f"only {len(campaign.deaths)} of {KILLS} kills were carried out")
     if not any(death.in_window for death in campaign.deaths):
         found.append("no kill is proven to lie between EndTxn and its answer")
+    if campaign.broker_deaths is not None:
+        if len(campaign.broker_deaths) != BROKER_KILLS:
+            found.append(f"only {len(campaign.broker_deaths)} of {BROKER_KILLS} brokers were killed")
+        last = max((at for at, _ in campaign.commits), default=0.0)
+        found += [
+            f"the {death.kill.target} was killed when nothing was left to commit"
+            for death in campaign.broker_deaths
+            if death.at > last
+        ]
     if not hidden:
         found.append("no row of an aborted transaction lies in the log")
     return found
@@ -139,6 +168,8 @@ def report(
     console.print(show.delays_table(outcome.delays, names))
     console.print(show.kills_table(campaign.deaths, committed_attempts(progress)))
     console.print(show.verdict_panel(verdict, passed, hidden, weak))
+    for line in show.gap_lines(campaign):
+        console.print(line, highlight=False)
     console.print(f"picture {picture}\n{seconds:.0f} seconds; repeat with --seed {options.seed}", highlight=False)
     return passed
 
@@ -162,6 +193,16 @@ def summary(
             {"kind": death.kill.kind, "doing": death.doing, "attempt": death.attempt, "in_window": death.in_window}
             for death in campaign.deaths
         ],
+        "broker_kills": [
+            {
+                "target": death.kill.target,
+                "node_id": death.node_id,
+                "gap_seconds": round(death.gap(campaign.commits), 3),
+                "in_sync_after_seconds": round(death.back_at - death.at, 3),
+            }
+            for death in campaign.broker_deaths or ()
+        ],
+        "longest_gap_seconds": round(longest_gap(campaign.commits), 3),
         "transactions_aborted": len(campaign.aborts),
         "producer_lives": campaign.lives,
         "seconds": round(seconds, 1),

@@ -15,8 +15,12 @@ SOURCE_ROWS = 336_776
 ABORT_ONE_IN = 10
 KILLS = 5
 WINDOW_KILLS = 2
+BROKER_KILLS = 2
 HOURS_LEFT_MIN = 40  # that follow the last kill, so that the producer cannot finish before it falls
 HOURS_MIN = 60  # fewer leave no room for kills before the last of them
+LEADER_KILL_PART = (0.25, 0.45)
+"""Of all hours: where in the load the leader of a data partition is killed."""
+COORDINATOR_KILL_PART = (0.55, 0.75)
 TIMED_KILL_DELAY_MAX_SECONDS = 0.030
 WINDOW_KILL_DELAY_SECONDS = (0.000_1, 0.010)  # drawn evenly in the logarithm: before as well as after the answer
 
@@ -58,6 +62,23 @@ class Kill:
     delay_seconds: float
 
 
+class Target(StrEnum):
+    """Which broker is killed."""
+
+    LEADER = "leader"
+    COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerKill:
+    """Kill a broker ``delay_seconds`` after the commit of hour ``after_hour``: the leader of ``partition``, or the coordinator."""
+
+    target: Target
+    after_hour: int
+    delay_seconds: float
+    partition: int
+
+
 def attempt_name(hour: int, life: int, number: int, fate: Fate) -> str:
     """Unique over a run: ``number`` counts the attempts of one life of the producer."""
     return f"{hour}.{life}.{number}.{fate}"
@@ -87,3 +108,15 @@ def draw_kills(seed: int, hours: int) -> tuple[Kill, ...]:
         else Kill(number + 1, KillKind.TIMED, hour, rng.uniform(0, TIMED_KILL_DELAY_MAX_SECONDS))
         for number, hour in enumerate(after)
     )
+
+
+def draw_broker_kills(seed: int, hours: int, partitions: int) -> tuple[BrokerKill, BrokerKill]:
+    """First a leader, then the coordinator, both in the middle of the load."""
+    assert hours >= HOURS_MIN, "too few hours to kill in"
+    rng = random.Random(f"broker {seed}")
+
+    def drawn(target: Target, part: tuple[float, float]) -> BrokerKill:
+        hour = int(hours * rng.uniform(*part))
+        return BrokerKill(target, hour, rng.uniform(0, TIMED_KILL_DELAY_MAX_SECONDS), rng.randrange(partitions))
+
+    return drawn(Target.LEADER, LEADER_KILL_PART), drawn(Target.COORDINATOR, COORDINATOR_KILL_PART)

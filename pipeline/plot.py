@@ -69,6 +69,11 @@ def timeline(axes: Any, legend: Any, campaign: Campaign, seen: Series, start: fl
         badge = {"boxstyle": "circle,pad=0.25", "color": KILL}
         axes.text(at, top * 1.17, death.kill.number, color="white", ha="center", va="center", fontsize=9, bbox=badge)
     what = [f"{death.kill.number}  {kill_words(death)}" for death in campaign.deaths]
+    for broker_death in campaign.broker_deaths or ():
+        at = broker_death.at - start
+        axes.axvspan(at, broker_death.back_at - start, color=KILL, alpha=0.12, linewidth=0)
+        axes.text(at, top * 1.06, f" {broker_death.kill.target}", color=KILL, va="center", fontsize=9)
+        what.append(f"{broker_death.gap(campaign.commits):.2f} s without a commit: {broker_death.kill.target} killed")
     legend.axis("off")
     legend.text(0.0, 0.62, "\n".join(["SIGKILL to the producer", *what]), color=KILL, va="top", linespacing=1.6)
     ticks = [at - start for at in campaign.aborts]

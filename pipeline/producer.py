@@ -55,6 +55,8 @@ class Writer:
         self._progress_topic: str = arguments.progress_topic
         self._life: int = arguments.life
         self._attempts = 0
+        self._gate: int | None = arguments.gate
+        self._opened = arguments.opened
         self._feed = Feed(arguments.feed)
         self._producer = Producer(
             {
@@ -75,6 +77,8 @@ class Writer:
         tell("resumed", hour=first)
         aborted = aborted_hours(seed, len(self._feed.hours))
         for hour in self._feed.hours[first:]:
+            if hour.index == self._gate:
+                self._opened.wait()
             for fate in fates(hour.index, aborted):
                 while not self._attempt(hour, fate):
                     pass
@@ -126,10 +130,13 @@ def main() -> None:
     parser.add_argument("--transactional-id", required=True)
     parser.add_argument("--life", type=int, required=True, help="how many producers came before this one")
     parser.add_argument("--seed", type=int, required=True, help="which hours are aborted first")
+    parser.add_argument("--gate", type=int, help="the hour that is not begun before a byte comes on standard input")
     arguments = parser.parse_args()
+    arguments.opened = threading.Event()
 
     def end_with_owner() -> None:
-        os.read(sys.stdin.fileno(), 1)  # not through sys.stdin: its lock would outlive this thread at exit
+        while os.read(sys.stdin.fileno(), 1):  # not through sys.stdin: its lock would outlive this thread at exit
+            arguments.opened.set()
         os._exit(1)
 
     threading.Thread(target=end_with_owner, daemon=True).start()

@@ -58,8 +58,7 @@ class Relay:
     """Runs in a thread of its own from `start` to `stop`; the other methods may be called from any thread."""
 
     def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self._upstream: Address = (host, int(port))
+        self._upstream = [frames.address(one) for one in bootstrap.split(",")]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
         self._doors: dict[Address, asyncio.Server] = {}
@@ -68,10 +67,10 @@ class Relay:
         self._caught: Caught | None = None
 
     def start(self) -> str:
-        """Open the first door. Returns the address for the client: host:port."""
+        """Open the first doors. Returns the addresses for the client: host:port,..."""
         self._thread.start()
-        host, port = self._call(self._door(self._upstream))
-        return f"{host}:{port}"
+        doors = [self._call(self._door(broker)) for broker in self._upstream]
+        return ",".join(f"{host}:{port}" for host, port in doors)
 
     def stop(self) -> None:
         self._call(self._close())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from pipeline.breaker import Breaker
     from pipeline.delays_job import Places
     from pipeline.screen import Screen
     from pipeline.supervisor import Supervisor
@@ -82,8 +83,16 @@ class Listener(StreamingQueryListener):
             self._signals.put(("query", QueryFailed(event.exception)))
 
 
-def run(supervisor: Supervisor, places: Places, topics: Topics, master: str, console: Path, screen: Screen) -> Outcome:
-    """Write, read and gather. Raises ProducerFailed, QueryFailed, and what Spark and the client raise.
+def run(
+    supervisor: Supervisor,
+    breaker: Breaker | None,
+    places: Places,
+    topics: Topics,
+    master: str,
+    console: Path,
+    screen: Screen,
+) -> Outcome:
+    """Write, read and gather, while brokers die. Raises ProducerFailed, QueryFailed, and what Spark and the client raise.
 
     This thread only waits, so that an interrupt never falls into a half-finished call of Spark's.
     """
@@ -111,14 +120,22 @@ def run(supervisor: Supervisor, places: Places, topics: Topics, master: str, con
         gather(spark, places, outcome)
         stop_session(spark)
 
+    def kill_brokers() -> None:
+        if breaker is not None:
+            breaker.run(supervisor.open_gate)
+
     producing, reading = in_thread("produce", produce, signals), in_thread("read", read, signals)
+    breaking = in_thread("break", kill_brokers, signals)
     try:
-        await_signals(signals, {"produce", "read"})
+        await_signals(signals, {"produce", "read", "break"})
     finally:
         supervisor.stop()
+        if breaker is not None:
+            breaker.stop()
         for event in (started, produced):
             event.set()
         producing.join(STOP_SECONDS_MAX)
+        breaking.join(STOP_SECONDS_MAX)
         deadline = time.monotonic() + STOP_SECONDS_MAX
         while reading.is_alive() and time.monotonic() < deadline:
             kill_session()  # again and again, since a JVM that is only just starting cannot be reached yet

@@ -17,7 +17,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from pipeline.plan import KillKind
+from pipeline.breaker import longest_gap
+from pipeline.plan import KillKind, Target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from pipeline.supervisor import Death
+    from pipeline.breaker import BrokerDeath
+    from pipeline.plan import BrokerKill
+    from pipeline.supervisor import Campaign, Death
     from pipeline.verdict import Verdict
 
 ORIGINS = ("EWR", "JFK", "LGA")
@@ -34,7 +37,7 @@ ORIGINS = ("EWR", "JFK", "LGA")
 class Screen:
     """Progress bars; `producer_event` and `batch` may be called from any thread."""
 
-    def __init__(self, console: Console, hours: int, rows: int, kills: int) -> None:
+    def __init__(self, console: Console, hours: int, rows: int, kills: int, broker_kills: int = 0) -> None:
         self._console = console
         self._progress = Progress(
             SpinnerColumn(),
@@ -51,6 +54,7 @@ class Screen:
         self._rows = self._bar("rows read by Spark (Parquet)", rows)
         self._groups = self._bar("rows read by Spark (delays)", rows)
         self._kills = self._bar("producer killed", kills)
+        self._broker_kills = self._bar("brokers killed and back", broker_kills) if broker_kills else None
         self._life = 0
         self._aborts = 0
 
@@ -83,6 +87,19 @@ class Screen:
                 self._progress.advance(self._kills)
                 self.say(f"  [red]killed[/] {death_line(event['death'])}")
 
+    def broker_event(self, event: dict[str, Any]) -> None:
+        match event["event"]:
+            case "broker killed":
+                kill: BrokerKill = event["kill"]
+                self.say(f"  [red]killed[/] broker {event['node_id']}, {target_words(kill)}")
+            case "broker back":
+                assert self._broker_kills is not None
+                death: BrokerDeath = event["death"]
+                self._progress.advance(self._broker_kills)
+                self.say(
+                    f"  broker {death.node_id} is back and in sync {death.back_at - death.at:.1f} s after its kill"
+                )
+
     def batch(self, query: str, rows: int) -> None:
         """A micro-batch of one of the two queries is done."""
         self._progress.advance(self._rows if query == "rows" else self._groups, rows)
@@ -101,6 +118,25 @@ def death_line(death: Death) -> str:
         return f"{text}; never answered"
     outcome = "done" if caught.error == 0 else f"error {caught.error}"
     return f"{text}; '{outcome}' at {(caught.answered_at - caught.sent_at) * 1e3:.2f} ms withheld"
+
+
+def target_words(kill: BrokerKill) -> str:
+    if kill.target is Target.LEADER:
+        return f"leader of partition {kill.partition} of the flights"
+    return "coordinator of the producer's transactions"
+
+
+def gap_lines(campaign: Campaign) -> list[str]:
+    """How long nothing could be committed, in words."""
+    lines = [
+        f"{death.gap(campaign.commits):.2f} s was the longest wait for a commit after broker {death.node_id}, "
+        f"{target_words(death.kill)}, was killed"
+        for death in campaign.broker_deaths or ()
+    ]
+    return [
+        *lines,
+        f"{longest_gap(campaign.commits):.2f} s was the longest of the whole run, the producer's own deaths included",
+    ]
 
 
 def delays_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:

@@ -6,6 +6,7 @@ afterwards, from the last line that it managed to write.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from pipeline.relay import Relay
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pipeline.breaker import BrokerDeath
     from pipeline.relay import Caught
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,12 +71,13 @@ class Death:
 
 @dataclass(slots=True)
 class Campaign:
-    """What happened. Times are seconds of time.monotonic."""
+    """What happened. Times are seconds of time.monotonic. ``broker_deaths`` is None where no broker may be killed."""
 
     deaths: list[Death] = field(default_factory=list)
     acknowledged: list[str] = field(default_factory=list)
     commits: list[tuple[float, int]] = field(default_factory=list)
     aborts: list[float] = field(default_factory=list)
+    broker_deaths: list[BrokerDeath] | None = None
     lives: int = 0
     began: float = 0.0
 
@@ -82,8 +85,17 @@ class Campaign:
 class Supervisor:
     """Runs one campaign in the calling thread; `stop` may be called from another."""
 
-    def __init__(self, task: Task, kills: Sequence[Kill], on_event: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        task: Task,
+        kills: Sequence[Kill],
+        on_event: Callable[[dict[str, Any]], None],
+        gate: int | None = None,
+    ) -> None:
+        """``gate``: the hour that is not begun before `open_gate`."""
         self._task = task
+        self._gate = gate
+        self._gate_lock = threading.Lock()
         self._kills = list(kills)
         self._on_event = on_event
         self._process: subprocess.Popen[str] | None = None
@@ -102,6 +114,15 @@ class Supervisor:
             relay.stop()
         return not self._stopped.is_set()
 
+    def open_gate(self) -> None:
+        """Let the producer go on, this one and those that follow it."""
+        with self._gate_lock:
+            self._gate = None
+            if self._process is not None and self._process.stdin is not None:
+                with contextlib.suppress(OSError, ValueError):  # it was killed a moment ago: the next one has no gate
+                    self._process.stdin.write("o")
+                    self._process.stdin.flush()
+
     def stop(self) -> None:
         self._stopped.set()
         if self._process is not None:
@@ -112,7 +133,8 @@ class Supervisor:
         self.campaign.lives += 1
         kill = self._kills[0] if self._kills else None
         in_window = kill is not None and kill.kind is KillKind.WINDOW
-        process = self._process = self._launch(relayed if in_window else self._task.bootstrap)
+        with self._gate_lock:
+            process = self._process = self._launch(relayed if in_window else self._task.bootstrap)
         if self._stopped.is_set():
             process.kill()
         timer: threading.Timer | None = None
@@ -135,7 +157,8 @@ class Supervisor:
         if timer is not None:
             timer.cancel()
             timer.join()
-        process.stdin.close()
+        with self._gate_lock, contextlib.suppress(OSError):
+            process.stdin.close()
         process.stdout.close()
         if kill is not None and armed and code == -signal.SIGKILL and not self._stopped.is_set():
             self._mourn(
@@ -161,6 +184,8 @@ class Supervisor:
         command += ["--topic", task.topic, "--progress-topic", task.progress_topic]
         command += ["--transactional-id", task.transactional_id]
         command += ["--life", str(self.campaign.lives), "--seed", str(task.seed)]
+        if self._gate is not None:
+            command += ["--gate", str(self._gate)]
         with task.console.open("ab") as console:
             return subprocess.Popen(
                 command,

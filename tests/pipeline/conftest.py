@@ -32,9 +32,9 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         with KafkaBroker(directory) as broker:
             yield broker.bootstrap
         return
-    from pipeline.cluster import OwnBroker
+    from pipeline.cluster import OwnCluster
 
-    own = OwnBroker(directory / "data", directory / "broker.log")
+    own = OwnCluster(directory / "data", directory / "broker.log", brokers=1)
     try:
         yield own.bootstrap
     finally:

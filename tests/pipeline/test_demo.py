@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster import OwnBroker
+from pipeline.cluster import OwnCluster
 from pipeline.demo import main, parse
 from pipeline.main_job import clear, weaknesses
 from pipeline.plan import Kill, KillKind
@@ -130,8 +130,8 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(RuntimeError, match=f"(?s)the broker did not start.*{port}"):
-            OwnBroker(tmp_path / "broker", tmp_path / "console", port)
+        with pytest.raises(RuntimeError, match=f"(?s)the brokers did not start.*{port}"):
+            OwnCluster(tmp_path / "broker", tmp_path / "console", port, brokers=1)
 
 
 def test_too_few_rows_for_the_kills_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ def admin_client(bootstrap: str, name: str) -> AdminClient:
         "bootstrap.servers": bootstrap,
         "client.id": name,
         "socket.timeout.ms": round(1000 * REQUEST_SECONDS),
+        "metadata.max.age.ms": 1_000,  # it would ask with the old leader epoch until then
         "reconnect.backoff.max.ms": 500,
         "log_level": 0,
         "error_cb": quiet,

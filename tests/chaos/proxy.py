@@ -1,4 +1,4 @@
-"""A TCP proxy that knows where a Kafka frame begins and ends, between the clients and the brokers and among the brokers.
+"""A proxy that knows where a Kafka frame begins and ends, between the clients and the brokers and among the brokers.
 
 One process, all links. Each door (a listen port) leads to one listener of one broker; who comes through it is told by the client id of the
 first frame: `broker-2-...` is node 2, anything else a client. Of a frame only the length, the API key, the version, the correlation id and
@@ -19,7 +19,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvloop
 
@@ -89,11 +89,30 @@ class Pair:
         self.broker.transport.abort()
 
 
+class Datagrams(asyncio.DatagramProtocol):
+    """The same door for datagrams: they are lost while the link from their sender, told by its port, is shut."""
+
+    def __init__(self, proxy: Proxy, target: int, broker_port: int) -> None:
+        self.proxy = proxy
+        self.target = target
+        self.broker_port = broker_port
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        source = self.proxy.nodes_by_port.get(addr[1], CLIENTS)
+        if (source, self.target, REQUEST) not in self.proxy.shut:
+            self.proxy.counters["datagrams"] += 1
+            cast("asyncio.DatagramTransport", self.transport).sendto(data, ("127.0.0.1", self.broker_port))
+
+
 class Proxy:
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.pairs: dict[Pair, None] = {}
         self.shut: dict[tuple[int, int, str], asyncio.Event] = {}
+        self.nodes_by_port: dict[int, int] = {}
         self.traps: list[Trap] = []
         self.counters: Counter[str] = Counter()
 
@@ -102,6 +121,10 @@ class Proxy:
             await self.serve(reader, writer, target, broker_port)
 
         await asyncio.start_server(visitor, "127.0.0.1", port, limit=1 << 20, backlog=512)
+        self.nodes_by_port[broker_port] = target
+        await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: Datagrams(self, target, broker_port), local_addr=("127.0.0.1", port)
+        )
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int, broker_port: int

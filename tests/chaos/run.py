@@ -109,6 +109,7 @@ class Run:
         self.say = say
         self.findings = Findings()
         self.load = Load()
+        self.at_rest = False
         self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
 
     async def run(self) -> Outcome:
@@ -163,6 +164,7 @@ class Run:
         self.say("clients finish")
         findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, _producers_of(living))]
         restless = await asyncio.to_thread(self._wait_for_rest)
+        self.at_rest = not restless
         findings.delays += [f"L1 {each}" for each in restless]
         findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, _others_of(living))]
         self.say("final reads")
@@ -216,7 +218,7 @@ class Run:
         figures = measure(told)
         replicas = {node: self.system.data(node) for node in self.system.ports}
         disturbance_ms = round(1000 * (figures.longest_fault_s + figures.longest_unavailability_s))
-        found = check(told, replicas, TOPICS, disturbance_ms)
+        found = check(told, replicas, TOPICS, disturbance_ms, at_rest=self.at_rest)
         found.violations = self.findings.violations + found.violations
         found.delays = self.findings.delays + found.delays
         found.delays += [f"L1 {each}" for each in figures.not_recovered]

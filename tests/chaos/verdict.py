@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.chaos.journal import shorten
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence
+from tests.sim.checkers.replicas import check_replicas, read_watermarks
 from tests.sim.checkers.verdict import judge
 from tests.sim.checkers.visibility import PartitionModel
 
@@ -72,7 +73,9 @@ def load(data: Path, partition: Partition) -> list[Batch]:
     return found
 
 
-def gather(told: Told, replicas: dict[int, Path], topics: dict[str, int], findings: Findings) -> LiveEvidence:
+def gather(
+    told: Told, replicas: dict[int, Path], topics: dict[str, int], findings: Findings, *, at_rest: bool
+) -> LiveEvidence:
     """Read the files of all nodes after the last, clean stop."""
     evidence = LiveEvidence(told.history, {}, scan_interval_ms=SCAN_INTERVAL_MS)
     evidence.late_spans = [
@@ -87,51 +90,42 @@ def gather(told: Told, replicas: dict[int, Path], topics: dict[str, int], findin
         for path in data.glob(f"{TRANSACTION_STATE}-*")
     }
     for partition in [*names, *((TRANSACTION_STATE, index) for index in sorted(coordinators))]:
-        batches = compare(partition, replicas, findings)
+        batches = compare(partition, replicas, findings, at_rest=at_rest)
         if partition[0] == TRANSACTION_STATE:
             evidence.coordinators[partition[1]] = read_entries(batches)
             continue
         for batch in batches:
-            batch.records = [(key, shorten(value).encode("latin-1")) for key, value in batch.records] if not batch.is_control else batch.records  # fmt: skip
+            if not batch.is_control:
+                batch.records = [(key, shorten(value).encode("latin-1")) for key, value in batch.records]
         evidence.partitions[partition] = PartitionModel.of(batches)
     return evidence
 
 
-def compare(partition: Partition, replicas: dict[int, Path], findings: Findings) -> list[Batch]:
-    """I10: all replicas hold the same batches. Returns those of the longest."""
-    loaded: dict[int, list[Batch]] = {}
+def compare(partition: Partition, replicas: dict[int, Path], findings: Findings, *, at_rest: bool) -> list[Batch]:
+    """I10: all replicas hold the same batches; to their very ends where all were in sync. Returns those of the longest."""
+    logs: dict[int, list[Batch]] = {}
+    committed: dict[int, int] = {}
     for node, data in replicas.items():
         try:
-            loaded[node] = load(data, partition)
+            logs[node] = load(data, partition)
         except Unreadable as damage:
             findings.violations.append(f"I10 replica {node} of {partition}: {damage}")
-    longest = max(loaded.values(), key=len, default=[])
-    for node, batches in loaded.items():
-        for mine, theirs in zip(batches, longest, strict=False):
-            if identity(mine) != identity(theirs):
-                findings.violations.append(
-                    f"I10 replica {node} of {partition} differs at offset {mine.base_offset}: {identity(mine)}, others {identity(theirs)}"
-                )
-                break
-        else:
-            if len(batches) != len(longest) and partition[0] != TRANSACTION_STATE:
-                end = batches[-1].last_offset + 1 if batches else 0
-                findings.violations.append(
-                    f"I10 replica {node} of {partition} ends at {end}, another at {longest[-1].last_offset + 1}"
-                )
-    return longest
+            continue
+        checkpoint = data / "replication-offset-checkpoint"
+        watermarks = read_watermarks(checkpoint.read_text()) if checkpoint.exists() else {}
+        committed[node] = watermarks.get(partition, 0)
+    whole = list(logs) if at_rest else ()
+    name = f"{partition[0]}-{partition[1]}"
+    findings.violations += check_replicas(name, logs, committed, whole=whole)
+    return max(logs.values(), key=lambda batches: batches[-1].last_offset if batches else -1, default=[])
 
 
-def identity(batch: Batch) -> tuple[Any, ...]:
-    """What must be the same on all replicas; the checksum stands for the records."""
-    return (batch.base_offset, batch.last_offset, batch.leader_epoch, batch.producer_id, batch.producer_epoch,
-            batch.base_sequence, batch.attributes, batch.size, batch.records)  # fmt: skip
-
-
-def check(told: Told, replicas: dict[int, Path], topics: dict[str, int], disturbance_ms: int) -> Findings:
+def check(
+    told: Told, replicas: dict[int, Path], topics: dict[str, int], disturbance_ms: int, *, at_rest: bool
+) -> Findings:
     """All checkers of the simulator, and the comparison of the replicas."""
     findings = Findings()
-    evidence = gather(told, replicas, topics, findings)
+    evidence = gather(told, replicas, topics, findings, at_rest=at_rest)
     evidence.disturbance_ms = disturbance_ms
     for finding in judge(evidence):
         (findings.delays if finding.startswith("I15") else findings.violations).append(finding)

@@ -190,7 +190,7 @@ public class ChaosClient {
                 }
             });
         } catch (KafkaException failed) {
-            note("produce", "info", id, ",\"why\":" + quoted("" + failed));
+            // Without a completion its fate is unknown, as it should be; the callback may have written one already.
         }
     }
 

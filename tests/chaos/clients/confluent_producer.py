@@ -73,10 +73,17 @@ class Sender:
             self.producer.produce(partition[0], value, partition=partition[1], on_delivery=delivered)
         except BufferError:
             settle.refused()  # type: ignore[attr-defined]
-            self.producer.poll(0.1)
+            self.poll(0.1)
         except KafkaException as failed:
             settle.refused()  # type: ignore[attr-defined]
             self.fatal = self.fatal or failed.args[0].fatal()
+
+    def poll(self, seconds: float) -> None:
+        """Let callbacks come. A fatal error comes here, too."""
+        try:
+            self.producer.poll(seconds)
+        except KafkaException:
+            self.fatal = True
 
 
 def run_stream(client: Client) -> int:
@@ -89,7 +96,7 @@ def run_stream(client: Client) -> int:
             sender.send(client.rng.choice(client.partitions))
         until = time.monotonic() + BURST_SECONDS
         while (left := until - time.monotonic()) > 0:
-            sender.producer.poll(left)
+            sender.poll(left)
         if sender.fatal:
             sender = Sender(client)
             client.be_born()
@@ -141,7 +148,7 @@ class Transactions:
         for place in places:
             self.sender.send(place, number)
             if self.client.rng.random() < 0.1:
-                self.sender.producer.poll(0.005)
+                self.sender.poll(0.005)
         time.sleep(self.client.overtime_seconds())
         commit = self.client.rng.random() > 1 / 3
         good = self._end(number, commit=commit, written=bool(places))

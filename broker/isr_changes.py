@@ -93,7 +93,7 @@ class IsrChanges:
         )
         if settled is Settled.GRANTED:
             LOG.info("in-sync replicas", topic=partition.topic, partition=partition.index, isr=list(answer.isr))
-        else:
+        elif answer.error is not ErrorCode.NONE:
             LOG.info(
                 "a change of the in-sync replicas was refused",
                 topic=partition.topic,

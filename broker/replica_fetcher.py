@@ -8,15 +8,14 @@ What is decided about a partition is in `cluster.replication.follower`.
 """
 
 import asyncio
-from asyncio import Future, TimerHandle, get_running_loop
+from asyncio import Future, get_running_loop
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
 import structlog
 
-from broker.fetch_sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
+from broker.follower_session import FetchSettings, Followed, FollowerSession, Identity
 from broker.partition import NO_EPOCH, Partition
 from broker.peers import Channel, Peers
 from broker.replica_truncation import Mender
@@ -24,13 +23,8 @@ from cluster.replication.follower import Event, Following, State, event_of, paus
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
     PartitionData,
-    ReplicaState,
 )
 from protocol.schema import Buffer
 from runtime.clock import Clock
@@ -47,43 +41,6 @@ LOG: Final = structlog.get_logger(__name__)
 
 Key = tuple[UUID, int]
 Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """The properties replica.fetch.*."""
-
-    wait_max_ms: int
-    min_bytes: int
-    max_bytes: int
-    response_max_bytes: int
-    backoff_ms: int
-
-
-class Identity(Protocol):
-    """Who fetches."""
-
-    @property
-    def node_id(self) -> int: ...
-
-    @property
-    def broker_epoch(self) -> int:
-        """Of the registration that holds."""
-
-
-@dataclass(slots=True, eq=False)
-class Followed:
-    """One partition of a fetcher."""
-
-    partition: Partition
-    following: Following
-    named: bool = False
-    """In the session, as far as the leader knows."""
-    timer: TimerHandle | None = None
-
-    @property
-    def key(self) -> Key:
-        return self.partition.topic_id, self.partition.index
 
 
 class ReplicaFetcher:
@@ -106,12 +63,7 @@ class ReplicaFetcher:
         self._clock = clock
         self._spawn = spawn
         self._settings = settings
-        self._followed: dict[Key, Followed] = {}
-        self._due: dict[Followed, None] = {}
-        self._forgotten: dict[Key, None] = {}
-        self._named = 0
-        self._session_id = NO_SESSION
-        self._session_epoch = INITIAL_EPOCH
+        self._session = FollowerSession()
         self._asked = False
         self._nudged = False
         self._failures = 0
@@ -119,35 +71,34 @@ class ReplicaFetcher:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._session.followed)
 
     # ---- what is followed -------------------------------------------------------------------------------------------
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
         """Fetch it from now on, in that epoch; what was known of it in another epoch is forgotten."""
-        known = self._followed.get((partition.topic_id, partition.index))
+        known = self._session.followed.get((partition.topic_id, partition.index))
         if known is not None:
             if known.following.leader_epoch == leader_epoch:
                 return
             self.remove(partition)
         followed = Followed(partition, Following(self.leader, leader_epoch))
-        self._followed[followed.key] = followed
-        self._forgotten.pop(followed.key, None)
+        self._session.add(followed)
         self._ask_for(followed)
 
     def remove(self, partition: Partition) -> None:
         """Nothing that comes for it counts any more."""
-        followed = self._followed.pop((partition.topic_id, partition.index), None)
+        followed = self._session.followed.pop((partition.topic_id, partition.index), None)
         if followed is not None:
             self._leave_out(followed)
 
     def holds(self, followed: Followed) -> bool:
         """Is that still what this broker has to do about the partition?"""
-        return self._followed.get(followed.key) is followed and followed.partition.follows
+        return self._session.followed.get(followed.key) is followed and followed.partition.follows
 
     def close(self) -> None:
         self._closed = True
-        for followed in list(self._followed.values()):
+        for followed in list(self._session.followed.values()):
             self.remove(followed.partition)
         self.kick()
 
@@ -158,7 +109,7 @@ class ReplicaFetcher:
             self._idle.set_result(None)
 
     def _ask_for(self, followed: Followed) -> None:
-        self._due[followed] = None
+        self._session.due[followed] = None
         if self._asked:
             self._nudge()
         elif self._idle is not None and not self._failures:
@@ -166,14 +117,10 @@ class ReplicaFetcher:
 
     def _leave_out(self, followed: Followed) -> None:
         """Not to be fetched, for now or for good."""
-        self._due.pop(followed, None)
+        self._session.leave_out(followed)
         if followed.timer is not None:
             followed.timer.cancel()
             followed.timer = None
-        if followed.named:
-            followed.named = False
-            self._named -= 1
-            self._forgotten[followed.key] = None
 
     def _nudge(self) -> None:
         if not self._nudged:
@@ -188,14 +135,15 @@ class ReplicaFetcher:
     async def run(self) -> None:
         while not self._closed:
             await self._secure()
-            if not self._due and not self._named:
-                self._begin_anew()
+            if self._session.idle:
+                self._session.begin_anew()
                 await self._rest(None)
                 continue
             self._asked = True
+            question = self._session.question(self._identity, self._settings)
             try:
                 response = await self._peers.request(
-                    self.leader, Channel.REPLICA_FETCH, self._question(), FETCH_VERSION, timeout_ms=self._timeout_ms
+                    self.leader, Channel.REPLICA_FETCH, question, FETCH_VERSION, timeout_ms=self._timeout_ms
                 )
             except OSError as error:
                 self._asked = self._nudged = False
@@ -207,8 +155,9 @@ class ReplicaFetcher:
                 self._lost(ErrorCode(response.error_code).name)
                 await self._pause()
             else:
+                self._failures = 0
                 await self._take_all(response)
-                self._number(response.session_id)
+                self._session.answered(response.session_id)
 
     @property
     def _timeout_ms(self) -> int:
@@ -234,69 +183,7 @@ class ReplicaFetcher:
         self._failures += 1
         if self._failures == 1 and not self._closed:
             LOG.info("a leader cannot be fetched from", leader=self.leader, reason=reason)
-        self._session_id = NO_SESSION
-        self._begin_anew()
-
-    def _number(self, session_id: int) -> None:
-        """Follow the numbering of the session; without one everything is asked for every time."""
-        self._failures = 0
-        if session_id == NO_SESSION:
-            self._session_id = NO_SESSION
-            self._begin_anew()
-        else:
-            self._session_id = session_id
-            self._session_epoch = 1 if self._session_epoch == EPOCH_MAX else self._session_epoch + 1
-
-    def _begin_anew(self) -> None:
-        self._session_epoch = INITIAL_EPOCH
-        self._forgotten.clear()
-        self._named = 0
-        for followed in self._followed.values():
-            followed.named = False
-            followed.following.asked_offset = NO_EPOCH
-            if followed.following.state is State.FETCHING:
-                self._due[followed] = None
-
-    # ---- asking -----------------------------------------------------------------------------------------------------
-
-    def _question(self) -> FetchRequest:
-        settings = self._settings
-        topics: dict[UUID, FetchTopic] = {}
-        for followed in self._due:
-            partition, following = followed.partition, followed.following
-            log = partition.log
-            following.asked_offset = offset = log.log_end_offset
-            if not followed.named:
-                followed.named = True
-                self._named += 1
-            topic = topics.get(partition.topic_id)
-            if topic is None:
-                topic = topics[partition.topic_id] = FetchTopic("", partition.topic_id, [])
-            topic.partitions.append(
-                FetchPartition(
-                    partition.index,
-                    following.leader_epoch,
-                    offset,
-                    log.latest_epoch,
-                    log.log_start_offset,
-                    settings.max_bytes,
-                )
-            )
-        self._due.clear()
-        forgotten: dict[UUID, ForgottenTopic] = {}
-        for topic_id, index in self._forgotten:
-            forgotten.setdefault(topic_id, ForgottenTopic("", topic_id, [])).partitions.append(index)
-        self._forgotten.clear()
-        return FetchRequest(
-            replica_state=ReplicaState(self._identity.node_id, self._identity.broker_epoch),
-            max_wait_ms=settings.wait_max_ms,
-            min_bytes=settings.min_bytes,
-            max_bytes=settings.response_max_bytes,
-            session_id=self._session_id,
-            session_epoch=self._session_epoch,
-            topics=list(topics.values()),
-            forgotten_topics_data=list(forgotten.values()),
-        )
+        self._session.lost()
 
     # ---- taking -----------------------------------------------------------------------------------------------------
 
@@ -304,7 +191,7 @@ class ReplicaFetcher:
         size = count = 0
         for topic in response.responses:
             for answer in topic.partitions:
-                followed = self._followed.get((topic.topic_id, answer.partition_index))
+                followed = self._session.followed.get((topic.topic_id, answer.partition_index))
                 if followed is None:
                     continue
                 size += self._take(followed, answer)
@@ -325,7 +212,7 @@ class ReplicaFetcher:
             self._refused(followed, ErrorCode(answer.error_code))
             return 0
         if following.asked_offset != partition.log.log_end_offset:
-            self._due[followed] = None  # an answer to an older question
+            self._session.due[followed] = None  # an answer to an older question
             return 0
         if answer.diverging_epoch.epoch != NO_EPOCH:
             self._stop_for(followed, Event.DIVERGED)
@@ -363,7 +250,7 @@ class ReplicaFetcher:
             # Nothing but batches of a later leader epoch: the metadata that tells of it is on its way here.
             self._wait_for(followed)
             return False
-        self._due[followed] = None
+        self._session.due[followed] = None
         return True
 
     def _damaged(self, followed: Followed, refusal: Refusal) -> None:
@@ -430,14 +317,14 @@ class ReplicaFetcher:
         while True:
             flushes = [
                 self._spawn(each.partition.flush(), f"flush {each.partition.topic}-{each.partition.index}")
-                for each in self._due
+                for each in self._session.due
                 if each.partition.unflushed >= each.partition.log.config.flush_messages
             ]
             if not flushes:
                 return
             for flush in flushes:
                 await flush
-            for followed in [each for each in self._due if not each.partition.online]:
+            for followed in [each for each in self._session.due if not each.partition.online]:
                 self._give_up(followed)
 
 

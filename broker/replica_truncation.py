@@ -6,10 +6,11 @@ is waited for, the partition may have got another leader, or leads itself, by th
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
+from broker.follower_session import Followed
 from broker.peers import Channel, Peers
 from cluster.replication.follower import Cut, Event, Remedy, cut_for, remedy_for
 from protocol.messages.list_offsets import (
@@ -20,15 +21,12 @@ from protocol.messages.list_offsets import (
 )
 from runtime.clock import Clock
 
-if TYPE_CHECKING:
-    from broker.replica_fetcher import Followed
-
 LIST_OFFSETS_VERSION: Final = 8
 LATEST: Final = -1
 EARLIEST_LOCAL: Final = -4
 LOG: Final = structlog.get_logger(__name__)
 
-Holds = Callable[["Followed"], bool]
+Holds = Callable[[Followed], bool]
 
 
 class Logs(Protocol):
@@ -48,13 +46,13 @@ class Mender:
     clock: Clock
     request_timeout_ms: int
 
-    async def cut_to_epoch(self, followed: "Followed", epoch: int, end_offset: int, holds: Holds) -> Event:
+    async def cut_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
         """The leader's log has `epoch` up to `end_offset`, and nothing of what this one has behind that."""
         log = followed.partition.log
         cut = cut_for(epoch, end_offset, log.end_offset_for_epoch, log.log_end_offset)
         return await self._cut(followed, cut, holds)
 
-    async def start_at(self, followed: "Followed", offset: int, holds: Holds) -> Event:
+    async def start_at(self, followed: Followed, offset: int, holds: Holds) -> Event:
         """Drop everything and begin at `offset`."""
         partition = followed.partition
         try:
@@ -68,7 +66,7 @@ class Mender:
             return Event.DISK_FAILED
         return Event.TRUNCATED
 
-    async def locate(self, followed: "Followed", holds: Holds) -> Event:
+    async def locate(self, followed: Followed, holds: Holds) -> Event:
         """The leader does not have the offset: ask where its log begins and ends, and act on it."""
         try:
             end = await self._ask(followed, LATEST)
@@ -83,7 +81,7 @@ class Mender:
             return await self.start_at(followed, offset, holds)
         return await self._cut(followed, Cut(offset), holds)
 
-    async def _cut(self, followed: "Followed", cut: Cut, holds: Holds) -> Event:
+    async def _cut(self, followed: Followed, cut: Cut, holds: Holds) -> Event:
         partition = followed.partition
         log = partition.log
         try:
@@ -99,7 +97,7 @@ class Mender:
             return Event.DISK_FAILED
         return Event.TRUNCATED
 
-    async def _ask(self, followed: "Followed", timestamp: int) -> int | None:
+    async def _ask(self, followed: Followed, timestamp: int) -> int | None:
         """An end of the leader's log; None when it does not say. Raises OSError."""
         partition, following = followed.partition, followed.following
         request = ListOffsetsRequest(
@@ -118,7 +116,7 @@ class Mender:
         return None if answer.error_code else int(answer.offset)
 
 
-def _say(what: str, followed: "Followed", offset: int) -> None:
+def _say(what: str, followed: Followed, offset: int) -> None:
     log = followed.partition.log
     LOG.info(
         what,

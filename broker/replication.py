@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from broker.config import Config
+from broker.follower_session import FetchSettings
 from broker.isr_changes import IsrChanges, IsrController
 from broker.partition import Partition
 from broker.peers import Peers
-from broker.replica_fetcher import FetchSettings, ReplicaFetcher
+from broker.replica_fetcher import ReplicaFetcher
 from broker.replica_truncation import Logs, Mender
 from cluster.delta import MetadataDelta
 from cluster.image import NO_LEADER, MetadataImage

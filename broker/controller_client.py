@@ -4,7 +4,6 @@ Every call may raise Refusal: NOT_CONTROLLER while no controller is known or rea
 about what became of it, and what `cluster.controller.port` says.
 """
 
-from asyncio import Future
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -16,6 +15,7 @@ from cluster.controller.port import (
     AlteredPartition,
     BrokerHeartbeat,
     BrokerRegistration,
+    ControllerRegistration,
     CreatedTopic,
     HeartbeatReply,
     NewTopic,
@@ -27,6 +27,7 @@ from cluster.raft.messages import NOBODY
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages import alter_partition as isr
 from protocol.messages import broker_registration as registering
+from protocol.messages import controller_registration as controllers
 from protocol.messages import create_topics as creating
 from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -36,6 +37,7 @@ REGISTRATION_VERSION: Final = 4
 HEARTBEAT_VERSION: Final = 1
 ALLOCATE_VERSION: Final = 0
 ALTER_PARTITION_VERSION: Final = 3
+CONTROLLER_REGISTRATION_VERSION: Final = 0
 CREATE_TOPICS_VERSION: Final = 7
 RECOVERING: Final = 1
 
@@ -74,6 +76,17 @@ class ControllerClient:
         )
         response = await self._ask(Channel.HEARTBEAT, request, REGISTRATION_VERSION)
         return int(response.broker_epoch)
+
+    async def register_controller(self, registration: ControllerRegistration) -> None:
+        if self._controller.is_active:
+            await self._controller.register_controller(registration)
+            return
+        listening = [controllers.Listener(e.name, e.host, e.port, e.security_protocol) for e in registration.endpoints]
+        features = [controllers.Feature(name, levels.min, levels.max) for name, levels in registration.features.items()]
+        request = controllers.ControllerRegistrationRequest(
+            registration.controller_id, registration.incarnation_id, False, listening, features
+        )
+        await self._ask(Channel.HEARTBEAT, request, CONTROLLER_REGISTRATION_VERSION)
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         if self._controller.is_active:
@@ -143,9 +156,7 @@ class ControllerClient:
         leader = self._leader_id()
         if leader == NOBODY:
             raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer: Future[Any] = self._peers.request(
-            leader, channel, request, version, timeout_ms=self._request_timeout_ms
-        )
+        answer = self._peers.request(leader, channel, request, version, timeout_ms=self._request_timeout_ms)
         try:
             response = await answer
         except TimeoutError as error:

@@ -1,11 +1,23 @@
-"""What the node's configuration says to its controller."""
+"""What the node's configuration says to its controller, and to the broker that registers with one."""
 
+from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
+from broker.addresses import Voter
+from broker.api import CONTROLLER
 from broker.config import Config
+from broker.peers import Peers
+from broker.session import Listener
+from cluster.controller.features import SUPPORTED_FEATURES
+from cluster.controller.port import ControllerRegistration
 from cluster.controller.state import ControllerConfig
+from cluster.image import Endpoint
+from cluster.lifecycle import LifecycleConfig
+from runtime.clock import Clock
 
 _SECOND_MS: Final = 1_000
+HEARD_LATELY_MS: Final = 3_000
 
 
 def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
@@ -17,4 +29,38 @@ def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
         leader_balance_interval_ms=interval_ms if config.auto_leader_rebalance_enable else None,
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
         unclean_election_interval_ms=config.unclean_leader_election_interval_ms,
+    )
+
+
+def lifecycle_config(config: Config) -> LifecycleConfig:
+    """An answer is waited for half a session, as Kafka does; a session and a half show whether another broker lives."""
+    session_ms = config.broker_session_timeout_ms
+    return LifecycleConfig(
+        heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
+        request_timeout_ms=max(session_ms // 2, 1),
+        duplicate_limit_ms=session_ms + session_ms // 2,
+    )
+
+
+def own_controller(
+    node_id: int, incarnation_id: UUID, voters: Sequence[Voter], listeners: Sequence[Listener]
+) -> ControllerRegistration | None:
+    """None for a node that does not vote."""
+    if voters and node_id not in [voter.node_id for voter in voters]:
+        return None
+    endpoints = tuple(
+        Endpoint(each.name, each.advertised_host, each.advertised_port)
+        for each in listeners
+        if CONTROLLER in each.roles
+    )
+    return ControllerRegistration(node_id, incarnation_id, endpoints, SUPPORTED_FEATURES)
+
+
+def missing_controllers(node_id: int, voters: Sequence[Voter], peers: Peers, clock: Clock) -> str:
+    """The other voters that nothing was heard of lately."""
+    since_ms = clock.monotonic_ms() - HEARD_LATELY_MS
+    return ", ".join(
+        f"{voter.node_id}@{voter.host}:{voter.port}"
+        for voter in voters
+        if voter.node_id != node_id and peers.heard_ms(voter.node_id) < since_ms
     )

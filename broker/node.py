@@ -20,7 +20,7 @@ from broker.api import BROKER, CLIENT
 from broker.api_table import API_TABLE
 from broker.config import Config
 from broker.controller_client import ControllerClient
-from broker.controller_config import controller_config
+from broker.controller_config import controller_config, lifecycle_config, missing_controllers, own_controller
 from broker.dispatch import Dispatcher, log_unexpected
 from broker.env import Env
 from broker.fetch_sessions import FetchSessions
@@ -42,7 +42,7 @@ from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import BrokerRegistration
 from cluster.controller.service import ControllerService
 from cluster.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
-from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
+from cluster.lifecycle import BrokerLifecycle
 from cluster.metadata import MetadataCache
 from cluster.raft.quorum_state import BadQuorumState
 from runtime.tasks import Tasks
@@ -265,7 +265,9 @@ class Node:
             self.metadata,
             self.tasks,
             on_failure=self.fail,
-            config=LifecycleConfig(heartbeat_interval_ms=config.broker_heartbeat_interval_ms),
+            config=lifecycle_config(config),
+            own_controller=own_controller(config.node_id, self._incarnation_id, self._voters, self.listeners),
+            missing=lambda: missing_controllers(config.node_id, self._voters, self.peers, self.env.clock),
         )
         self.lifecycle.start()
         await self.lifecycle.wait_unfenced()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from cluster.controller.port import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
+import pytest
+
+from cluster.controller.port import BrokerHeartbeat, BrokerRegistration, ControllerRegistration, HeartbeatReply
 from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
 from cluster.metadata import MetadataCache
 from cluster.raft.batches import LogBatch
-from cluster.records import NoOpRecord, encode_record
+from cluster.records import BrokerEndpoint, NoOpRecord, RegisterBrokerRecord, encode_record
 from protocol.errors import ErrorCode, Refusal
 from runtime.tasks import Tasks
 from tests.support.raft_memory import registration
@@ -25,21 +28,27 @@ EPOCH = 4
 class Script:
     """`registrations` and `replies` are given in order; the last reply is repeated."""
 
-    def __init__(self, registrations: Sequence[ErrorCode], replies: Sequence[HeartbeatReply | ErrorCode]) -> None:
+    def __init__(
+        self, registrations: Sequence[ErrorCode | type[OSError]], replies: Sequence[HeartbeatReply | ErrorCode]
+    ) -> None:
         self.registrations = list(registrations)
         self.replies = list(replies)
         self.heartbeats: list[BrokerHeartbeat] = []
+        self.controllers: list[ControllerRegistration] = []
+        self.registered = 0
+        self.gate: asyncio.Event | None = None
         self.failures: list[BaseException] = []
         self.failed = asyncio.Event()
         self.metadata = MetadataCache()
         self.tasks = Tasks(self.fail)
         self.lifecycle = BrokerLifecycle(
             registration(1),
-            self,  # type: ignore[arg-type]  # the two calls of the port that a life cycle makes
+            self,
             self.metadata,
             self.tasks,
             on_failure=self.fail,
-            config=LifecycleConfig(heartbeat_interval_ms=60_000, retry_backoff_ms=1),
+            config=LifecycleConfig(heartbeat_interval_ms=60_000, retry_backoff_ms=1, duplicate_limit_ms=-1),
+            own_controller=ControllerRegistration(1, UUID(int=7), (), {}),
         )
         self.lifecycle.start()
 
@@ -49,16 +58,25 @@ class Script:
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         error = self.registrations.pop(0)
+        if not isinstance(error, ErrorCode):
+            raise error("the controller is not there")
         if error is not ErrorCode.NONE:
             raise Refusal(error)
-        value = encode_record(NoOpRecord())
-        asyncio.get_running_loop().call_soon(
-            self.metadata.on_committed, [LogBatch(0, EPOCH, 1, ((None, value),) * (EPOCH + 1))]
-        )
-        return EPOCH
+        first = self.registered * (EPOCH + 1)
+        self.registered += 1
+        batch = LogBatch(first, first + EPOCH, 1, ((None, encode_record(NoOpRecord())),) * (EPOCH + 1))
+        asyncio.get_running_loop().call_soon(self.metadata.on_committed, [batch])
+        return first + EPOCH
+
+    async def register_controller(self, registration: ControllerRegistration) -> None:
+        self.controllers.append(registration)
+        if len(self.controllers) == 1:
+            raise Refusal(ErrorCode.NOT_CONTROLLER)
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         self.heartbeats.append(heartbeat)
+        if self.gate is not None:
+            await self.gate.wait()
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if isinstance(reply, ErrorCode):
             raise Refusal(reply)
@@ -66,7 +84,13 @@ class Script:
 
 
 async def test_it_tries_again_until_it_is_registered_and_asks_only_when_it_knows_itself() -> None:
-    transient = [ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.NONE]
+    transient: list[ErrorCode | type[OSError]] = [
+        ErrorCode.NOT_CONTROLLER,
+        ConnectionResetError,
+        TimeoutError,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NONE,
+    ]
     script = Script(transient, [ErrorCode.NOT_CONTROLLER, ACTIVE])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     assert script.lifecycle.broker_epoch == EPOCH
@@ -93,4 +117,52 @@ async def test_it_leaves_alone_when_the_controller_is_gone() -> None:
     script = Script([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
     await asyncio.wait_for(script.lifecycle.stop(), 10)
+    assert script.failures == []
+
+
+@pytest.mark.parametrize("error", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+async def test_a_broker_that_the_controller_has_forgotten_registers_again(error: ErrorCode) -> None:
+    script = Script([ErrorCode.NONE, ErrorCode.NOT_CONTROLLER, ErrorCode.NONE], [error, ACTIVE])
+    await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    assert script.lifecycle.broker_epoch == 2 * EPOCH + 1
+    assert [beat.broker_epoch for beat in script.heartbeats] == [EPOCH, 2 * EPOCH + 1]
+    await script.tasks.cancel_all()
+    assert len(script.controllers) == 2, "once, with a second try"
+
+
+async def test_an_id_that_stays_in_use_stops_the_node_and_says_what_to_do() -> None:
+    script = Script([ErrorCode.DUPLICATE_BROKER_REGISTRATION], [ACTIVE])
+    other = RegisterBrokerRecord(broker_id=1, end_points=[BrokerEndpoint(name="P", host="h2", port=9092)])
+    script.metadata.on_committed([LogBatch(0, 0, 1, ((None, encode_record(other)),))])
+    await asyncio.wait_for(script.failed.wait(), 10)
+    assert [str(error) for error in script.failures] == [
+        "node.id 1 is in use by a living broker at h2:9092; every node needs an id of its own"
+    ]
+
+
+async def test_a_broker_that_cannot_serve_says_so_at_once_even_when_an_answer_is_under_way() -> None:
+    script = Script([ErrorCode.NONE], [ACTIVE])
+    await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    gate = script.gate = asyncio.Event()
+    script.lifecycle.want_fence("/data: No space left on device")
+    while len(script.heartbeats) < 2:
+        await asyncio.sleep(0)
+    assert script.heartbeats[1].want_fence
+    script.lifecycle._wants_fence = False  # as if it were news again, while the answer is awaited
+    script.lifecycle.want_fence("again")
+    gate.set()
+    while len(script.heartbeats) < 3:
+        await asyncio.sleep(0)
+    await script.tasks.cancel_all()
+
+
+async def test_a_controller_that_does_not_answer_is_asked_again() -> None:
+    script = Script([ErrorCode.NONE], [ACTIVE])
+    script.lifecycle._config = LifecycleConfig(request_timeout_ms=1, retry_backoff_ms=1)
+    script.gate = asyncio.Event()
+    while len(script.heartbeats) < 3:
+        await asyncio.sleep(0.001)
+    script.gate.set()
+    await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    await script.tasks.cancel_all()
     assert script.failures == []

@@ -212,7 +212,9 @@ class Rig:
         *assignments: str,
         gate: CommitGateFactory = LocalCommitGate,
         config: LogConfig | None = None,
+        node_id: int = NODE,
     ) -> None:
+        self.node_id = node_id
         self.clock = Clock()
         self.disk = FailingDisk()
         self.logs = Logs(self.disk, folder)
@@ -220,9 +222,9 @@ class Rig:
         self.log_config = config or LogConfig()
         self.tasks: list[asyncio.Task[Any]] = []
         self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
-        self.replication = ReplicationOf(self.metadata)
+        self.replication: Any = self.make_replication()
         self.partitions = Partitions(
-            node_id=NODE,
+            node_id=node_id,
             logs=self.logs,
             clock=self.clock,
             commit_gate=gate,
@@ -246,13 +248,19 @@ class Rig:
             markers=MarkerWriter(self.partitions, self.clock, self.config.request_timeout_ms),
             authorizer=self.authorizer,
             quotas=Unlimited(),
-            node_id=NODE,
+            node_id=node_id,
             peers=SimpleNamespace(heard=self.heard.append),
         )
         self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=False)
         self.services.replica_fetches = ReplicaFetches(
             self.sessions, self.clock, self.services.budget, self.spawn, self.config.fetch_max_bytes
         )
+        self.begin()
+
+    def make_replication(self) -> Any:
+        return ReplicationOf(self.metadata)
+
+    def begin(self) -> None:
         self.play(
             RegisterBrokerRecord(broker_id=NODE, broker_epoch=1, fenced=False),
             RegisterBrokerRecord(broker_id=2, broker_epoch=1, fenced=False),
@@ -315,6 +323,13 @@ def batch(
         base_sequence=sequence,
         transactional=transactional,
     )
+
+
+def fetched(rig: Rig, broker_id: int, offset: int, index: int = 0, topic: str = "t") -> None:
+    """The follower `broker_id` has everything below `offset`."""
+    leading = rig.partition(topic, index).leading
+    assert leading is not None
+    leading.fetched(leading.replicas.followers[broker_id], 1, offset, rig.clock.now_ms)
 
 
 async def outcome(result: Any) -> Any:

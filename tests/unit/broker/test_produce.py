@@ -21,7 +21,7 @@ from protocol.records.metadata import PartitionChangeRecord
 from storage.config import LogConfig
 from storage.producer_entry import Origin
 from tests.support import broker_context
-from tests.support.data_rig import EIO, NOW_MS, Gate, Rig, batch, outcome
+from tests.support.data_rig import EIO, NOW_MS, Gate, Rig, batch, fetched, outcome
 
 E = ErrorCode
 VERSION = 12
@@ -178,18 +178,29 @@ async def test_too_few_replicas_refuse_acks_all_before_anything_is_written(tmp_p
 
 
 async def test_too_few_replicas_after_the_append_are_told(tmp_path: Path) -> None:
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, gate=gate, config=LogConfig(min_insync_replicas=2))
-    topic_id = rig.topic("t", replicas=(1, 2))
+    rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
+    rig.topic("t", replicas=(1, 2))
     waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
-    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
-    gates[0].open()
+    leading = rig.partition().leading
+    assert leading is not None
+    leading.replicas.min_isr = 3
+    rig.partition().advance_high_watermark(1)
     assert errors(await waiting) == [E.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+async def test_nothing_is_committed_while_too_few_are_in_sync(tmp_path: Path) -> None:
+    """KIP-966: the leader alone has it, and does not say that it is safe; with a second replica back it is."""
+    rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
+    topic_id = rig.topic("t", replicas=(1, 2))
+    first: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch()), timeout_ms=1))
+    second: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
+    assert errors(await first) == [E.REQUEST_TIMED_OUT]
+    assert errors(await send(rig, request(("t", 0, batch())))) == [E.NOT_ENOUGH_REPLICAS]
+    assert rig.partition().log.high_watermark == 0
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1, 2]))
+    fetched(rig, 2, 2)
+    assert errors(await second) == [E.NONE]
 
 
 async def test_min_isr_never_asks_for_more_replicas_than_there_are(tmp_path: Path) -> None:

@@ -1,0 +1,239 @@
+"""Several brokers' replication over real logs, with the handlers and bytes of the wire but without sockets or a controller.
+
+The test is the controller: `Brokers.play` gives all of them the same metadata. Requests travel in the loop's next round.
+"""
+
+import asyncio
+from asyncio import Future, get_running_loop
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from broker.api_table import API_TABLE
+from broker.peers import Channel
+from broker.replication import Replication, Self
+from broker.session import Session
+from cluster.controller.port import AlteredPartition, PartitionIsr
+from cluster.image import DIRECTORY_UNASSIGNED
+from cluster.records import MetadataRecord
+from protocol.codec import decode, encode
+from protocol.errors import ErrorCode
+from protocol.records.metadata import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from protocol.schema import Message
+from storage.config import LogConfig
+from storage.producer_entry import Origin
+from tests.support import broker_context
+from tests.support.data_rig import NOW_MS, Rig, batch, outcome
+
+ROWS = {api.key: api for api in API_TABLE}
+TOPIC_ID = UUID(int=100)
+
+
+class Wire:
+    """`broker.peers.Peers` of one broker: requests reach the handler of another one through the codec."""
+
+    def __init__(self, brokers: "Brokers", node_id: int) -> None:
+        self._brokers = brokers
+        self._node_id = node_id
+        self._sessions: dict[int, Session] = {}
+        self.asked: list[Message] = []
+
+    def heard(self, node_id: int) -> None:
+        pass
+
+    def request(
+        self, node_id: int, channel: Channel, request: Message, version: int, *, timeout_ms: int
+    ) -> "Future[Any]":
+        future: Future[Any] = get_running_loop().create_future()
+        self.asked.append(request)
+        asyncio.get_running_loop().create_task(self._carry(node_id, request, version, future))
+        return future
+
+    async def _carry(self, node_id: int, request: Message, version: int, future: "Future[Any]") -> None:
+        brokers = self._brokers
+        await asyncio.sleep(0)
+        if not brokers.connected(self._node_id, node_id):
+            if not future.done():
+                future.set_exception(ConnectionError(f"{node_id} is not reached"))
+            return
+        target = brokers[node_id]
+        session = self._sessions.setdefault(node_id, Session(self._node_id, broker_context.LISTENER, "peer", 1))
+        session.wake_waiting()
+        row = ROWS[request.API_KEY]
+        context = target.context(row.key, version)
+        context.session = session
+        asked = decode(type(request), version, encode(request, version))
+        answer = await outcome(row.handle(context, asked))
+        if not brokers.connected(self._node_id, node_id):
+            if not future.done():
+                future.set_exception(ConnectionError(f"{node_id} was lost"))
+            return
+        if not future.done():
+            future.set_result(decode(row.response, version, encode(answer, version)))
+
+
+class Controller:
+    """Grants every change of an ISR, unless the test says otherwise, by playing it to all brokers."""
+
+    def __init__(self, brokers: "Brokers") -> None:
+        self._brokers = brokers
+        self.errors: list[ErrorCode] = []
+        self.asked: list[PartitionIsr] = []
+        self.silent = False
+
+    async def alter_partition(
+        self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
+    ) -> tuple[AlteredPartition, ...]:
+        self.asked += partitions
+        answers = []
+        for wish in partitions:
+            error = self.errors.pop(0) if self.errors else ErrorCode.NONE
+            isr = [member for member, _ in wish.isr]
+            if error is ErrorCode.NONE:
+                self._brokers.change(wish.index, isr=isr)
+            state = self._brokers[broker_id].metadata.image.topic_by_id(wish.topic_id).partitions[wish.index]
+            answers.append(
+                AlteredPartition(
+                    wish.topic_id, wish.index, error, state.leader, state.leader_epoch, state.partition_epoch, state.isr
+                )
+            )
+        return tuple(answers)
+
+
+class Broker(Rig):
+    """One broker's data path with its replication."""
+
+    def __init__(self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None) -> None:
+        self.brokers = brokers
+        self.wire = Wire(brokers, node_id)
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder, "replica.fetch.wait.max.ms=200", f"node.id={node_id}", config=config, node_id=node_id)
+        self.services.topic_settings = None
+        self.replication.sessions = self.sessions
+        self.services.peers = self.wire
+
+    def make_replication(self) -> Replication:
+        return Replication(
+            self.config,
+            Self(self.node_id, lambda: 10 + self.node_id),
+            metadata=self.metadata,
+            peers=self.wire,  # type: ignore[arg-type]  # the part of Peers that is used
+            controller=self.brokers.controller,
+            logs=self,
+            clock=self.clock,
+            spawn=self.spawn,
+        )
+
+    async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
+        await asyncio.sleep(0)
+
+    def begin(self) -> None:
+        """Brokers are registered by `Brokers`."""
+
+    def append(self, *values: bytes, index: int = 0, acks: int = -1, **producer: Any) -> None:
+        self.partition("t", index).append(batch(*values, **producer), origin=Origin.CLIENT, now_ms=NOW_MS, acks=acks)
+
+    def content(self, index: int = 0) -> bytes:
+        """Everything in the log, as bytes."""
+        log = self.partition("t", index).log
+        found: Any = log.read(log.log_start_offset, max_bytes=2**30)
+        return bytes(found.records)
+
+    def end(self, index: int = 0) -> int:
+        return self.partition("t", index).log.log_end_offset
+
+    def acknowledged_by(self, node_id: int, index: int = 0) -> int:
+        leading = self.partition("t", index).leading
+        return -1 if leading is None else leading.replicas.followers[node_id].log_end
+
+    def committed(self, index: int = 0) -> int:
+        return self.partition("t", index).log.high_watermark
+
+
+class Brokers:
+    """Brokers 1 to `count`, and the metadata they all follow."""
+
+    def __init__(self, folder: Path, count: int = 3, config: LogConfig | None = None) -> None:
+        self.controller = Controller(self)
+        self.cut: dict[int, None] = {}
+        self.deaf: dict[int, None] = {}
+        self._all = {number: Broker(self, number, folder / str(number), config) for number in range(1, count + 1)}
+        self.play(
+            *(
+                RegisterBrokerRecord(broker_id=number, broker_epoch=10 + number, fenced=False)
+                for number in range(1, count + 1)
+            )
+        )
+
+    def __getitem__(self, node_id: int) -> Broker:
+        return self._all[node_id]
+
+    def connected(self, one: int, other: int) -> bool:
+        return one not in self.cut and other not in self.cut
+
+    def play(self, *records: MetadataRecord) -> None:
+        """All brokers but deaf ones get to know of it."""
+        for broker in self._all.values():
+            if broker.node_id not in self.deaf:
+                broker.play(*records)
+                broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), None)
+
+    def topic(self, count: int = 1, *, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> None:
+        self.play(TopicRecord(name="t", topic_id=TOPIC_ID))
+        self.add_partitions(count, leader=leader, replicas=replicas)
+
+    def add_partitions(
+        self, count: int, *, first: int = 0, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)
+    ) -> None:
+        self.play(
+            *(
+                PartitionRecord(
+                    partition_id=index,
+                    topic_id=TOPIC_ID,
+                    replicas=list(replicas),
+                    isr=list(replicas),
+                    leader=leader,
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=[DIRECTORY_UNASSIGNED] * len(replicas),
+                )
+                for index in range(first, first + count)
+            ),
+        )
+
+    def fence(self, node_id: int, **change: Any) -> None:
+        """The controller holds the broker dead, and changes partition 0."""
+        self.play(
+            BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=1),
+            PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
+        )
+
+    def unfence(self, node_id: int) -> None:
+        self.play(BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=-1))
+
+    def change(self, index: int = 0, **change: Any) -> None:
+        self.play(PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, **change))
+
+    async def until(self, holds: Any, rounds: int = 20_000) -> None:
+        """Let everybody work until `holds()`."""
+        for _ in range(rounds):
+            if holds():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("it never came to that")
+
+    async def close(self) -> None:
+        for broker in self._all.values():
+            broker.replication.close()
+            for task in broker.tasks:
+                task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)

@@ -1,0 +1,100 @@
+"""Followers and leaders together: real logs, handlers and wire format, a test in place of the controller."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from storage.config import LogConfig
+from tests.support.replication_rig import Brokers
+
+E = ErrorCode
+
+
+@pytest.fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
+    made = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
+    yield made
+    await made.close()
+
+
+async def test_an_append_is_on_every_replica_and_committed_without_waiting_for_a_timer(brokers: Brokers) -> None:
+    brokers.topic()
+    brokers[1].append(b"a", b"b")
+    await brokers.until(lambda: brokers[1].committed() == 2)
+    assert brokers[1].content() == brokers[2].content() == brokers[3].content()
+    brokers[1].append(b"c")
+    await brokers.until(lambda: brokers[1].committed() == 3)
+    assert brokers[2].committed() >= 2, "the watermark travels with the next answer"
+
+
+async def test_a_slow_replica_holds_back_the_watermark_until_it_has_left_the_isr(brokers: Brokers) -> None:
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    brokers.cut[3] = None
+    brokers[1].append(b"b")
+    await brokers.until(lambda: brokers[1].acknowledged_by(2) == 2)
+    assert brokers[1].committed() == 1
+    brokers.fence(3, isr=[1, 2])
+    assert brokers[1].committed() == 2, "at once, with the metadata"
+
+
+async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers) -> None:
+    brokers.topic()
+    brokers.cut[3] = None
+    brokers.fence(3, isr=[1, 2])
+    for _ in range(5):
+        brokers[1].append(b"x" * 100)
+    await brokers.until(lambda: brokers[1].committed() == 5)
+    brokers.unfence(3)
+    del brokers.cut[3]
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    await brokers.until(lambda: leading.replicas.isr == (1, 2, 3), 200_000)
+    assert brokers[3].content() == brokers[1].content()
+
+
+async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> None:
+    """By leader epoch, not by watermark: what is committed and not known to be so stays."""
+    brokers.topic()
+    brokers[1].append(b"a", b"b")
+    await brokers.until(lambda: brokers[1].committed() == 2)
+    brokers.cut[1] = None
+    brokers[1].append(b"lost", acks=1)
+    brokers.fence(1, leader=2, isr=[2, 3])
+    brokers[2].append(b"new")
+    await brokers.until(lambda: brokers[2].committed() == 3)
+    del brokers.cut[1]
+    await brokers.until(lambda: brokers[1].end() == 3 and brokers[1].content() == brokers[2].content(), 200_000)
+    assert brokers[1].partition().log.epochs.entries() == [(0, 0), (1, 2)]
+
+
+async def test_an_epoch_that_wrote_nothing_is_no_endless_divergence(brokers: Brokers) -> None:
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    brokers.change(leader=2)
+    brokers.change(leader=3)
+    brokers[3].append(b"b")
+    await brokers.until(lambda: brokers[3].committed() == 2)
+    assert brokers[2].partition().log.epochs.entries() == [(0, 0), (2, 1)]
+
+
+async def test_many_partitions_share_one_fetch_and_idle_ones_cost_nothing(brokers: Brokers) -> None:
+    brokers.topic(40)
+    await brokers.until(lambda: all(len(brokers[1].partition("t", i).followers) == 2 for i in range(40)))
+    asked = brokers[2].wire.asked
+    brokers[1].append(b"a", index=7)
+    await brokers.until(lambda: brokers[1].committed(7) == 1)
+    assert [[p.partition for topic in last.topics for p in topic.partitions] for last in asked[-1:]] == [[7]]
+
+
+async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(brokers: Brokers) -> None:
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    brokers.add_partitions(1, first=1)
+    brokers[1].append(b"b", index=1)
+    await brokers.until(lambda: brokers[1].committed(1) == 1, 500)

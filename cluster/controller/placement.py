@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, Refusal
@@ -18,13 +19,14 @@ def place(
 ) -> list[tuple[int, ...]]:
     """Replicas of each new partition, the preferred leader first.
 
-    Brokers stand in a ring in which neighbours have different racks where possible. Partition p starts p places behind a
-    random one, so that leaders are spread, and its followers are the next ones; those that are not active come last.
-    Raises Refusal(INVALID_REPLICATION_FACTOR) with Kafka's words.
+    In order of importance: a partition stands in as many racks as it can; active brokers come before those that are fenced or
+    about to leave, and lead alone; leaders are spread evenly over them, and so are followers. Active brokers stand in a ring in
+    which neighbours have different racks where possible. Partition p is led by the one p places behind a random one; its
+    followers are the next ones, and further along the ring with every round, so that the load of a broker that dies is shared by
+    all. Raises Refusal(INVALID_REPLICATION_FACTOR) with Kafka's words.
     """
     brokers = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
     active = _rack_ring([broker for broker in brokers if broker.is_active])
-    inactive = [broker.broker_id for broker in brokers if not broker.is_active]
     reason = None
     if replication_factor > len(brokers):
         reason = (
@@ -36,16 +38,35 @@ def place(
     if reason is not None:
         text = f"Unable to replicate the partition {replication_factor} time(s): {reason}"
         raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, text)
-    start = rng.randrange(len(active)) + first_partition
-    rings = [active[(start + p) % len(active) :] + active[: (start + p) % len(active)] for p in range(partitions)]
-    return [tuple((ring + inactive)[:replication_factor]) for ring in rings]
+    inactive = _rack_ring([broker for broker in brokers if not broker.is_active])
+    start = rng.randrange(len(active))
+    rows = []
+    for number in range(first_partition, first_partition + partitions):
+        lead, turn = (start + number) % len(active), (start + number) // len(active)
+        others = active[lead + 1 :] + active[:lead]
+        shift = turn % len(others) if others else 0
+        followers = _spread(active[lead], [*others[shift:], *others[:shift], *inactive], replication_factor - 1)
+        rows.append((active[lead].broker_id, *(broker.broker_id for broker in followers)))
+    return rows
 
 
-def _rack_ring(brokers: Iterable[BrokerImage]) -> list[int]:
+def _spread(leader: BrokerImage, candidates: list[BrokerImage], count: int) -> list[BrokerImage]:
+    """`count` of the candidates, each time the first one whose rack has the fewest replicas so far."""
+    used: Counter[str | None] = Counter([leader.rack])
+    chosen = []
+    for _ in range(count):
+        broker = min(candidates, key=lambda candidate: used[candidate.rack])
+        candidates.remove(broker)
+        chosen.append(broker)
+        used[broker.rack] += 1
+    return chosen
+
+
+def _rack_ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
     """One broker of every rack, then the next of every rack; racks and brokers in ascending order."""
-    racks: dict[str, list[int]] = {}
+    racks: dict[str, list[BrokerImage]] = {}
     for broker in brokers:
-        racks.setdefault(broker.rack or "", []).append(broker.broker_id)
+        racks.setdefault(broker.rack or "", []).append(broker)
     rows = [racks[name] for name in sorted(racks)]
     depth = max((len(row) for row in rows), default=0)
     return [row[place] for place in range(depth) for row in rows if place < len(row)]

@@ -19,6 +19,7 @@ from cluster.image import (
 )
 from cluster.records import (
     BeginTransactionRecord,
+    ClearElrRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -97,8 +98,9 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[
     if failed is not None:
         text = f"The update failed for all features since the following feature had an error: {failed.message}"
         raise Refusal(failed.error, text)
-    if any(update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_level > 0 for update in command.updates):
-        records += cluster_min_in_sync(state)
+    for update in command.updates:
+        if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION:
+            records += cluster_min_in_sync(state) if update.max_level > 0 else [ClearElrRecord()]
     return Verdict(tuple(results), () if command.validate_only else tuple(records))
 
 
@@ -120,6 +122,17 @@ def _refused(image: MetadataImage, update: FeatureUpdate) -> str | None:
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
             " downgrade."
         )
+    if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_level == 0:
+        return _needs_elr(image)
+    return None
+
+
+def _needs_elr(image: MetadataImage) -> str | None:
+    """Without ELR there would be nobody whom a partition with an empty ISR could be given to."""
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            if not partition.isr:
+                return f"Partition {topic.name}-{partition.index} has no replica in sync; it needs the eligible ones."
     return None
 
 

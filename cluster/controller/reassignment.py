@@ -72,7 +72,7 @@ def _in_progress(partition: PartitionImage) -> bool:
 def _change(
     state: ControllerState, topic: TopicImage, partition: PartitionImage, wanted: tuple[int, ...], *, allow_resize: bool
 ) -> PartitionChangeRecord | None:
-    """A reassignment that is under way is led to the new goal: what it was adding counts as not there yet."""
+    """A move that is under way is led to another goal: what it was adding, and the new one does not want, goes at once."""
     placement.check_manual(state.image, wanted, None)
     before = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
     size = len([replica for replica in partition.replicas if replica not in partition.removing_replicas])
@@ -80,14 +80,17 @@ def _change(
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {size} to {len(wanted)}"
         )
-    removing = tuple(sorted(replica for replica in partition.replicas if replica not in wanted))
-    adding = tuple(sorted(replica for replica in wanted if replica not in before))
+    if not any(replica in before or replica in wanted for replica in (partition.isr or partition.elr)):
+        before = list(partition.replicas)  # those that would go are all that is in sync
+    removing = tuple(sorted(replica for replica in before if replica not in wanted))
+    replicas = wanted + removing
     target = replace(
         partition,
-        replicas=wanted + removing,
-        directories=_directories(state, partition, wanted + removing),
+        replicas=replicas,
+        isr=tuple(replica for replica in partition.isr if replica in replicas),
+        directories=_directories(state, partition, replicas),
         removing_replicas=removing,
-        adding_replicas=adding,
+        adding_replicas=tuple(sorted(replica for replica in wanted if replica not in before)),
     )
     rules = rules_for(state, topic.name, partition, election=Election.ONLINE)
     return next_change(topic.topic_id, partition, target, rules)

@@ -148,7 +148,7 @@ class Membership:
                 node_id, Channel.PROBE, ApiVersionsRequest(), KNOCK_VERSION, timeout_ms=self._knock_timeout_ms
             )
         except OSError as error:
-            _logger.debug("a knock was not answered", node=node_id, reason=str(error))
+            _logger.debug("a knock was not answered", member=node_id, reason=str(error))
 
     # -- verdicts
 
@@ -174,4 +174,4 @@ class Membership:
         try:
             await self._controller.fence_broker(node_id, broker_epoch)
         except Refusal as refusal:  # it has registered anew, or another controller decides by now
-            _logger.info("a broker is not fenced", node=node_id, broker_epoch=broker_epoch, reason=refusal.error.name)
+            _logger.info("a broker is not fenced", member=node_id, broker_epoch=broker_epoch, reason=refusal.error.name)

@@ -129,7 +129,7 @@ class MembershipDriver:
 
     def _tell(self, change: Change) -> None:
         known = {
-            "node": change.node_id,
+            "member": change.node_id,
             "broker_epoch": change.broker_epoch,
             "evidence": change.event.value,
             "silent_ms": change.silent_ms,

@@ -32,6 +32,7 @@ from broker.property import ConfigError
 from storage.os_disk import OsDisk
 
 EXIT_CONFIGURATION: Final = 2
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 EXIT_FAILURE: Final = 1
 COLLECT_AFTER_OBJECTS: Final = 50_000
 """Garbage collection looks at young objects this seldom; nearly all of a request's objects die by reference counting."""
@@ -96,7 +97,8 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     disk = OsDisk(hold_unsynced=options.hold_unsynced)
-    env = Env(disk, SystemClock(), random.Random(), LocalCommitGate)
+    rng = random.Random()
+    env = Env(disk, SystemClock(), rng, LocalCommitGate, _boot_id(rng, kept=not options.hold_unsynced))
     node = Node(config, env, on_fatal=stop)
     starting = loop.create_task(node.start())
     try:
@@ -117,6 +119,14 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
         print(reason, file=sys.stderr)  # noqa: T201  the one line a person gets to read
         return EXIT_FAILURE
     return 0
+
+
+def _boot_id(rng: random.Random, *, kept: bool) -> str:
+    """Which boot of the machine this is; where that is not known, or killing is to look like a power cut, one never seen."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip() if kept else str(rng.getrandbits(128))
+    except OSError:
+        return str(rng.getrandbits(128))
 
 
 def _allow_open_files() -> None:

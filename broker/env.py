@@ -20,6 +20,8 @@ class Env:
     """All randomness and all ids of a node come from here."""
     commit_gate: CommitGateFactory
     """How far a partition's high watermark may go (see `broker.commit_gate`)."""
+    boot_id: str
+    """Another one whenever the machine may have lost what was written and not flushed (see `broker.life`)."""
 
     def new_uuid(self) -> UUID:
         """A random id (RFC 4122, version 4) that is none of those reserved by Kafka, which have small values."""

@@ -27,6 +27,7 @@ from broker.fetch_sessions import FetchSessions
 from broker.forwarding import Forwarding
 from broker.hosting import host_partitions
 from broker.jobs import Jobs
+from broker.life import Life
 from broker.limits import ByteBudget, ConnectionLimits
 from broker.listener import Shared
 from broker.membership import CannotWatchError, Membership
@@ -92,6 +93,7 @@ class Node:
         self._incarnation_id = env.new_uuid()
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._budget = ByteBudget(config.byte_budget)
+        self.life = Life(env.disk, config.log_dirs, env.boot_id)
         self.logs: LogManager
         self.peers: Peers
         self.raft: RaftDriver
@@ -245,6 +247,7 @@ class Node:
     async def _register(self) -> None:
         """Tell the controller that this broker is here, and wait until it may lead."""
         config = self.config
+        clean = self.logs.previous_broker_epoch >= 0
         registration = BrokerRegistration(
             config.node_id,
             self.logs.cluster_id,
@@ -257,7 +260,7 @@ class Node:
             SUPPORTED_FEATURES,
             (self.logs.directory_id,),
             rack=config.broker_rack,
-            previous_broker_epoch=self.logs.previous_broker_epoch,
+            previous_broker_epoch=self.logs.previous_broker_epoch if clean else self.life.last_broker_epoch(),
         )
         self.lifecycle = BrokerLifecycle(
             registration,
@@ -271,6 +274,7 @@ class Node:
         )
         self.lifecycle.start()
         await self.lifecycle.wait_unfenced()
+        self.life.begin(self.lifecycle.broker_epoch)
 
     def _host_partitions(self) -> None:
         """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""

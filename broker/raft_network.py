@@ -1,7 +1,7 @@
 """Agreement over TCP: core messages go out as Kafka's requests and come back as their answers, and the other way round."""
 
 from asyncio import Future, get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -10,28 +10,70 @@ from typing import Any, Final
 import structlog
 
 from broker import raft_wire as wire
+from broker.config import Config
+from broker.env import Env
+from broker.metadata_log import open_metadata_log
 from broker.peers import Channel, Peers
 from cluster.raft import messages as core
+from cluster.raft.driver import RaftDriver
+from cluster.raft.election import RaftConfig
 from protocol.errors import ErrorCode, Malformed, Refusal
 from protocol.schema import Message
+from runtime.shard import FailureHandler
+from runtime.tasks import Tasks
+from storage.log_manager import LogManager
 
-Request = core.VoteRequest | core.BeginQuorumEpochRequest | core.EndQuorumEpochRequest | core.FetchRequest
-Reply = core.VoteReply | core.BeginQuorumEpochReply | core.EndQuorumEpochReply | core.FetchReply
-REPLIES: Final = (core.VoteReply, core.BeginQuorumEpochReply, core.EndQuorumEpochReply, core.FetchReply)
+Request = (
+    core.VoteRequest
+    | core.BeginQuorumEpochRequest
+    | core.EndQuorumEpochRequest
+    | core.FetchRequest
+    | core.FetchSnapshotRequest
+)
+Reply = (
+    core.VoteReply | core.BeginQuorumEpochReply | core.EndQuorumEpochReply | core.FetchReply | core.FetchSnapshotReply
+)
+REPLIES: Final = (
+    core.VoteReply,
+    core.BeginQuorumEpochReply,
+    core.EndQuorumEpochReply,
+    core.FetchReply,
+    core.FetchSnapshotReply,
+)
+REQUEST_TIMEOUT_MS: Final = 2_000
+"""How long another node may take to answer a message of agreement, beside the time that a fetch may wait there."""
+REMEDY: Final = "correct odradek.cluster.id, or controller.quorum.voters"
 OPEN_QUESTIONS_MAX: Final = 10_000
 """Questions of other nodes that the core has not answered yet."""
 _logger = structlog.get_logger("broker.raft")
+
+
+class WrongCluster(Exception):
+    """The nodes that this one is told to agree with are of another cluster."""
 
 
 class PeerRaftNetwork:
     """Implements cluster.raft.ports.RaftNetwork; `ask` is for the handlers of what other nodes send."""
 
     def __init__(
-        self, node_id: int, cluster_id: str, peers: Peers, *, request_timeout_ms: int, fetch_wait_ms: int
+        self,
+        node_id: int,
+        cluster_id: str,
+        peers: Peers,
+        *,
+        voters: Sequence[int],
+        on_failure: FailureHandler,
+        request_timeout_ms: int,
+        fetch_wait_ms: int,
     ) -> None:
+        """`on_failure` hears that this node is in the wrong cluster, as most of the others see it."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self._peers = peers
+        self._others = [voter for voter in voters if voter != node_id]
+        self._on_failure = on_failure
+        self._strangers: dict[int, None] = {}
+        self._belongs = False
         self._request_timeout_ms = request_timeout_ms
         self._fetch_wait_ms = fetch_wait_ms
         self._step: Callable[[core.Message], None] | None = None
@@ -64,6 +106,9 @@ class PeerRaftNetwork:
             return wire.begin_request(message, cluster_id), wire.BEGIN_VERSION, Channel.RAFT, wire.begin_reply
         if isinstance(message, core.EndQuorumEpochRequest):
             return wire.end_request(message, cluster_id), wire.END_VERSION, Channel.RAFT, wire.end_reply
+        if isinstance(message, core.FetchSnapshotRequest):
+            asked = wire.snapshot_request(message, cluster_id)
+            return asked, wire.FETCH_SNAPSHOT_VERSION, Channel.RAFT_FETCH, wire.snapshot_reply
         request = wire.fetch_request(message, cluster_id, self._fetch_wait_ms)
         return request, wire.FETCH_VERSION, Channel.RAFT_FETCH, wire.fetch_reply
 
@@ -73,25 +118,27 @@ class PeerRaftNetwork:
         failure = answer.exception()
         reply = None
         if failure is None:
+            self._check_cluster(asked.target, answer.result().error_code)
             try:
                 reply = read(asked, answer.result())
             except (Malformed, ValueError) as error:
                 _logger.warning("an answer about the metadata cannot be read", node=asked.target, reason=str(error))
         elif not isinstance(failure, OSError):
             raise failure
-        if reply is None and isinstance(asked, core.FetchRequest):
-            # Ask again soon, not when the time for an answer is up.
-            reply = core.FetchReply(
-                asked.target,
-                asked.source,
-                asked.epoch,
-                core.NOBODY,
-                asked.fetch_offset,
-                error=ErrorCode.NETWORK_EXCEPTION,
-                request_id=asked.request_id,
-            )
+        reply = reply or _no_answer(asked)
         if reply is not None and self._step is not None:
             self._step(reply)
+
+    def _check_cluster(self, node_id: int, error: int) -> None:
+        """One node that says it is of another cluster is itself the stranger; most of them, and this node is."""
+        if error != ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._belongs = True
+        elif node_id not in self._strangers:
+            self._strangers[node_id] = None
+            told = f"node {node_id} belongs to another cluster than {self.cluster_id}, the one of this node"
+            _logger.error(told, remedy=REMEDY)
+            if not self._belongs and len(self._strangers) * 2 > len(self._others):
+                self._on_failure("cluster", WrongCluster(f"{told}: {REMEDY}"))
 
     # ---- what other nodes ask ---------------------------------------------------------------------------------------
 
@@ -106,3 +153,58 @@ class PeerRaftNetwork:
         answer.add_done_callback(lambda _: self._open.pop(request_id, None))
         self._step(replace(question, request_id=request_id))
         return answer
+
+
+def _no_answer(asked: Request) -> Reply | None:
+    """A fetch is asked again soon, and not when the time for an answer is up."""
+    lost = ErrorCode.NETWORK_EXCEPTION
+    source, target, epoch, request_id = asked.target, asked.source, asked.epoch, asked.request_id
+    if isinstance(asked, core.FetchRequest):
+        return core.FetchReply(
+            source, target, epoch, core.NOBODY, asked.fetch_offset, error=lost, request_id=request_id
+        )
+    if isinstance(asked, core.FetchSnapshotRequest):
+        return core.FetchSnapshotReply(
+            source, target, epoch, core.NOBODY, asked.snapshot, asked.position, error=lost, request_id=request_id
+        )
+    return None
+
+
+def make_raft(
+    config: Config,
+    env: Env,
+    logs: LogManager,
+    voters: Sequence[int],
+    peers: Peers,
+    *,
+    tasks: Tasks,
+    on_failure: FailureHandler,
+) -> tuple[PeerRaftNetwork, RaftDriver]:
+    """This node's replica of the metadata log, and its way to the others. Not started, and not connected. Raises OSError."""
+    raft_config = RaftConfig(
+        election_timeout_ms=config.controller_quorum_election_timeout_ms,
+        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+    )
+    network = PeerRaftNetwork(
+        config.node_id,
+        logs.cluster_id,
+        peers,
+        voters=voters,
+        on_failure=on_failure,
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        fetch_wait_ms=raft_config.fetch_wait_ms_max,
+    )
+    driver = RaftDriver(
+        config.node_id,
+        voters,
+        open_metadata_log(logs, config, env, voters),
+        network,
+        clock=env.clock,
+        rng=env.rng,
+        tasks=tasks,
+        on_failure=on_failure,
+        config=raft_config,
+    )
+    return network, driver

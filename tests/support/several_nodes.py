@@ -1,8 +1,9 @@
 """Nodes of one cluster in one process, over real sockets and directories."""
 
+import asyncio
 import random
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,24 @@ from broker.clock import SystemClock
 from broker.commit_gate import LocalCommitGate
 from broker.env import Env
 from broker.node import Node
+from cluster.image import MetadataImage
+from protocol.batch import build_batch, iter_batches, iter_records
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from runtime.tasks import Tasks
 from storage.os_disk import OsDisk
+from storage.reads import ColdRead
 from tests.support.broker_context import config
 from tests.support.raw_client import RawClient
 
+UNTIL_S = 30
+READ_BYTES = 1_000_000
 CLUSTER_ID = "kVp1Jq8tQ4mB2cW7xYz0Ag"
 
 
@@ -29,6 +43,16 @@ def free_ports(count: int) -> list[int]:
             each.close()
 
 
+class ShiftedClock(SystemClock):
+    """The wall clock of a machine that nobody has set."""
+
+    def __init__(self, ahead_ms: int) -> None:
+        self._ahead_ms = ahead_ms
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
+
+
 class Nodes:
     """`start` makes them talk; every exception that no handler should raise fails the test in `stop`."""
 
@@ -38,6 +62,7 @@ class Nodes:
         self.ids = list(range(1, count + 1))
         self.voters = ",".join(f"{each}@127.0.0.1:{self.port(each)}" for each in self.ids[: voters or count])
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.boot_id = "one boot of one machine"
         self.nodes: dict[int, Node] = {}
         self.unexpected: list[tuple[str, BaseException]] = []
         self._disks: list[OsDisk] = []
@@ -45,8 +70,8 @@ class Nodes:
     def port(self, node_id: int) -> int:
         return self.ports[node_id - 1]
 
-    def make(self, node_id: int, **settings: object) -> Node:
-        disk = OsDisk()
+    def make(self, node_id: int, *, disk: OsDisk | None = None, clock_ahead_ms: int = 0, **settings: object) -> Node:
+        disk = disk or OsDisk()
         self._disks.append(disk)
         values = {
             "node.id": node_id,
@@ -57,7 +82,7 @@ class Nodes:
             **self.settings,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
-        env = Env(disk, SystemClock(), random.Random(node_id), LocalCommitGate)
+        env = Env(disk, ShiftedClock(clock_ahead_ms), random.Random(node_id), LocalCommitGate, self.boot_id)
         assignments = [f"{name}={value}" for name, value in values.items()]
         node = Node(
             config(*assignments), env, on_unexpected=lambda where, error: self.unexpected.append((where, error))
@@ -66,8 +91,13 @@ class Nodes:
         return node
 
     async def start(self, node_ids: Sequence[int] | None = None) -> None:
+        await self.start_made({}, self.ids if node_ids is None else node_ids)
+
+    async def start_made(self, made: Mapping[int, Node], others: Sequence[int]) -> None:
+        """Start nodes that were made with a disk or clock of their own, and others as usual, all together."""
         tasks = Tasks(lambda *_: None)  # awaited below
-        starting = [tasks.spawn(self.make(each).start(), f"start {each}") for each in node_ids or self.ids]
+        wanted = [*made.values(), *(self.make(each) for each in others)]
+        starting = [tasks.spawn(node.start(), f"start {node.config.node_id}") for node in wanted]
         for task in starting:
             await task
 
@@ -93,3 +123,73 @@ class Nodes:
     @property
     def controller(self) -> int:
         return next(each for each, node in self.nodes.items() if node.controller.is_active)
+
+    async def until(self, node_id: int, holds: Callable[[MetadataImage], bool]) -> None:
+        """Until the metadata that `node_id` has makes `holds` true."""
+        metadata = self.nodes[node_id].metadata
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def look(_: object, image: MetadataImage) -> None:
+            if holds(image) and not reached.done():
+                reached.set_result(None)
+
+        metadata.subscribe(look)
+        look(None, metadata.image)
+        try:
+            async with asyncio.timeout(UNTIL_S):
+                await reached
+        finally:
+            metadata.unsubscribe(look)
+
+    async def until_in_sync(self, topic: str, members: Sequence[int]) -> None:
+        """Until every running node knows that the in-sync replicas of partition 0 are exactly `members`."""
+        for node_id in list(self.nodes):
+            await self.until(node_id, lambda image: _isr(image, topic) == sorted(members))
+
+    async def create(self, topic: str, replicas: Sequence[int], **settings: str) -> None:
+        """One partition on `replicas`, the first of which leads; known to every running node on return."""
+        wanted = CreatableTopic(
+            topic,
+            -1,
+            -1,
+            [CreatableReplicaAssignment(0, list(replicas))],
+            [CreatableTopicConfig(name.replace("_", "."), value) for name, value in settings.items()],
+        )
+        made = await self.call(next(iter(self.nodes)), CreateTopicsRequest([wanted], 10_000), 7)
+        assert made.topics[0].error_code == ErrorCode.NONE, made.topics[0].error_message
+        await self.until_in_sync(topic, replicas)
+
+    def leader(self, topic: str) -> int:
+        node = next(iter(self.nodes.values()))
+        partition = node.metadata.image.partition(topic, 0)
+        assert partition is not None
+        return partition.leader
+
+    async def produce(self, topic: str, *values: bytes, acks: int = -1, timeout_ms: int = 10_000) -> ErrorCode:
+        """Write to whom the metadata names as the leader. One try."""
+        leader = self.leader(topic)
+        found = self.nodes[leader].metadata.image.topic(topic)
+        assert found is not None
+        records = build_batch([(None, value, SystemClock().wall_ms(), ()) for value in values])
+        data = TopicProduceData("", found.topic_id, [PartitionProduceData(0, records)])
+        answer = await self.call(leader, ProduceRequest(None, acks, timeout_ms, [data]), 13)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    async def values(self, topic: str, node_id: int | None = None) -> list[bytes | None]:
+        """Everything below the high watermark, as the leader (or `node_id`) gives it."""
+        source = self.leader(topic) if node_id is None else node_id
+        partition = self.nodes[source].services.partitions.get(topic, 0)
+        assert partition is not None
+        read = partition.read(0, max_bytes=READ_BYTES, limit=partition.log.high_watermark, min_one_batch=True)
+        result = await partition.on_disk(read.resolve()) if isinstance(read, ColdRead) else read
+        return [
+            record.value
+            for header, batch in iter_batches(result.records)
+            if not header.is_control
+            for record in iter_records(batch, max_decompressed_bytes=READ_BYTES)
+        ]
+
+
+def _isr(image: MetadataImage, topic: str) -> list[int]:
+    partition = image.partition(topic, 0)
+    return [] if partition is None else sorted(partition.isr)

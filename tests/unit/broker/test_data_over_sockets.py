@@ -27,7 +27,7 @@ LATEST = -1
 async def client(folder: Path) -> AsyncIterator[RawClient]:
     """Connected to a node of its own, which has a topic `t`."""
     chosen = config(f"log.dirs={folder}", "listeners=PLAINTEXT://127.0.0.1:0")
-    node = Node(chosen, Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate))
+    node = Node(chosen, Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate, "boot"))
     try:
         await node.start()
         connection = await RawClient.connect("127.0.0.1", node.listeners[0].port)

@@ -120,7 +120,7 @@ class Running:
 def make(path: Path, *assignments: str) -> tuple[Node, list[tuple[str, BaseException]]]:
     unexpected: list[tuple[str, BaseException]] = []
     chosen = config(f"log.dirs={path}", "listeners=PLAINTEXT://127.0.0.1:0", *assignments)
-    env = Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate)
+    env = Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate, "boot")
     return Node(chosen, env, on_unexpected=lambda where, exception: unexpected.append((where, exception))), unexpected
 
 

@@ -126,8 +126,8 @@ async def test_what_brokers_ask_of_each_other_is_not_served_beside_a_listener_fo
         tmp_path,
         1,
         listeners=f"PLAINTEXT://127.0.0.1:{client},BETWEEN://127.0.0.1:{between}",
-        **{"inter.broker.listener.name": "BETWEEN", "controller.quorum.voters": f"1@127.0.0.1:{between}"},
     )
+    nodes.settings |= {"inter.broker.listener.name": "BETWEEN", "controller.quorum.voters": f"1@127.0.0.1:{between}"}
     try:
         await nodes.start()
         nodes.ports = [between]
@@ -152,5 +152,20 @@ async def test_a_new_directory_needs_the_id_of_its_cluster(tmp_path: Path) -> No
     try:
         with pytest.raises(CannotStartError, match=r"odradek.cluster.id is not set"):
             await nodes.start([1])
+    finally:
+        await nodes.stop()
+
+
+async def test_a_node_of_another_cluster_says_so_and_stops(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 3)
+    try:
+        await nodes.start([1, 2])
+        stranger = nodes.make(3, **{"odradek.cluster.id": "ZZZZZZZZZZZZZZZZZZZZZQ"})
+        with pytest.raises(
+            CannotStartError, match=r"node [12] belongs to another cluster than ZZZ.*: correct odradek\.cl"
+        ):
+            await stranger.start()
+        made = await nodes.call(1, CreateTopicsRequest(topics=[CreatableTopic("t", 1, 2)], timeout_ms=5_000), 7)
+        assert made.topics[0].error_code == 0
     finally:
         await nodes.stop()

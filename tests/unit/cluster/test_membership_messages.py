@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from cluster.membership.messages import (
     Rejected,
     Rumour,
 )
-from cluster.membership.transitions import State
+from cluster.membership.transitions import TRANSITIONS, State
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
@@ -94,3 +95,12 @@ def test_what_cannot_be_understood_says_so(change: object, reason: Rejected) -> 
     assert callable(change)
     body = change(CODEC.encode(Ping(1, 2, 3, 4, 5))[:-TAG_BYTES])
     assert CODEC.decode(body + CODEC._tag(body)) is reason
+
+
+def test_the_documented_table_is_the_one_that_is_obeyed() -> None:
+    document = (Path(__file__).resolve().parents[3] / "docs" / "membership.md").read_text()
+    rows = [
+        f"| {event.value} | " + " | ".join("-" if state is None else state.value for state in following) + " |"
+        for event, following in TRANSITIONS.items()
+    ]
+    assert [line for line in document.splitlines() if line.count("|") == 5][2:][: len(rows)] == rows

@@ -11,7 +11,7 @@ back without its records is not taken for the one that had caught up (KIP-903).
 
 from typing import Final
 
-from broker.api import BROKER, CONTROLLER, Api, RequestContext
+from broker.api import CONTROLLER, Api, RequestContext
 from broker.ports import AclOperation
 from cluster.controller.port import AlteredPartition, PartitionIsr
 from cluster.image import RECOVERED, RECOVERING
@@ -81,6 +81,6 @@ API: Final = Api(
     response=AlterPartitionResponse,
     handle=handle,
     refuse=refuse,
-    listeners=(BROKER, CONTROLLER),
+    listeners=(CONTROLLER,),
     acl="CLUSTER_ACTION on the cluster",
 )

@@ -1,4 +1,7 @@
-"""Core messages of agreement as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch, and back (KIP-595, KIP-996).
+"""Core messages of agreement as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot, and back.
+
+KIP-595, KIP-630, KIP-996. One thing is added: a voter that may have forgotten something says so beside its vote, in a tagged
+field that Kafka does not know and passes over.
 
 One function for each message and direction. What comes from outside is checked here for its shape; whether it makes sense is
 for the core to judge. Raises Refusal(INVALID_REQUEST, INCONSISTENT_CLUSTER_ID).
@@ -10,15 +13,18 @@ from typing import Final, Protocol
 from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID
 from cluster.raft import messages as core
 from cluster.raft.batches import decode_entries
-from protocol.errors import ErrorCode, Refusal
+from protocol.errors import ErrorCode, Malformed, Refusal
 from protocol.messages import begin_quorum_epoch as begin
 from protocol.messages import end_quorum_epoch as end
-from protocol.messages import fetch, vote
+from protocol.messages import fetch, fetch_snapshot, vote
+from protocol.schema import Buffer
 
 VOTE_VERSION: Final = 2
 BEGIN_VERSION: Final = 1
 END_VERSION: Final = 1
 FETCH_VERSION: Final = 18
+FETCH_SNAPSHOT_VERSION: Final = 1
+STANDING_TAG: Final = 1_000
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
@@ -80,6 +86,8 @@ def asked_vote(request: vote.VoteRequest, node_id: int, cluster_id: str) -> core
 
 def vote_response(reply: core.VoteReply) -> vote.VoteResponse:
     partition = vote.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch, reply.granted)
+    if reply.standing is not core.Standing.ORDINARY:
+        partition.unknown_tagged_fields = ((STANDING_TAG, reply.standing.value.encode()),)
     return vote.VoteResponse(topics=[vote.ResponseTopicData(METADATA_TOPIC, [partition])])
 
 
@@ -88,6 +96,7 @@ def vote_reply(asked: core.VoteRequest, response: vote.VoteResponse) -> core.Vot
     if response.error_code or not response.topics or not response.topics[0].partitions:
         return None
     answer = response.topics[0].partitions[0]
+    standing = dict(answer.unknown_tagged_fields).get(STANDING_TAG)
     return core.VoteReply(
         asked.target,
         asked.source,
@@ -97,6 +106,7 @@ def vote_reply(asked: core.VoteRequest, response: vote.VoteResponse) -> core.Vot
         asked.pre_vote,
         ErrorCode(answer.error_code),
         asked.request_id,
+        core.Standing.ORDINARY if standing is None else core.Standing(standing.decode()),
     )
 
 
@@ -225,6 +235,8 @@ def fetch_response(reply: core.FetchReply) -> fetch.FetchResponse:
     )
     if reply.diverging is not None:
         data.diverging_epoch = fetch.EpochEndOffset(reply.diverging.epoch, reply.diverging.end_offset)
+    if reply.snapshot is not None:
+        data.snapshot_id = fetch.SnapshotId(reply.snapshot.end_offset, reply.snapshot.epoch)
     return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
 
 
@@ -233,8 +245,7 @@ def fetch_reply(asked: core.FetchRequest, response: fetch.FetchResponse) -> core
     if response.error_code or not response.responses or not response.responses[0].partitions:
         return None
     answer = response.responses[0].partitions[0]
-    ends = answer.diverging_epoch
-    leader = answer.current_leader
+    ends, snapshot, leader = answer.diverging_epoch, answer.snapshot_id, answer.current_leader
     return core.FetchReply(
         asked.target,
         asked.source,
@@ -242,8 +253,90 @@ def fetch_reply(asked: core.FetchRequest, response: fetch.FetchResponse) -> core
         leader.leader_id,
         asked.fetch_offset,
         answer.high_watermark,
-        entries=tuple(decode_entries(answer.records or b"")),
+        entries=_continuing(asked, leader.leader_epoch, answer.records or b""),
         diverging=None if ends.epoch < 0 else core.EpochEnd(ends.epoch, ends.end_offset),
+        snapshot=None if snapshot.end_offset < 0 else core.EpochEnd(snapshot.epoch, snapshot.end_offset),
         error=ErrorCode(answer.error_code),
         request_id=asked.request_id,
+    )
+
+
+def _continuing(asked: core.FetchRequest, epoch: int, records: Buffer) -> tuple[core.Entry, ...]:
+    """The entries, which have to go on where the asker's log ends: what does not fit never reaches the core."""
+    entries = tuple(decode_entries(records))
+    offset, last_epoch = asked.fetch_offset, asked.last_fetched_epoch
+    for entry in entries:
+        if entry.base_offset != offset or not last_epoch <= entry.epoch <= epoch:
+            told = (
+                f"offset {entry.base_offset} of epoch {entry.epoch} where {offset} of {last_epoch} to {epoch} should be"
+            )
+            raise Malformed(told)
+        offset, last_epoch = entry.last_offset + 1, entry.epoch
+    return entries
+
+
+# ---- FetchSnapshot --------------------------------------------------------------------------------------------------
+
+
+def snapshot_request(message: core.FetchSnapshotRequest, cluster_id: str) -> fetch_snapshot.FetchSnapshotRequest:
+    partition = fetch_snapshot.RequestPartitionSnapshot(
+        current_leader_epoch=message.epoch,
+        snapshot_id=fetch_snapshot.RequestSnapshotId(message.snapshot.end_offset, message.snapshot.epoch),
+        position=message.position,
+    )
+    topic = fetch_snapshot.RequestTopicSnapshot(METADATA_TOPIC, [partition])
+    return fetch_snapshot.FetchSnapshotRequest(cluster_id, message.source, message.max_bytes, [topic])
+
+
+def asked_snapshot(
+    request: fetch_snapshot.FetchSnapshotRequest, node_id: int, cluster_id: str
+) -> core.FetchSnapshotRequest:
+    check_cluster(request.cluster_id, cluster_id)
+    if len(request.topics) != 1 or request.topics[0].name != METADATA_TOPIC or len(request.topics[0].partitions) != 1:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    asked = request.topics[0].partitions[0]
+    if asked.partition != 0:
+        raise Refusal(ErrorCode.INVALID_REQUEST)
+    return core.FetchSnapshotRequest(
+        request.replica_id,
+        node_id,
+        asked.current_leader_epoch,
+        core.EpochEnd(asked.snapshot_id.epoch, asked.snapshot_id.end_offset),
+        asked.position,
+        request.max_bytes,
+    )
+
+
+def snapshot_response(reply: core.FetchSnapshotReply) -> fetch_snapshot.FetchSnapshotResponse:
+    partition = fetch_snapshot.ResponsePartitionSnapshot(
+        0,
+        reply.error,
+        fetch_snapshot.ResponseSnapshotId(reply.snapshot.end_offset, reply.snapshot.epoch),
+        fetch_snapshot.LeaderIdAndEpoch(reply.leader_id, reply.epoch),
+        reply.size,
+        reply.position,
+        reply.data,
+    )
+    topic = fetch_snapshot.ResponseTopicSnapshot(METADATA_TOPIC, [partition])
+    return fetch_snapshot.FetchSnapshotResponse(topics=[topic])
+
+
+def snapshot_reply(
+    asked: core.FetchSnapshotRequest, response: fetch_snapshot.FetchSnapshotResponse
+) -> core.FetchSnapshotReply | None:
+    if response.error_code or not response.topics or not response.topics[0].partitions:
+        return None
+    answer = response.topics[0].partitions[0]
+    return core.FetchSnapshotReply(
+        asked.target,
+        asked.source,
+        answer.current_leader.leader_epoch,
+        answer.current_leader.leader_id,
+        core.EpochEnd(answer.snapshot_id.epoch, answer.snapshot_id.end_offset),
+        answer.position,
+        asked.max_bytes,
+        answer.size,
+        bytes(answer.unaligned_records or b""),
+        ErrorCode(answer.error_code),
+        asked.request_id,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.raft.messages import Entry, LeaderChange
 from protocol import batch, codec
+from protocol.errors import Malformed
 from protocol.records.leader_change_message import LeaderChangeMessage, Voter
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def decode_batches(data: Buffer) -> Iterator[LogBatch]:
 
 
 def decode_entries(data: Buffer) -> Iterator[Entry]:
-    """The same batches as entries for another replica, bytes untouched."""
+    """The same batches as entries for another replica, bytes untouched. Raises Malformed, also for a bad checksum."""
     for header, view in batch.iter_batches(data):
+        if not batch.verify_crc(view, 0, header):
+            raise Malformed(f"the checksum of the batch at offset {header.base_offset} does not match")
         yield Entry(header.base_offset, header.last_offset, header.leader_epoch, bytes(view))

@@ -12,7 +12,7 @@ A node that is not a voter observes: it fetches and never votes. A quorum of one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cluster.raft import follower, leader, voting
 from cluster.raft.election import Election, RaftConfig, Role
@@ -23,13 +23,18 @@ from cluster.raft.messages import (
     EndQuorumEpochReply,
     EndQuorumEpochRequest,
     Entry,
+    EpochEnd,
     FetchReply,
     FetchRequest,
+    FetchSnapshotReply,
+    FetchSnapshotRequest,
     HardState,
     LeaderChange,
     Leadership,
     Message,
     Ready,
+    SnapshotPart,
+    Standing,
     VoteReply,
     VoteRequest,
 )
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from cluster.raft.log_view import LogView
 
 DEFAULT_CONFIG = RaftConfig()
+DOUBLINGS_MAX: Final = 10
+REQUEST_IDS_FROM_MAX: Final = 2**48
 
 
 class Randomness(Protocol):
@@ -66,7 +73,10 @@ class RaftCore:
         rng: Randomness,
         config: RaftConfig = DEFAULT_CONFIG,
     ) -> None:
-        """State as read from disk. Call `start` once before anything else."""
+        """State as read from disk. Call `start` once before anything else.
+
+        A voter without a stored state is NEW; one that misses a part of its log is LOST.
+        """
         self.node_id = node_id
         self.voters = tuple(sorted(dict.fromkeys(voters)))
         self.log = log
@@ -76,11 +86,19 @@ class RaftCore:
         self.epoch = max(hard_state.epoch, log.last_epoch)
         self.leader_id = NOBODY if self.epoch > hard_state.epoch else hard_state.leader_id
         self.voted_id = NOBODY if self.epoch > hard_state.epoch else hard_state.voted_id
-        self.high_watermark = 0
+        self.standing = hard_state.standing
+        if not self.is_voter or self.is_only_voter:
+            self.standing = Standing.ORDINARY
+        elif self.standing is Standing.ORDINARY and log.end_offset == 0:
+            self.standing = Standing.LOST  # no ordinary voter was ever without an entry
+        newest = log.latest_snapshot
+        self.high_watermark = newest.end_offset if newest is not None else 0
         # deadlines are monotonic milliseconds; what they mean depends on the role
         self.deadline_ms = 0
         self.election: Election | None = None
         self.backing_off = False
+        self.hurried = False  # there is no leader, or it is said to be dead: do not wait as long as for a silent one
+        self.rounds = 0
         # leader
         self.epoch_start_offset = 0
         self.progress: dict[int, Progress] = {}
@@ -88,22 +106,30 @@ class RaftCore:
         self.preferred_successors: tuple[int, ...] = ()
         # follower and observer
         self.has_fetched = False
-        self.fetching: FetchRequest | None = None
+        self.leader_high_watermark = 0
+        self.fetching: FetchRequest | FetchSnapshotRequest | None = None
+        self.installing: SnapshotPart | None = None  # the last part of a snapshot that has come
+        self.snapshot_part: SnapshotPart | None = None
         self.fetch_deadline_ms = 0
         self.next_fetch_ms = 0
 
         self._persisted = hard_state
         self._told_leadership: Leadership | None = None
-        self._told_high_watermark = 0
+        self._told_high_watermark = self.high_watermark
         self._early: list[Message] = []
         self._messages: list[Message] = []
         self._taken: Ready | None = None
-        self._request_id = 0
+        # Not from 0: an answer to an earlier life of this node must not fit a question of this one.
+        self._request_id = rng.randrange(REQUEST_IDS_FROM_MAX)
 
     # ---- input ------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        """Take the role that the stored state allows (KafkaRaftClient's rules)."""
+        """Take the role that the stored state allows (KafkaRaftClient's rules).
+
+        Whoever starts asks soon, though not before it has looked for the leader that it knows: asking deposes nobody.
+        """
+        self.hurried = True
         if self.is_only_voter:
             # Nobody can vote otherwise, and whoever led this epoch is gone with its memory: a new epoch at once.
             self.become_candidate(now_ms)
@@ -112,6 +138,8 @@ class RaftCore:
             self.become_resigned(now_ms)
         elif self.leader_id != NOBODY:
             self.become_follower(self.epoch, self.leader_id, now_ms)
+            self.hurried = True
+            self.deadline_ms = min(self.deadline_ms, now_ms + self.election_wait_ms())
         else:
             self.become_unattached(self.epoch, now_ms, voted_id=self.voted_id)
 
@@ -133,6 +161,19 @@ class RaftCore:
         self.log.append(entry)
         leader.answer_parked(self)
         return entry
+
+    def suspect(self, leader_id: int, now_ms: int) -> None:
+        """Node `leader_id` is said to be dead (a verdict of the failure detector, a lost connection).
+
+        Nothing happens unless this node follows it. If it is alive after all, it or the majority that hears it refuses the
+        pre-vote that follows, and nothing has changed.
+        """
+        if self.role is Role.FOLLOWER and leader_id == self.leader_id and not self.hurried:
+            follower.suspect(self, now_ms)
+
+    def add_snapshot(self, snapshot: EpochEnd) -> None:
+        """A snapshot of everything committed below its end has been stored. Later `log.start_offset` says what it replaces."""
+        self.log.add_snapshot(snapshot)
 
     def resign(self, now_ms: int) -> None:
         """Give the leadership up (clean shutdown): the others are told at once instead of finding out."""
@@ -166,7 +207,7 @@ class RaftCore:
     def take_ready(self) -> Ready | None:
         """What has to be done now, or None. The next one can be taken after `advance`."""
         assert self._taken is None, "advance first"
-        hard_state = HardState(self.epoch, self.leader_id, self.voted_id)
+        hard_state = HardState(self.epoch, self.leader_id, self.voted_id, self.standing)
         leadership = Leadership(self.epoch, self.leader_id, self.role is Role.LEADER)
         truncate_to, entries = self.log.take()
         ready = Ready(
@@ -178,11 +219,13 @@ class RaftCore:
             leadership if leadership != self._told_leadership else None,
             self.high_watermark if self.high_watermark != self._told_high_watermark else None,
             self.log.end_offset,
+            self.snapshot_part,
         )
-        news = (ready.hard_state, truncate_to, ready.leadership, ready.high_watermark)
+        news = (ready.hard_state, truncate_to, ready.leadership, ready.high_watermark, self.snapshot_part)
         if not (entries or self._early or self._messages or any(item is not None for item in news)):
             return None
         self._early, self._messages = [], []
+        self.snapshot_part = None
         self._persisted = hard_state
         self._told_leadership = leadership
         self._told_high_watermark = self.high_watermark
@@ -218,7 +261,8 @@ class RaftCore:
         self._leave(epoch)
         self.role = Role.UNATTACHED
         self.leader_id, self.voted_id = NOBODY, voted_id
-        self.deadline_ms = now_ms + self.random_election_timeout_ms()
+        self.deadline_ms = now_ms + self.election_wait_ms()
+        self.next_fetch_ms = now_ms
 
     def become_prospective(self, now_ms: int) -> None:
         """Ask whether the others would vote for it, in the same epoch; leader and vote stay what they are."""
@@ -241,6 +285,7 @@ class RaftCore:
         granting = tuple(sorted(self.election.granted))
         self._leave(self.epoch)
         self.role = Role.LEADER
+        self._settle()
         self.leader_id, self.voted_id = self.node_id, NOBODY
         self.granting_voters = granting
         self.epoch_start_offset = self.log.end_offset
@@ -258,15 +303,17 @@ class RaftCore:
         self._leave(self.epoch)
         self.role = Role.RESIGNED
         self.leader_id = self.node_id
-        self.deadline_ms = now_ms + self.random_election_timeout_ms()
+        self.deadline_ms = now_ms + self.election_wait_ms()
         voting.tell_resigned(self)
 
     def become_follower(self, epoch: int, leader_id: int, now_ms: int) -> None:
         assert leader_id not in {NOBODY, self.node_id}
         self._leave(epoch)
         self.role = Role.FOLLOWER
+        self._settle()
         self.leader_id, self.voted_id = leader_id, NOBODY
         self.has_fetched = False
+        self.leader_high_watermark = 0
         self.deadline_ms = now_ms + self.config.fetch_timeout_ms
         self.next_fetch_ms = now_ms
         follower.fetch_if_due(self, now_ms)
@@ -283,12 +330,28 @@ class RaftCore:
         self.election = None
         self.backing_off = False
         self.fetching = None
+        self.installing = None
+
+    def note_committed(self, high_watermark: int) -> None:
+        """The leader of this epoch has committed everything below `high_watermark`: is there anything that it can have lost?
+
+        A leader that has committed an entry of its own epoch knows all that is committed; before, it does not. Whoever has
+        that durably has everything that it can ever have acknowledged.
+        """
+        known = 0 < high_watermark <= self.log.stable_end and self.log.epoch_of(high_watermark - 1) == self.epoch
+        if known:
+            self.standing = Standing.ORDINARY
+
+    def _settle(self) -> None:
+        """There is a leader."""
+        self.hurried = False
+        self.rounds = 0
 
     def follow_newer(self, epoch: int, leader_id: int, now_ms: int) -> None:
         """Somebody is in a later epoch, or knows the leader of this one."""
         if epoch < self.epoch:
             return
-        known = leader_id not in {NOBODY, self.node_id}
+        known = leader_id in self.voters and leader_id != self.node_id
         if epoch > self.epoch:
             if known:
                 self.become_follower(epoch, leader_id, now_ms)
@@ -297,9 +360,17 @@ class RaftCore:
         elif known and self.leader_id == NOBODY:
             self.become_follower(epoch, leader_id, now_ms)
 
-    def random_election_timeout_ms(self) -> int:
+    def election_wait_ms(self) -> int:
+        """How long to wait before asking (again), at random; in a hurry it begins short and doubles with every round."""
         base = self.config.election_timeout_ms
+        if self.hurried:
+            base = min(base, self.config.hurried_round_ms << min(self.rounds, DOUBLINGS_MAX))
         return base + self.rng.randrange(base)
+
+    def backoff_ms_max(self) -> int:
+        """The bound of the wait after a split vote, which doubles with every round."""
+        wait_ms = self.config.hurried_round_ms << min(self.rounds, DOUBLINGS_MAX)
+        return min(self.config.election_backoff_max_ms, wait_ms)
 
 
 HANDLERS: dict[type[Message], Callable[[RaftCore, Any, int], None]] = {
@@ -311,6 +382,8 @@ HANDLERS: dict[type[Message], Callable[[RaftCore, Any, int], None]] = {
     EndQuorumEpochReply: voting.on_end_quorum_epoch_reply,
     FetchRequest: leader.on_fetch,
     FetchReply: follower.on_fetch_reply,
+    FetchSnapshotRequest: leader.on_fetch_snapshot,
+    FetchSnapshotReply: follower.on_fetch_snapshot_reply,
 }
 TICKS: dict[Role, Callable[[RaftCore, int], None]] = {
     Role.UNATTACHED: voting.tick_unattached,

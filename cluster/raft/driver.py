@@ -14,7 +14,7 @@ from cluster.raft.batches import BATCH_BYTES_MAX, LogBatch, decode_batches, deco
 from cluster.raft.core import DEFAULT_CONFIG, RaftCore
 from cluster.raft.election import RaftConfig, Role
 from cluster.raft.log_view import LogView
-from cluster.raft.messages import NOBODY, FetchReply, HardState, Leadership, Message, Ready
+from cluster.raft.messages import NOBODY, FetchReply, HardState, Leadership, Message, Ready, Standing
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import ShardRecord
 
@@ -99,7 +99,7 @@ class RaftDriver:
         storage = self._storage
         # What a killed process left in the page cache was read back, but counts towards a majority only when it is durable.
         await storage.sync()
-        hard_state = storage.load_hard_state() or HardState()
+        hard_state = storage.load_hard_state() or HardState(standing=Standing.NEW)
         log = LogView(storage.epochs(), start_offset=storage.log_start_offset, end_offset=storage.log_end_offset)
         self._delivered = storage.log_start_offset
         self._core = RaftCore(self.node_id, self.voters, log, hard_state, rng=self._rng, config=self._config)
@@ -123,6 +123,12 @@ class RaftDriver:
         """A message from another node has arrived."""
         if self._failure is None and not self._stopping:
             self.core.step(message, self._clock.monotonic_ms())
+            self._wake_up.set()
+
+    def suspect(self, node_id: int) -> None:
+        """Node `node_id` is held dead, or a connection to it was lost. Nothing happens unless this node follows it."""
+        if self._core is not None and self._failure is None and not self._stopping:
+            self._core.suspect(node_id, self._clock.monotonic_ms())
             self._wake_up.set()
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from cluster.raft.messages import NOBODY, VoteRequest
+from cluster.raft.messages import NOBODY, Standing, VoteRequest
 from cluster.raft.progress import majority
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class RaftConfig:
     request_timeout_ms: int = 2_000
     retry_backoff_ms: int = 20
     fetch_wait_ms_max: int = 500
+    suspicion_delay_ms_max: int = 100
+    hurried_round_ms: int = 150
 
     @property
     def check_quorum_timeout_ms(self) -> int:
@@ -46,28 +48,45 @@ class RaftConfig:
 
 @dataclass(slots=True)
 class Election:
-    """The votes of one round. The asker has voted for itself."""
+    """The votes of one round. The asker has voted for itself.
+
+    Raft's argument is that the majority which votes has a voter in common with the majority which has an entry. That voter
+    must remember: so a majority is counted among ORDINARY voters, or among NEW ones over an empty log (the cluster begins).
+    With anybody else it has to be all voters, of whom those that remember judge for those that do not.
+    """
 
     voters: tuple[int, ...]
-    granted: dict[int, None] = field(default_factory=dict)
+    counted: Standing  # LOST: none but all will do
+    granted: dict[int, Standing] = field(default_factory=dict)
     rejected: dict[int, None] = field(default_factory=dict)
     sent_ms: dict[int, int] = field(default_factory=dict)
 
     @property
     def won(self) -> bool:
-        return len(self.granted) >= majority(len(self.voters))
+        return len(self.granted) == len(self.voters) or self._counted() >= majority(len(self.voters))
 
     @property
     def lost(self) -> bool:
-        return len(self.voters) - len(self.rejected) < majority(len(self.voters))
+        """Can it be won no more, whatever is still to come?"""
+        hoped_for = self._counted() + (0 if self.counted is Standing.LOST else len(self.unanswered()))
+        return bool(self.rejected) and hoped_for < majority(len(self.voters))
+
+    def _counted(self) -> int:
+        if self.counted is Standing.LOST:
+            return 0
+        return sum(standing is self.counted for standing in self.granted.values())
 
     def unanswered(self) -> list[int]:
         return [voter for voter in self.voters if voter not in self.granted and voter not in self.rejected]
 
-    def record(self, voter: int, *, granted: bool) -> None:
+    def record(self, voter: int, *, granted: bool, standing: Standing = Standing.ORDINARY) -> None:
         """The first answer of a voter counts; a repeated one changes nothing."""
-        if voter in self.voters and voter not in self.granted and voter not in self.rejected:
-            (self.granted if granted else self.rejected)[voter] = None
+        if voter not in self.voters or voter in self.granted or voter in self.rejected:
+            return
+        if granted:
+            self.granted[voter] = standing
+        else:
+            self.rejected[voter] = None
 
 
 def log_is_up_to_date(request: VoteRequest, log: LogView) -> bool:
@@ -75,19 +94,17 @@ def log_is_up_to_date(request: VoteRequest, log: LogView) -> bool:
     return (request.last_epoch, request.last_offset) >= (log.last_epoch, log.end_offset)
 
 
-def may_grant(
-    role: Role, request: VoteRequest, log: LogView, *, voted_id: int, leader_id: int, has_fetched: bool
-) -> bool:
+def may_grant(role: Role, request: VoteRequest, log: LogView, *, voted_id: int, leader_id: int, content: bool) -> bool:
     """Does a node in `role`, in the same epoch as `request`, grant it?
 
-    A follower that hears its leader refuses even a pre-vote, so that a node that was cut off cannot depose a leader that
-    the others are content with. Once a follower has seen nothing of its leader it judges by the log alone.
+    A follower that is `content` with its leader (has heard it, and does not suspect it) refuses even a pre-vote, so that a
+    node that was cut off cannot depose a leader that the others hear. Any other follower judges by the log alone.
     """
     up_to_date = log_is_up_to_date(request, log)
     if role is Role.LEADER:
         return False
     if request.pre_vote:
-        return up_to_date and not (role is Role.FOLLOWER and has_fetched)
+        return up_to_date and not (role is Role.FOLLOWER and content)
     if role not in {Role.UNATTACHED, Role.PROSPECTIVE}:
         return False
     if voted_id != NOBODY:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.raft.election import Role
-from cluster.raft.messages import NOBODY, BeginQuorumEpochReply, BeginQuorumEpochRequest, FetchReply, FetchRequest
-from cluster.raft.progress import Progress, committed_offset, majority
+from cluster.raft.messages import (
+    NOBODY,
+    BeginQuorumEpochReply,
+    BeginQuorumEpochRequest,
+    EpochEnd,
+    FetchReply,
+    FetchRequest,
+    FetchSnapshotReply,
+    FetchSnapshotRequest,
+)
+from cluster.raft.progress import UNKNOWN_OFFSET, Progress, committed_offset, majority
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -21,22 +30,14 @@ def on_fetch(core: RaftCore, request: FetchRequest, now_ms: int) -> None:
     if error is not None:
         _answer(core, request, error=error)
         return
-    diverging = core.log.divergence(request.fetch_offset, request.last_fetched_epoch)
-    if diverging is not None:
-        core.send_early(
-            FetchReply(
-                core.node_id,
-                request.source,
-                core.epoch,
-                core.node_id,
-                request.fetch_offset,
-                core.high_watermark,
-                diverging=diverging,
-                request_id=request.request_id,
-            )
-        )
-        return
     progress = _progress_of(core, request.source)
+    progress.heard(now_ms)
+    snapshot = core.log.snapshot_for(request.fetch_offset, request.last_fetched_epoch)
+    diverging = core.log.divergence(request.fetch_offset, request.last_fetched_epoch) if snapshot is None else None
+    if snapshot is not None or diverging is not None:
+        progress.end_offset = UNKNOWN_OFFSET  # whatever it may have had in an earlier life
+        _answer(core, request, diverging=diverging, snapshot=snapshot)
+        return
     progress.fetched(request.fetch_offset, core.log.end_offset, now_ms)
     progress.parked = request
     progress.parked_until_ms = now_ms + core.config.fetch_wait_ms_max
@@ -44,16 +45,42 @@ def on_fetch(core: RaftCore, request: FetchRequest, now_ms: int) -> None:
     answer_parked(core)
 
 
+def on_fetch_snapshot(core: RaftCore, request: FetchSnapshotRequest, now_ms: int) -> None:
+    error = _leader_error(core, request.epoch)
+    if error is None and (request.position < 0 or request.max_bytes <= 0):
+        error = ErrorCode.POSITION_OUT_OF_RANGE if request.position < 0 else ErrorCode.INVALID_REQUEST
+    if error is None and request.snapshot not in core.log.snapshots:
+        error = ErrorCode.SNAPSHOT_NOT_FOUND
+    if error is None:
+        _progress_of(core, request.source).heard(now_ms)
+    core.send_early(
+        FetchSnapshotReply(
+            core.node_id,
+            request.source,
+            core.epoch,
+            core.announced_leader_id,
+            request.snapshot,
+            request.position,
+            request.max_bytes,
+            error=error or ErrorCode.NONE,
+            request_id=request.request_id,
+        )
+    )
+
+
 def _fetch_error(core: RaftCore, request: FetchRequest) -> ErrorCode | None:
-    if request.epoch < core.epoch:
-        return ErrorCode.FENCED_LEADER_EPOCH
-    if request.epoch > core.epoch:
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-    if core.role is not Role.LEADER:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if request.fetch_offset < 0 or request.last_fetched_epoch < 0:
+    error = _leader_error(core, request.epoch)
+    if error is None and (request.fetch_offset < 0 or request.last_fetched_epoch < 0 or request.source < 0):
         return ErrorCode.INVALID_REQUEST
-    return None
+    return error
+
+
+def _leader_error(core: RaftCore, epoch: int) -> ErrorCode | None:
+    if epoch < core.epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if epoch > core.epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return None if core.role is Role.LEADER else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def _progress_of(core: RaftCore, replica: int) -> Progress:
@@ -67,7 +94,13 @@ def _progress_of(core: RaftCore, replica: int) -> Progress:
 
 
 def _answer(
-    core: RaftCore, request: FetchRequest, *, read_end: int | None = None, error: ErrorCode = ErrorCode.NONE
+    core: RaftCore,
+    request: FetchRequest,
+    *,
+    read_end: int | None = None,
+    diverging: EpochEnd | None = None,
+    snapshot: EpochEnd | None = None,
+    error: ErrorCode = ErrorCode.NONE,
 ) -> None:
     core.send_early(
         FetchReply(
@@ -78,6 +111,8 @@ def _answer(
             request.fetch_offset,
             core.high_watermark if core.role is Role.LEADER else -1,
             request.fetch_offset if read_end is None else read_end,
+            diverging=diverging,
+            snapshot=snapshot,
             error=error,
             request_id=request.request_id,
         )
@@ -128,6 +163,7 @@ def advance_high_watermark(core: RaftCore) -> None:
     committed = committed_offset(ends)
     if committed > core.epoch_start_offset and committed > core.high_watermark:
         core.high_watermark = committed
+        core.note_committed(committed)
         answer_parked(core)
 
 

@@ -7,12 +7,26 @@ on the wire as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch (KIP-595
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from protocol.errors import ErrorCode
 
 NOBODY = -1
 """No leader, or no vote."""
+
+
+class Standing(Enum):
+    """Does a voter remember everything that it has ever promised? (docs/decisions/0040)
+
+    NEW: it has started with nothing, be it that the cluster begins or that its disk was replaced. LOST: it has had
+    something, or knows that the cluster has begun, and may have forgotten votes and entries that others count on. ORDINARY:
+    it has had everything that was committed since, so there is nothing left that it could have forgotten.
+    """
+
+    ORDINARY = "ordinary"
+    NEW = "new"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +79,7 @@ class VoteReply:
     pre_vote: bool
     error: ErrorCode = ErrorCode.NONE
     request_id: int = 0
+    standing: Standing = Standing.ORDINARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +140,8 @@ class FetchRequest:
 class FetchReply:
     """`read_end`: the sender's driver reads the entries of [fetch_offset, read_end) and attaches as many as it likes.
 
-    `diverging` instead of entries: the asker's log does not continue the leader's, it must truncate to there.
+    Instead of entries: `diverging`, the asker's log does not continue the leader's, it must truncate to there; `snapshot`,
+    what it asks for lies before the leader's log and is to be had as this snapshot only (KIP-630).
     """
 
     source: int
@@ -137,6 +153,37 @@ class FetchReply:
     read_end: int = 0
     entries: tuple[Entry, ...] = ()
     diverging: EpochEnd | None = None
+    snapshot: EpochEnd | None = None
+    error: ErrorCode = ErrorCode.NONE
+    request_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotRequest:
+    """The bytes of `snapshot` from `position` on, as many as fit `max_bytes`."""
+
+    source: int
+    target: int
+    epoch: int
+    snapshot: EpochEnd
+    position: int
+    max_bytes: int
+    request_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSnapshotReply:
+    """The sender's driver attaches `size` (of the whole snapshot, in bytes) and `data`, or POSITION_OUT_OF_RANGE."""
+
+    source: int
+    target: int
+    epoch: int
+    leader_id: int
+    snapshot: EpochEnd
+    position: int
+    max_bytes: int = 0
+    size: int = 0
+    data: bytes = b""
     error: ErrorCode = ErrorCode.NONE
     request_id: int = 0
 
@@ -150,6 +197,8 @@ Message: TypeAlias = (
     | EndQuorumEpochReply
     | FetchRequest
     | FetchReply
+    | FetchSnapshotRequest
+    | FetchSnapshotReply
 )
 
 
@@ -160,6 +209,17 @@ class HardState:
     epoch: int = 0
     leader_id: int = NOBODY
     voted_id: int = NOBODY
+    standing: Standing = Standing.ORDINARY
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPart:
+    """A piece of a snapshot that comes from the leader; the one at position 0 begins it anew, the `last` one completes it."""
+
+    snapshot: EpochEnd
+    position: int
+    data: bytes
+    last: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +236,13 @@ class Ready:
     """What the driver has to do, in this order, before it calls `advance`:
 
     1. make `hard_state` durable, if there is one;
-    2. cut the log to `truncate_to`, if given, and write `entries` behind it;
-    3. send `early_messages`: a leader's answers to fetches need not wait for its own disk, for it counts its own copy
+    2. write `snapshot_part`, if there is one; with the last one the snapshot is made durable and takes the place of the log,
+       which is empty after it and begins at the snapshot's end;
+    3. cut the log to `truncate_to`, if given, and write `entries` behind it;
+    4. send `early_messages`: a leader's answers to fetches need not wait for its own disk, for it counts its own copy
        towards a majority only after `advance`;
-    4. make the log durable;
-    5. send `messages`: votes, and fetches, which acknowledge what was written.
+    5. make the log durable;
+    6. send `messages`: votes, and fetches, which acknowledge what was written.
 
     `leadership` and `high_watermark` are news for the driver's listeners, to be told at any time; None: unchanged.
     """
@@ -193,6 +255,7 @@ class Ready:
     leadership: Leadership | None
     high_watermark: int | None
     log_end_offset: int
+    snapshot_part: SnapshotPart | None = None
 
     @property
     def must_sync(self) -> bool:

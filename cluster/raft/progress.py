@@ -29,10 +29,13 @@ class Progress:
     parked: FetchRequest | None = None
     parked_until_ms: int = 0
 
-    def fetched(self, fetch_offset: int, leader_end: int, now_ms: int) -> None:
-        self.end_offset = fetch_offset
+    def heard(self, now_ms: int) -> None:
+        """It has asked for entries or for a snapshot: whatever the answer, it follows."""
         self.last_fetch_ms = now_ms
         self.knows_leader = True
+
+    def fetched(self, fetch_offset: int, leader_end: int, now_ms: int) -> None:
+        self.end_offset = fetch_offset
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = now_ms
 

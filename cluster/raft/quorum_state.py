@@ -1,11 +1,14 @@
-"""The quorum-state file: Kafka's JSON, data_version 0 (voters from configuration, kraft.version 0). Pure."""
+"""The quorum-state file: Kafka's JSON, data_version 0 (voters from configuration, kraft.version 0). Pure.
+
+A voter that may have forgotten something has one field more, which Kafka's reader passes over.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.raft.messages import NOBODY, HardState
+from cluster.raft.messages import NOBODY, HardState, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +17,7 @@ DATA_VERSION: Final = 0
 DATA_VERSION_MAX: Final = 1
 FILE_NAME: Final = "quorum-state"
 FILE_BYTES_MAX: Final = 64 * 1024
+STANDING: Final = "odradekStanding"
 
 
 class BadQuorumState(Exception):
@@ -31,6 +35,8 @@ def encode_quorum_state(state: HardState, voters: Sequence[int]) -> bytes:
         "currentVoters": [{"voterId": voter} for voter in voters],
         "data_version": DATA_VERSION,
     }
+    if state.standing is not Standing.ORDINARY:
+        document[STANDING] = state.standing.value
     return json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -47,10 +53,22 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
         found = sorted(_int(voter, "voterId") for voter in stored)
         if found != sorted(voters):
             raise BadQuorumState(f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured")
-    state = HardState(_int(document, "leaderEpoch"), _int(document, "leaderId"), _int(document, "votedId"))
+    state = HardState(
+        _int(document, "leaderEpoch"),
+        _int(document, "leaderId"),
+        _int(document, "votedId"),
+        _standing(document),
+    )
     if state.epoch < 0 or state.leader_id < NOBODY or state.voted_id < NOBODY:
         raise BadQuorumState(f"{FILE_NAME}: a negative epoch or node id")
     return state
+
+
+def _standing(document: dict[str, Any]) -> Standing:
+    stored = document.get(STANDING, Standing.ORDINARY.value)
+    if stored not in [standing.value for standing in Standing]:
+        raise BadQuorumState(f"{FILE_NAME}: {STANDING} is {stored!r}")
+    return Standing(stored)
 
 
 def _parse(data: bytes) -> dict[str, Any]:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from cluster.raft import follower
 from cluster.raft.election import Election, Role, may_grant
-from cluster.raft.messages import NOBODY, EndQuorumEpochReply, EndQuorumEpochRequest, VoteReply, VoteRequest
+from cluster.raft.messages import (
+    NOBODY,
+    EndQuorumEpochReply,
+    EndQuorumEpochRequest,
+    Standing,
+    VoteReply,
+    VoteRequest,
+)
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -15,8 +22,10 @@ if TYPE_CHECKING:
 
 def open_round(core: RaftCore, now_ms: int, *, pre_vote: bool) -> None:
     """Vote for oneself and ask the others; a quorum of one has won with that."""
-    core.election = Election(core.voters, granted={core.node_id: None})
-    core.deadline_ms = now_ms + core.random_election_timeout_ms()
+    counted = Standing.LOST if core.standing is Standing.NEW and core.log.end_offset > 0 else core.standing
+    core.election = Election(core.voters, counted, granted={core.node_id: core.standing})
+    core.deadline_ms = now_ms + core.election_wait_ms()
+    core.rounds += pre_vote
     if not _conclude(core, now_ms):
         _ask_for_votes(core, now_ms, pre_vote=pre_vote)
 
@@ -53,7 +62,7 @@ def _conclude(core: RaftCore, now_ms: int) -> bool:
     else:
         # Two candidates that lost to each other must not ask again at the same moment.
         core.backing_off = True
-        core.deadline_ms = now_ms + core.rng.randrange(core.config.election_backoff_max_ms) + 1
+        core.deadline_ms = now_ms + core.rng.randrange(core.backoff_ms_max()) + 1
     return True
 
 
@@ -67,7 +76,7 @@ def on_vote_request(core: RaftCore, request: VoteRequest, now_ms: int) -> None:
         core.log,
         voted_id=core.voted_id,
         leader_id=core.leader_id,
-        has_fetched=core.has_fetched,
+        content=core.has_fetched and not core.hurried,
     )
     if granted and not request.pre_vote and core.voted_id != request.source:
         core.become_unattached(core.epoch, now_ms, voted_id=request.source)
@@ -81,6 +90,7 @@ def on_vote_request(core: RaftCore, request: VoteRequest, now_ms: int) -> None:
             request.pre_vote,
             error or ErrorCode.NONE,
             request.request_id,
+            core.standing,
         )
     )
 
@@ -100,8 +110,12 @@ def on_vote_reply(core: RaftCore, reply: VoteReply, now_ms: int) -> None:
         core.follow_newer(reply.epoch, reply.leader_id, now_ms)
         return
     asking = core.role is (Role.PROSPECTIVE if reply.pre_vote else Role.CANDIDATE)
+    if asking and reply.source == reply.leader_id == core.leader_id and not reply.granted:
+        # The leader itself says that it is alive.
+        core.become_follower(core.epoch, core.leader_id, now_ms)
+        return
     if asking and core.election is not None:
-        core.election.record(reply.source, granted=reply.granted)
+        core.election.record(reply.source, granted=reply.granted, standing=reply.standing)
         if _conclude(core, now_ms):
             return
     # Whoever refuses may know a leader of this epoch that this node has not heard of.

@@ -11,43 +11,52 @@
     propose N TEXT           node N appends a batch holding TEXT
     cut N[,N] / heal         separate these nodes from all others / everybody reaches everybody
     crash N / restart N      power off: what was not synced is lost
+    blank N                  the disk of N, which is down, is replaced by an empty one
+    suspect N L              N is told that node L is dead
+    snapshot N               N makes a snapshot of what is committed
     slow N / fast N          the disk of N does not finish / finishes what it is asked for
     resign N                 node N gives up its leadership
     status                   one line per node
     log N                    the entries on the disk of N
 
-The random numbers of node n are always n * 100 (modulo the range), so node 1 waits least.
+The random numbers of node n are always n tenths of the range, so node 1 waits least.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from cluster.raft.core import NotLeader, RaftCore
 from cluster.raft.log_view import LogView
 from cluster.raft.messages import (
-    BeginQuorumEpochReply,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochReply,
-    EndQuorumEpochRequest,
     Entry,
+    EpochEnd,
     FetchReply,
-    FetchRequest,
+    FetchSnapshotReply,
     HardState,
-    LeaderChange,
     Message,
     Ready,
-    VoteReply,
-    VoteRequest,
+    SnapshotPart,
+    Standing,
 )
 from protocol.errors import ErrorCode
+from tests.support.raft_words import (
+    brings_nothing,
+    describe,
+    describe_entry,
+    describe_snapshot,
+    describe_snapshots,
+    describe_standing,
+    folded,
+    snapshot_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS_MAX = 200
+SNAPSHOT_PART_BYTES = 16
 
 
 class Fixed:
@@ -55,14 +64,17 @@ class Fixed:
         self.node_id = node_id
 
     def randrange(self, stop: int) -> int:
-        return self.node_id * 100 % stop
+        return stop * self.node_id // 10
 
 
 @dataclass
 class Disk:
     entries: list[Entry] = field(default_factory=list)
     synced: list[Entry] = field(default_factory=list)
-    hard_state: HardState = field(default_factory=HardState)
+    hard_state: HardState | None = None
+    start_offset: int = 0
+    snapshots: list[EpochEnd] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
 
 
 @dataclass
@@ -100,9 +112,10 @@ class RaftEnv:
         epochs: dict[int, int] = {}
         for entry in disk.entries:
             epochs.setdefault(entry.epoch, entry.base_offset)
-        end = disk.entries[-1].last_offset + 1 if disk.entries else 0
-        log = LogView(epochs.items(), end_offset=end)
-        core = RaftCore(node, self.voters, log, disk.hard_state, rng=Fixed(node))
+        end = disk.entries[-1].last_offset + 1 if disk.entries else disk.start_offset
+        log = LogView(epochs.items(), start_offset=disk.start_offset, end_offset=end, snapshots=disk.snapshots)
+        stored = disk.hard_state or HardState(standing=Standing.NEW)
+        core = RaftCore(node, self.voters, log, stored, rng=Fixed(node))
         self.cores[node] = core
         self.slow.pop(node, None)
         core.start(self.now_ms)
@@ -110,6 +123,28 @@ class RaftEnv:
     def do_crash(self, node: str) -> None:
         del self.cores[int(node)]
         self.slow.pop(int(node), None)
+
+    def do_blank(self, node: str) -> None:
+        assert int(node) not in self.cores
+        self.disks[int(node)] = Disk()
+
+    def do_suspect(self, node: str, leader: str) -> None:
+        self.cores[int(node)].suspect(int(leader), self.now_ms)
+
+    def do_snapshot(self, node_text: str) -> None:
+        node = int(node_text)
+        core, disk = self.cores[node], self.disks[node]
+        end = core.high_watermark
+        newest = core.log.latest_snapshot
+        if end > core.log.stable_end or end == (0 if newest is None else newest.end_offset):
+            self.lines.append("nothing to make one of")
+            return
+        core.add_snapshot(EpochEnd(core.log.epoch_of(end - 1), end))
+        disk.snapshots = list(core.log.snapshots)
+        disk.start_offset = core.log.start_offset
+        disk.entries = [entry for entry in disk.entries if entry.base_offset >= disk.start_offset]
+        disk.synced = [entry for entry in disk.synced if entry.base_offset >= disk.start_offset]
+        self.lines.append(f"{node}: log from {disk.start_offset}, snapshots {describe_snapshots(disk.snapshots)}")
 
     def do_slow(self, node: str) -> None:
         self.slow[int(node)] = None
@@ -198,6 +233,7 @@ class RaftEnv:
             self.lines.append(
                 f"{node}: {core.role.value} epoch={core.epoch} leader={core.leader_id} vote={core.voted_id}"
                 f" log=[{log.start_offset},{log.end_offset}) stable={log.stable_end} committed={core.high_watermark}"
+                + describe_standing(core.standing)
             )
 
     def do_log(self, node: str) -> None:
@@ -228,7 +264,12 @@ class RaftEnv:
             self.lines.append(f"{node}: committed {ready.high_watermark}")
         if ready.hard_state is not None:
             state = disk.hard_state = ready.hard_state
-            self.lines.append(f"{node}: saves epoch={state.epoch} leader={state.leader_id} vote={state.voted_id}")
+            self.lines.append(
+                f"{node}: saves epoch={state.epoch} leader={state.leader_id} vote={state.voted_id}"
+                + describe_standing(state.standing)
+            )
+        if ready.snapshot_part is not None:
+            self.install(node, ready.snapshot_part)
         if ready.truncate_to is not None:
             disk.entries = [entry for entry in disk.entries if entry.last_offset < ready.truncate_to]
             disk.synced = [entry for entry in disk.synced if entry.last_offset < ready.truncate_to]
@@ -238,6 +279,16 @@ class RaftEnv:
             self.lines.append(f"{node}: writes {' '.join(describe_entry(entry) for entry in ready.entries)}")
         for message in ready.early_messages:
             self.send(message)
+
+    def install(self, node: int, part: SnapshotPart) -> None:
+        disk = self.disks[node]
+        disk.parts = [*(disk.parts if part.position else []), part.data]
+        assert b"".join(disk.parts) == snapshot_bytes(part.snapshot)[: part.position + len(part.data)]
+        self.lines.append(f"{node}: keeps {describe_snapshot(part.snapshot)} to byte {part.position + len(part.data)}")
+        if part.last:
+            disk.snapshots, disk.start_offset = [part.snapshot], part.snapshot.end_offset
+            disk.entries, disk.synced, disk.parts = [], [], []
+            self.lines.append(f"{node}: begins at {disk.start_offset}")
 
     def finish(self, node: int, ready: Ready) -> None:
         disk = self.disks[node]
@@ -252,6 +303,11 @@ class RaftEnv:
             message = replace(
                 message, entries=tuple(e for e in stored if message.fetch_offset <= e.base_offset < message.read_end)
             )
+        if isinstance(message, FetchSnapshotReply) and message.error is ErrorCode.NONE:
+            whole = snapshot_bytes(message.snapshot)
+            message = replace(
+                message, size=len(whole), data=whole[message.position : message.position + SNAPSHOT_PART_BYTES]
+            )
         self.network.append(message)
 
     def hand_over(self, message: Message) -> None:
@@ -264,61 +320,3 @@ class RaftEnv:
         if not (self.quiet and brings_nothing(message)):
             self.lines.append(describe(message))
         core.step(message, self.now_ms)
-
-
-def folded(lines: list[str]) -> list[str]:
-    """The same line again and again is shown once, with a count."""
-    return [
-        line if count == 1 else f"{line} (x{count})" for line, count in ((k, len(list(g))) for k, g in groupby(lines))
-    ]
-
-
-def brings_nothing(message: Message) -> bool:
-    if isinstance(message, FetchReply):
-        return not message.entries and message.diverging is None and message.error is ErrorCode.NONE
-    return isinstance(message, FetchRequest)
-
-
-def describe_entry(entry: Entry) -> str:
-    if isinstance(entry.data, LeaderChange):
-        granting = ",".join(str(voter) for voter in entry.data.granting_voters)
-        return f"{entry.base_offset}@{entry.epoch}:leader={entry.data.leader_id},votes={granting}"
-    return f"{entry.base_offset}@{entry.epoch}:{entry.data.decode()}"
-
-
-def describe(message: Message) -> str:
-    text = f"{message.source}->{message.target} {SHORT[type(message)]} epoch={message.epoch}"
-    if isinstance(message, VoteRequest):
-        kind = "pre-vote" if message.pre_vote else "vote"
-        return f"{text} {kind} log=({message.last_epoch},{message.last_offset})"
-    if isinstance(message, VoteReply):
-        kind = "pre-vote" if message.pre_vote else "vote"
-        return f"{text} {kind} {'granted' if message.granted else 'refused'}{error(message.error)}"
-    if isinstance(message, FetchRequest):
-        return f"{text} from=({message.last_fetched_epoch},{message.fetch_offset})"
-    if isinstance(message, FetchReply):
-        if message.diverging is not None:
-            return f"{text} diverging=({message.diverging.epoch},{message.diverging.end_offset})"
-        entries = " ".join(describe_entry(entry) for entry in message.entries)
-        return f"{text} committed={message.high_watermark} [{entries}]{error(message.error)}"
-    if isinstance(message, EndQuorumEpochRequest):
-        return f"{text} successors={','.join(str(voter) for voter in message.preferred_successors)}"
-    if isinstance(message, BeginQuorumEpochReply | EndQuorumEpochReply):
-        return text + error(message.error)
-    return text
-
-
-def error(code: ErrorCode) -> str:
-    return "" if code is ErrorCode.NONE else f" {code.name}"
-
-
-SHORT: dict[type[Message], str] = {
-    VoteRequest: "Vote",
-    VoteReply: "VoteReply",
-    BeginQuorumEpochRequest: "BeginQuorumEpoch",
-    BeginQuorumEpochReply: "BeginQuorumEpochReply",
-    EndQuorumEpochRequest: "EndQuorumEpoch",
-    EndQuorumEpochReply: "EndQuorumEpochReply",
-    FetchRequest: "Fetch",
-    FetchReply: "FetchReply",
-}

@@ -98,8 +98,9 @@ class Leading:
         replicas.min_isr = min(self._partition.log.config.min_insync_replicas, len(replicas.replicas))
 
     def register(self) -> None:
-        """Brokers have come or gone, or may join an ISR now."""
+        """Brokers have come or gone, or may join an ISR now: one that has fetched already may have nothing more to fetch."""
         self.replicas.register(self._around.cluster.broker_epoch_of)
+        self._take_in(self._around.clock.monotonic_ms())
 
     def close(self) -> None:
         self._gate.close()
@@ -152,8 +153,13 @@ class Leading:
             self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
 
     def look_for_lag(self, now_ms: int) -> None:
-        """Take out of the ISR who has not kept up."""
+        """Take out of the ISR who has not kept up, and take in who was refused before."""
         self._send(self.replicas.shrinkage(self._partition.log.log_end_offset, now_ms))
+        self._take_in(now_ms)
+
+    def _take_in(self, now_ms: int) -> None:
+        for replica in self.replicas.waiting(now_ms):
+            self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
 
     def _send(self, wish: IsrWish | None) -> None:
         if wish is not None:

@@ -60,6 +60,7 @@ class Replica:
 
     broker_id: int
     log_end: int = UNKNOWN
+    log_start: int = UNKNOWN
     broker_epoch: int = UNKNOWN
     caught_up_ms: int = NEVER_MS
     fetched_ms: int = NEVER_MS
@@ -196,6 +197,10 @@ class LeaderReplicas:
         if not replica.eligible:
             return None
         return self._wish((*self.isr, replica.broker_id))
+
+    def waiting(self, now_ms: int) -> list[Replica]:
+        """Replicas that are not in sync and have fetched lately."""
+        return [each for each in self._others if not each.in_sync and now_ms - each.fetched_ms <= self._lag_max_ms]
 
     def shrinkage(self, log_end: int, now_ms: int) -> IsrWish | None:
         """The wish to be rid of those who have lagged for too long."""

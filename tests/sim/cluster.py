@@ -10,7 +10,7 @@ from tests.sim.disk import Detached, DiskWatcher
 from tests.sim.gate import GateKeeper
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
-from tests.sim.options import Options
+from tests.sim.options import KILL, Options
 from tests.sim.world import PORT
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Cluster:
         """
         options = self.options
         if options.brokers == 1:
-            return options.durability != "process kills only"
+            return options.durability != KILL
         if options.flush:
             return True
         if options.replication < 2 or options.min_in_sync < 2:

@@ -66,6 +66,8 @@ def draw_cluster(rng: Random, options: "Options", brokers: int) -> None:
     options.transaction_timeout_ms = rng.choice((1000, 2500, 5000))
     options.clock_drifts = tuple(rng.choice((0.0, 0.0, 0.01, -0.01)) for _ in range(brokers))
     options.leave_behind = rng.choice(("", "", "dead", "cut"))
+    if options.replication == options.min_in_sync:
+        options.leave_behind = ""  # nothing could be written any more
     options.faults = _draw_faults(rng, options)
 
 

@@ -56,7 +56,7 @@ class SimDatagrams(asyncio.DatagramTransport):
         return self._closing
 
     def close(self) -> None:
-        if not self._closing:
+        if not self._closing and not self._network.loop.is_closed():  # a forgotten one is closed when it is collected
             self.detach()
             self._network.loop.call_soon(self._protocol.connection_lost, None, context=self.context)
 

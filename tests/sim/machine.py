@@ -43,6 +43,7 @@ class Machine:
         self.disk: SimDisk | None = None
         self.name = ""
         self.lives = 0
+        self.boots = 1
         self.up = asyncio.Event()
         self.gone = False
         """It stays away from here on."""
@@ -95,7 +96,13 @@ class Machine:
         disk = self.disk = self._make_disk(name)
         cluster = self.cluster
         gate = cluster.gates if cluster.options.brokers == 1 else LocalCommitGate
-        env = Env(disk=disk, clock=self.clock, rng=Random(self.rng.getrandbits(64)), commit_gate=gate)
+        env = Env(
+            disk=disk,
+            clock=self.clock,
+            rng=Random(self.rng.getrandbits(64)),
+            commit_gate=gate,
+            boot_id=f"{self.host} boot {self.boots}",
+        )
         if self._die_again_at:
             self._arm(disk, self._die_again_at, power=False, downtime=CRASH_DOWNTIME)
             self._die_again_at = 0
@@ -216,6 +223,7 @@ class Machine:
         if wipe:
             self.medium = Medium()
         if power or wipe:
+            self.boots += 1
             self.cluster.lost_data(self)
         self._supervise(self._come_back(name, downtime), "supervisor")
 

@@ -41,7 +41,9 @@ class Monitor:
         brokers: int = 1,
         voters: int = 1,
         min_in_sync: int = 1,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """`note` is told, in a line each, what the cluster has agreed on."""
         self.violations: list[str] = []
         self.counters: dict[str, int] = {}
         self.hosts: dict[int, HostLogs] = {}
@@ -51,12 +53,14 @@ class Monitor:
         self._root = root
         self._topic = topic
         self._clock = clock
+        self._note = note
         self._brokers = brokers
         self._min_in_sync = min_in_sync
         self._known: Known = {}
         self._by_value: dict[bytes, tuple[Partition, Batch]] = {}
         self._holders: dict[int, dict[int, None]] = {}
         self._epochs: dict[tuple[Partition, int, int], int] = {}
+        self._judged: dict[tuple[Partition, int], None] = {}
         self._data_lost: dict[int, None] = {}
         self._coordinators: dict[tuple[int, int], CoordinatorModel] = {}
         self._metadata = MetadataWatch(self.hosts, voters, self._on_change)
@@ -162,6 +166,8 @@ class Monitor:
                 f"I12 {partition}: broker {number} says high watermark {high_watermark}, its log ends at {log.end}"
             )
         state = self.metadata.partitions.get(partition)
+        if state is not None and state.leader == number:
+            self._judge_leader(partition, number, state.leader_epoch)
         for member in state.isr if state is not None else ():
             held = self.hosts[member].log(partition).end_ever if member in self.hosts else 0
             if held < high_watermark and member not in self._data_lost:
@@ -194,6 +200,7 @@ class Monitor:
             return
         if self._brokers > 1:
             self._judge_epoch(host.number, partition, batch)
+            self._judge_leader(partition, host.number, batch.leader_epoch)
         if partition[0] == TRANSACTION_STATE:
             self.aborts_at.extend(
                 (entry.transactional_id, self._clock())
@@ -237,6 +244,7 @@ class Monitor:
 
     def _on_change(self, change: Change) -> None:
         before, after, place = change.before, change.after, change.place
+        self._note(f"{place[0]}-{place[1]} {after}")
         if after is None or self._brokers == 1:
             return
         if before is not None:
@@ -252,8 +260,6 @@ class Monitor:
                 self.count("reassignment completed")
         if after.leader != NO_LEADER and after.leader not in after.isr:
             self.violations.append(f"I12 {place}: leader {after.leader} is not in the ISR {after.isr}")
-        if before is None or after.leader_epoch != before.leader_epoch:
-            self._judge_leader(place, after.leader, after.leader_epoch)
 
     def _any_prepared(self, index: int) -> bool:
         return any(
@@ -262,14 +268,16 @@ class Monitor:
             if (TRANSACTION_STATE, index) in host.logs
         )
 
-    def _judge_leader(self, place: Partition, leader: int, epoch: int) -> None:
-        committed = self.committed.get(place)
-        if leader == NO_LEADER or committed is None or leader not in self.hosts:
+    def _judge_leader(self, place: Partition, number: int, epoch: int) -> None:
+        """I11: who acts as the leader for the first time in an epoch holds all that was ever said to be committed."""
+        if (place, epoch) in self._judged:
             return
-        missing = committed.missing_in(self.hosts[leader].log(place))
+        self._judged[place, epoch] = None
+        committed = self.committed.get(place)
+        missing = committed.missing_in(self.hosts[number].log(place)) if committed is not None else None
         if missing is not None:
             self.violations.append(
-                f"I11 {place}: broker {leader} leads in epoch {epoch} without offset {missing.base_offset} (epoch {missing.leader_epoch}), which was committed"
+                f"I11 {place}: broker {number} leads in epoch {epoch} without offset {missing.base_offset} (epoch {missing.leader_epoch}), which was committed"
             )
 
     # -- I16

@@ -143,7 +143,7 @@ class Network:
         here = self._here()
         link = (here, self._own_name(host))
         arrival = loop.create_future()
-        loop.call_later(self.latency.draw(self.rng) + links.delay(*link), arrival.set_result, None)
+        loop.call_later(self.latency.draw(self.rng) + links.delay(*link), _come_true, arrival)
         await arrival
         if not (links.is_open(*link) and links.is_open(*link[::-1])):
             await links.opened(*link, CONNECT_SECONDS)
@@ -329,3 +329,8 @@ class Network:
             "connections": len(self._connections),
             "listeners": [f"{host}:{port}" for host, port in self._listeners],
         }
+
+
+def _come_true(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

@@ -99,7 +99,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
     try:
         asyncio.set_event_loop(loop)
         findings = loop.run_until_complete(run.main())
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         findings = [*run.seen_so_far(), f"the run ended with {type(error).__name__}: {error}", traceback.format_exc()]
     finally:
         asyncio.set_event_loop(None)
@@ -162,6 +162,7 @@ class Run:
             brokers=options.brokers,
             voters=options.voters,
             min_in_sync=options.min_in_sync,
+            note=lambda line: loop.trace.add(loop.steps, loop.time(), "agreed", line),
         )
         self.cluster.monitor = self.monitor
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
@@ -294,10 +295,10 @@ class Run:
 
     async def _in_sync(self) -> None:
         """L1: every partition is led, and every replica that is not gone is in sync."""
-        deadline = self.loop.time() + RESOLVE_SECONDS_MAX
+        deadline = self.loop.time() + (1.0 if self.findings else RESOLVE_SECONDS_MAX)
         while self.loop.time() < deadline and self._out_of_sync():
             await asyncio.sleep(0.2)
-        for left in self._out_of_sync():
+        for left in self._out_of_sync()[:2]:
             self.findings.append(f"L1 {left} {RESOLVE_SECONDS_MAX:.0f} s after the last fault")
 
     def _out_of_sync(self) -> list[str]:

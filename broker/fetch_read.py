@@ -40,6 +40,8 @@ class FetchLimits:
     max_bytes: int
     min_bytes: int
     by_id: bool
+    leader_only: bool
+    """Consumers before v11 know nothing of reading from followers (KIP-392)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +106,7 @@ class FetchPass:
         try:
             if isinstance(found, Refusal):
                 raise found
-            partition.check_leader(reading.slot.current_leader_epoch)  # time has passed
+            self._check(reading.slot, partition)  # time has passed
         except Refusal as refusal:
             self._refuse(reading, refusal)
             return
@@ -125,7 +127,7 @@ class FetchPass:
     def _read(self, reading: Reading, partition: Partition) -> ReadResult | ColdRead | None:
         """What there is to read; None when there is nothing, with the answer filled in but for the records."""
         slot, answer, limits = reading.slot, reading.answer, self.limits
-        partition.check_leader(slot.current_leader_epoch)
+        self._check(slot, partition)
         log = partition.log
         offset = slot.fetch_offset
         answer.high_watermark = high_watermark = log.high_watermark
@@ -149,6 +151,12 @@ class FetchPass:
         if offset >= limit or (room <= 0 and self.size):
             return None
         return partition.read(offset, max_bytes=max(room, 0), limit=limit, min_one_batch=not self.size)
+
+    def _check(self, slot: FetchSlot, partition: Partition) -> None:
+        if self.limits.leader_only:
+            partition.check_leader(slot.current_leader_epoch)
+        else:
+            partition.check_readable(slot.current_leader_epoch)
 
     def _take(self, reading: Reading, partition: Partition, found: ReadResult) -> None:
         answer = reading.answer

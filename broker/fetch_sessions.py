@@ -1,4 +1,6 @@
-"""Incremental fetch sessions (KIP-227, fetch v7+): pure bookkeeping, no clock and no IO.
+"""Incremental fetch sessions of consumers (KIP-227, fetch v7+): pure bookkeeping, no clock and no IO.
+
+Followers have sessions of their own: see `broker.replica_sessions`.
 
 ======================  ===============================================================================================
 request (id, epoch)     meaning
@@ -79,7 +81,6 @@ class FetchSlot:
 @dataclass(slots=True, eq=False)
 class _Session:
     id: int
-    privileged: bool
     uses_ids: bool
     created_ms: int
     used_ms: int
@@ -104,12 +105,11 @@ class FetchPlan:
 @dataclass(slots=True)
 class _FullFetch(FetchPlan):
     sessions: "FetchSessions"
-    privileged: bool
     uses_ids: bool
 
     def finish(self, answers: list[PartitionData], now_ms: int) -> tuple[ErrorCode, int, Answered]:
         told = list(zip(self.slots, answers, strict=True))
-        session_id = self.sessions.open(self.slots, privileged=self.privileged, uses_ids=self.uses_ids, now_ms=now_ms)
+        session_id = self.sessions.open(self.slots, uses_ids=self.uses_ids, now_ms=now_ms)
         if session_id != NO_SESSION:
             for slot, answer in told:
                 slot.tell(answer)
@@ -157,7 +157,6 @@ class FetchSessions:
         session_id: int,
         session_epoch: int,
         uses_ids: bool,
-        privileged: bool,
         now_ms: int,
     ) -> FetchPlan:
         """What this request reads. Raises Refusal with one of the three session errors (top-level errors)."""
@@ -166,7 +165,7 @@ class FetchSessions:
             slots = list({slot.key: slot for slot in asked}.values()) if len(asked) > 1 else asked
             if session_epoch == FINAL_EPOCH:
                 return FetchPlan(slots)
-            return _FullFetch(slots, self, privileged, uses_ids)
+            return _FullFetch(slots, self, uses_ids)
         session = self._by_use.get(session_id)
         if session is None:
             raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -176,15 +175,15 @@ class FetchSessions:
             raise Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         return self._continue(session, asked, forgotten, now_ms)
 
-    def open(self, slots: list[FetchSlot], *, privileged: bool, uses_ids: bool, now_ms: int) -> int:
+    def open(self, slots: list[FetchSlot], *, uses_ids: bool, now_ms: int) -> int:
         """A new session over `slots`; NO_SESSION when there is nothing to hold or no room."""
-        if not slots or not self._make_room(privileged, len(slots), now_ms):
+        if not slots or not self._make_room(len(slots), now_ms):
             return NO_SESSION
         session_id = self.rng.randint(1, SESSION_ID_MAX)
         while session_id in self._by_use:
             session_id = self.rng.randint(1, SESSION_ID_MAX)
         held = {slot.key: slot for slot in slots}
-        self._by_use[session_id] = _Session(session_id, privileged, uses_ids, now_ms, now_ms, held)
+        self._by_use[session_id] = _Session(session_id, uses_ids, now_ms, now_ms, held)
         return session_id
 
     def _continue(self, session: _Session, asked: list[FetchSlot], forgotten: list[FetchKey], now_ms: int) -> FetchPlan:
@@ -205,7 +204,7 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         return _IncrementalFetch(list(held.values()), session, session.epoch)
 
-    def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
+    def _make_room(self, size: int, now_ms: int) -> bool:
         by_use = self._by_use
         if len(by_use) < self.slots_max:
             return True
@@ -213,18 +212,14 @@ class FetchSessions:
         if oldest is None:
             return False
         if now_ms - oldest.used_ms <= EVICTION_MS:
-            victim = self._least_valuable(privileged, now_ms)
-            if victim is None or (privileged, size) <= (victim.privileged, len(victim.slots)):
+            victim = self._smallest_old(now_ms)
+            if victim is None or size <= len(victim.slots):
                 return False
             oldest = victim
         del by_use[oldest.id]
         return True
 
-    def _least_valuable(self, privileged: bool, now_ms: int) -> _Session | None:
-        """The session that a new one may replace: a follower takes any consumer's, all others need age."""
-        candidates = [
-            session
-            for session in self._by_use.values()
-            if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
-        ]
-        return min(candidates, key=lambda held: (held.privileged, len(held.slots), held.id), default=None)
+    def _smallest_old(self, now_ms: int) -> _Session | None:
+        """The session that a larger new one may replace: the smallest of those that have existed for long."""
+        candidates = [session for session in self._by_use.values() if now_ms - session.created_ms > EVICTION_MS]
+        return min(candidates, key=lambda held: (len(held.slots), held.id), default=None)

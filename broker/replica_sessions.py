@@ -52,6 +52,7 @@ class ReplicaSlot:
         "index",
         "last_epoch",
         "leader_epoch",
+        "log_start",
         "max_bytes",
         "offset",
         "partition",
@@ -70,6 +71,7 @@ class ReplicaSlot:
         self.partition: Partition | None = None
         self.replica: Replica | None = None
         self.offset = self.max_bytes = 0
+        self.log_start = -1
         self.leader_epoch = self.last_epoch = NO_EPOCH
         self.error = ErrorCode.NONE
         self.diverging: EpochEndOffset | None = None
@@ -82,6 +84,7 @@ class ReplicaSlot:
     def ask(self, asked: FetchPartition) -> None:
         """What the follower wants now."""
         self.offset = asked.fetch_offset
+        self.log_start = asked.log_start_offset
         self.max_bytes = asked.partition_max_bytes
         self.leader_epoch = asked.current_leader_epoch
         self.last_epoch = asked.last_fetched_epoch
@@ -269,6 +272,7 @@ class ReplicaSessions:
             return
         slot.attach(partition, replica)
         slot.behind = slot.offset < log.log_end_offset
+        replica.log_start = slot.log_start
         if slot.diverging is None:
             leading.fetched(replica, session.broker_epoch, slot.offset, now_ms)
 

@@ -9,6 +9,9 @@ Behavior:
 - What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
 - Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.answer_room`), but one batch.
 - Incremental sessions: see `broker.fetch_sessions`.
+- Followers, which fetch the log itself and acknowledge by it: see `broker.replica_fetch`.
+- Consumers from v11 on may read from a follower, up to what it knows to be committed. With the rack-aware selector the
+  leader names a follower in the consumer's rack instead of giving records (KIP-392).
 - read_committed: records up to the last stable offset, and exactly the aborted transactions that they meet.
 
 Version notes:
@@ -29,10 +32,11 @@ from broker.error_map import wire_error
 from broker.fetch_read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
 from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
 from broker.leaders import leader_hint
-from broker.partition import NO_EPOCH
+from broker.partition import NO_EPOCH, Partition
 from broker.ports import AclOperation, ResourceType
 from broker.raft_fetch import fetch_metadata
 from broker.raft_wire import is_metadata_fetch
+from broker.read_replica import RACK_AWARE, STAY, preferred_replica
 from broker.waiters import FetchWait, Watermark
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.fetch import (
@@ -50,6 +54,7 @@ READ_COMMITTED: Final = 1
 SESSIONS_MIN_VERSION: Final = 7
 TOPIC_ID_MIN_VERSION: Final = 13
 REPLICA_STATE_MIN_VERSION: Final = 15
+READ_REPLICA_MIN_VERSION: Final = 11
 LEADER_HINT_MIN_VERSION: Final = 16
 PATIENT_ERRORS: Final = (
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -66,8 +71,9 @@ class _Fetch:
     context: RequestContext
     plan: FetchPlan
     limits: FetchLimits
-    replica_id: int
     max_wait_ms: int
+    rack: str
+    """Of the consumer, where it is to be sent to a replica near it; empty where not."""
 
 
 def handle(
@@ -81,10 +87,10 @@ def handle(
         return _fetch_as_replica(context, request, replica_id)
     fetch = _Fetch(
         context,
-        _plan(context, request, replica_id),
+        _plan(context, request),
         _limits(context, request, replica_id),
-        replica_id,
         request.max_wait_ms,
+        _rack(context, request, replica_id),
     )
     read = _survey(fetch)
     cold = read.advance()
@@ -127,7 +133,7 @@ def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, mes
 # ---- what is asked --------------------------------------------------------------------------------------------------
 
 
-def _plan(context: RequestContext, request: FetchRequest, replica_id: int) -> FetchPlan:
+def _plan(context: RequestContext, request: FetchRequest) -> FetchPlan:
     version = context.api_version
     by_id = version >= TOPIC_ID_MIN_VERSION
     asked = [
@@ -153,7 +159,6 @@ def _plan(context: RequestContext, request: FetchRequest, replica_id: int) -> Fe
         session_id=request.session_id if version >= SESSIONS_MIN_VERSION else NO_SESSION,
         session_epoch=request.session_epoch if version >= SESSIONS_MIN_VERSION else FINAL_EPOCH,
         uses_ids=by_id,
-        privileged=replica_id >= 0,
         now_ms=context.services.clock.monotonic_ms(),
     )
 
@@ -165,8 +170,21 @@ def _limits(context: RequestContext, request: FetchRequest, replica_id: int) -> 
         watermark = Watermark.LOG_END
     else:
         watermark = Watermark.LAST_STABLE_OFFSET if committed_only else Watermark.HIGH_WATERMARK
-    min_bytes = min(request.min_bytes, max_bytes)
-    return FetchLimits(watermark, committed_only, max_bytes, min_bytes, context.api_version >= TOPIC_ID_MIN_VERSION)
+    version = context.api_version
+    return FetchLimits(
+        watermark,
+        committed_only,
+        max_bytes,
+        min(request.min_bytes, max_bytes),
+        version >= TOPIC_ID_MIN_VERSION,
+        replica_id == CONSUMER and version < READ_REPLICA_MIN_VERSION,
+    )
+
+
+def _rack(context: RequestContext, request: FetchRequest, replica_id: int) -> str:
+    if replica_id != CONSUMER or context.api_version < READ_REPLICA_MIN_VERSION:
+        return ""
+    return request.rack_id if context.services.config.replica_selector_class == RACK_AWARE else ""
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -179,7 +197,10 @@ def _survey(fetch: _Fetch) -> FetchPass:
     max_bytes = min(fetch.limits.max_bytes, fetch.context.services.budget.answer_room())
     read = FetchPass(fetch.limits, readings, max_bytes)
     # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
-    read.answer_now = any(reading.error and reading.error not in PATIENT_ERRORS for reading in readings)
+    read.answer_now = any(
+        (reading.error and reading.error not in PATIENT_ERRORS) or reading.answer.preferred_read_replica != STAY
+        for reading in readings
+    )
     return read
 
 
@@ -195,16 +216,33 @@ def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Readin
         error = refusal.error
         topic = _topic_name(fetch, slot)
     if topic not in allowed:
-        allowed[topic] = fetch.replica_id >= 0 or fetch.context.allowed(AclOperation.READ, ResourceType.TOPIC, topic)
+        allowed[topic] = fetch.context.allowed(AclOperation.READ, ResourceType.TOPIC, topic)
     if not allowed[topic] and topic:
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif fetch.replica_id >= 0 and not error:
-        # A follower that this leader does not know: every partition has one replica so far.
-        no_epoch = slot.current_leader_epoch == NO_EPOCH
-        error = ErrorCode.NOT_LEADER_OR_FOLLOWER if no_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
     if error:
         return Reading(slot, refused(slot.index, error), None, topic, error)
+    if fetch.rack and partition is not None:
+        sent = _sent_elsewhere(fetch, slot, partition)
+        if sent is not None:
+            return Reading(slot, sent, None, topic)
     return Reading(slot, unread(slot.index), partition, topic)
+
+
+def _sent_elsewhere(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> PartitionData | None:
+    """The answer that names a replica near the reader, and holds no records; None when it is to read here."""
+    if slot.current_leader_epoch not in {NO_EPOCH, partition.leader_epoch}:
+        return None
+    context = fetch.context
+    brokers = context.services.metadata.image.brokers
+    named = preferred_replica(partition, slot.fetch_offset, fetch.rack, brokers, context.session.listener.name)
+    if named == STAY:
+        return None
+    log = partition.log
+    answer = unread(slot.index)
+    answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
+    answer.log_start_offset = log.log_start_offset
+    answer.preferred_read_replica = named
+    return answer
 
 
 def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
@@ -341,5 +379,4 @@ API: Final = Api(
     listeners=(CLIENT, BROKER, CONTROLLER),
     early=is_metadata_fetch,
     acl="READ on each topic; CLUSTER_ACTION for replicas",
-    gaps=("followers are refused as unknown replicas until replication exists", "no preferred replica is ever named"),
 )

@@ -22,6 +22,10 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+REPLICA_ID_MIN_VERSION: Final = 3
+DEBUGGER: Final = -2
+"""A tool that looks at whatever replica it asks."""
+
 
 def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     trusted = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
@@ -35,7 +39,7 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
             try:
                 if not allowed:
                     raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answer.leader_epoch, answer.end_offset = _look_up(context, topic.topic, asked)
+                answer.leader_epoch, answer.end_offset = _look_up(context, request, topic.topic, asked)
             except Refusal as refusal:
                 answer.error_code = wire_error(context.api_key, context.api_version, refusal.error)
         topics.append(OffsetForLeaderTopicResult(topic.topic, answers))
@@ -52,9 +56,14 @@ def refuse(
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _look_up(context: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> tuple[int, int]:
+def _look_up(
+    context: RequestContext, request: OffsetForLeaderEpochRequest, topic: str, asked: OffsetForLeaderPartition
+) -> tuple[int, int]:
     partition = context.services.partitions.find(topic, asked.partition)
-    partition.check_leader(asked.current_leader_epoch)
+    if context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id == DEBUGGER:
+        partition.check_readable(asked.current_leader_epoch)
+    else:
+        partition.check_leader(asked.current_leader_epoch)
     return partition.log.end_offset_for_epoch(asked.leader_epoch)
 
 

@@ -32,7 +32,6 @@ def ask(
     *,
     forgotten: tuple[tuple[str, int], ...] = (),
     uses_ids: bool = False,
-    privileged: bool = False,
     now_ms: int = 0,
 ) -> FetchPlan:
     return sessions.plan(
@@ -41,13 +40,12 @@ def ask(
         session_id=session_id,
         session_epoch=epoch,
         uses_ids=uses_ids,
-        privileged=privileged,
         now_ms=now_ms,
     )
 
 
-def opened(sessions: FetchSessions, *indexes: int, now_ms: int = 0, privileged: bool = False) -> int:
-    plan = ask(sessions, slots(*indexes), now_ms=now_ms, privileged=privileged)
+def opened(sessions: FetchSessions, *indexes: int, now_ms: int = 0) -> int:
+    plan = ask(sessions, slots(*indexes), now_ms=now_ms)
     error, session_id, told = plan.finish([answer(index) for index in indexes], now_ms)
     assert error is ErrorCode.NONE
     assert len(told) == len(indexes)
@@ -188,29 +186,21 @@ def test_only_the_latest_of_two_requests_in_flight_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle_ms", "age_ms", "size", "privileged", "evicts"),
+    ("idle_ms", "age_ms", "size", "evicts"),
     [
-        (EVICTION_MS + 1, EVICTION_MS + 1, 1, False, True),  # idle for too long: anyone may take its place
-        (EVICTION_MS, EVICTION_MS, 3, False, False),  # young, and not idle enough: nobody's
-        (0, EVICTION_MS + 1, 3, False, True),  # old, in use, smaller
-        (0, EVICTION_MS + 1, 2, False, False),  # of the same size: no gain
-        (0, 0, 1, True, True),  # a follower takes any consumer's place
+        (EVICTION_MS + 1, EVICTION_MS + 1, 1, True),  # idle for too long: anyone may take its place
+        (EVICTION_MS, EVICTION_MS, 3, False),  # young, and not idle enough: nobody's
+        (0, EVICTION_MS + 1, 3, True),  # old, in use, smaller
+        (0, EVICTION_MS + 1, 2, False),  # of the same size: no gain
     ],
 )
-def test_eviction(idle_ms: int, age_ms: int, size: int, privileged: bool, evicts: bool) -> None:
+def test_eviction(idle_ms: int, age_ms: int, size: int, evicts: bool) -> None:
     sessions = cache(slots_max=1)
     old = opened(sessions, 0, 1, now_ms=0)
     ask(sessions, [], old, 1, now_ms=age_ms - idle_ms)
-    new = opened(sessions, *range(size), now_ms=age_ms, privileged=privileged)
+    new = opened(sessions, *range(size), now_ms=age_ms)
     assert (new != NO_SESSION) is evicts
     assert len(sessions) == 1
-
-
-def test_a_consumer_never_evicts_a_follower_in_use() -> None:
-    sessions = cache(slots_max=1)
-    follower = opened(sessions, 0, privileged=True)
-    ask(sessions, [], follower, 1, now_ms=EVICTION_MS + 1)
-    assert opened(sessions, *range(50), now_ms=EVICTION_MS + 1) == NO_SESSION
 
 
 def test_no_slots_no_sessions() -> None:

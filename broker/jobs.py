@@ -82,7 +82,7 @@ class Jobs:
     ) -> None:
         if 0 < interval_ms <= INTERVAL_MS_MAX:
             first_ms = interval_ms if initial_ms is None else initial_ms
-            self._tasks.spawn(_repeat(job, first_ms, interval_ms), f"job: {name}")
+            self._tasks.spawn(repeat(job, first_ms, interval_ms), f"job: {name}")
 
     async def delete_expired(self) -> None:
         """Retention by time and size, partition by partition."""
@@ -153,7 +153,8 @@ async def _flush(partition: Partition) -> None:
     await partition.log.flush()
 
 
-async def _repeat(job: Callable[[], Awaitable[None]], first_ms: int, interval_ms: int) -> None:
+async def repeat(job: Callable[[], Awaitable[None]], first_ms: int, interval_ms: int) -> None:
+    """Run `job` after `first_ms`, and then again `interval_ms` after its end, for ever."""
     await asyncio.sleep(first_ms / 1_000)
     while True:
         await job()

@@ -1,38 +1,31 @@
 """`runtime.log_port.ShardLog` over a partition: how a coordinator's engine reaches its log."""
 
 from collections.abc import Sequence
-from typing import Final
 
+from broker.latest_records import LatestRecords
+from broker.log_replay import Turns, replay
 from broker.partition import Partition
-from protocol.batch import (
-    BatchHeader,
-    ControlType,
-    Record,
-    build_batch,
-    control_type,
-    iter_batches,
-    iter_records,
-    parse_end_txn_marker,
-    verify_crc,
-)
-from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.batch import build_batch
+from protocol.errors import ErrorCode, Refusal
 from runtime.log_port import ReplayVisitor, WatermarkCallback
-from runtime.shard import Marker, ShardRecord
+from runtime.shard import ShardRecord
 from storage.producer_entry import Origin
-from storage.reads import ColdRead
-
-BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
-"""What one batch of a coordinator's own log may decompress to; it writes none compressed itself."""
 
 
 class PartitionLogPort:
     """One leadership of one partition, as a shard's log."""
 
-    def __init__(self, partition: Partition, *, read_bytes: int) -> None:
-        """`read_bytes`: what is read at a time at a replay (`transaction.state.log.load.buffer.size`)."""
+    def __init__(
+        self, partition: Partition, *, read_bytes: int, turns: Turns, latest: LatestRecords | None = None
+    ) -> None:
+        """`read_bytes`: what is read at a time at a replay (`transaction.state.log.load.buffer.size`). `latest`: what this
+        broker has kept of the log while it followed, if the last record of each key is all that matters.
+        """
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._read_bytes = read_bytes
+        self._turns = turns
+        self._latest = latest
 
     @property
     def log_end_offset(self) -> int:
@@ -69,49 +62,20 @@ class PartitionLogPort:
         return partition.log.log_end_offset
 
     async def replay(self, visit: ReplayVisitor) -> None:
-        """Every data record and marker from log start to log end, in order."""
-        partition = self._partition
-        log = partition.log
-        offset = log.log_start_offset
-        while offset < log.log_end_offset:
-            read = partition.read(offset, max_bytes=self._read_bytes, limit=log.log_end_offset, min_one_batch=True)
-            if isinstance(read, ColdRead):
-                read = await partition.on_disk(read.resolve())
-            before = offset
-            for header, batch in iter_batches(read.records):
-                if not verify_crc(batch, 0, header):
-                    raise Malformed(
-                        f"{log.directory}: the checksum of the batch at offset {header.base_offset} is wrong"
-                    )
-                _visit_batch(header, batch, visit, offset)
-                offset = header.last_offset + 1
-            if offset == before:
-                return  # a gap up to the end, left by the cleaner or by a crash (KAFKA-9065)
+        """Every data record and marker from log start to log end, in order; of what was kept, the last of each key."""
+        log = self._partition.log
+        kept_to = 0 if self._latest is None else self._latest.kept_to()
+        await self._turns.take(log.log_end_offset - max(kept_to, log.log_start_offset))
+        try:
+            start = log.log_start_offset
+            if self._latest is not None:
+                start = await self._latest.replay(visit)
+            await replay(self._partition, start, log.log_end_offset, visit, read_bytes=self._read_bytes)
+        finally:
+            self._turns.give()
 
     def subscribe(self, callback: WatermarkCallback) -> None:
         self._partition.subscribe(callback)
 
     def unsubscribe(self, callback: WatermarkCallback) -> None:
         self._partition.unsubscribe(callback)
-
-
-def _visit_batch(header: BatchHeader, batch: memoryview, visit: ReplayVisitor, start: int) -> None:
-    """Visit what `batch` holds from offset `start` on; the first batch of a read may begin below it."""
-    for record in iter_records(batch, max_decompressed_bytes=BATCH_BYTES_MAX):
-        if record.offset < start:
-            continue
-        if header.is_control:
-            marker = _marker(header, record)
-            if marker is not None:
-                visit(record.offset, marker, header.leader_epoch)
-            continue
-        producer_id, epoch = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
-        visit(record.offset, ShardRecord(record.key, record.value, producer_id, epoch), header.leader_epoch)
-
-
-def _marker(header: BatchHeader, record: Record) -> Marker | None:
-    kind = control_type(record.key or b"")
-    if kind not in {ControlType.COMMIT, ControlType.ABORT}:
-        return None
-    coordinator_epoch = parse_end_txn_marker(record.value or b"")
-    return Marker(header.producer_id, header.producer_epoch, coordinator_epoch, kind is ControlType.COMMIT)

@@ -121,6 +121,11 @@ class Partitions:
         """Every hosted partition, in order of hosting; safe against changes while iterating."""
         return iter([partition for hosted in self._by_name.values() for partition in hosted.values()])
 
+    def hosted(self, topic: str) -> list[Partition]:
+        """The partitions of `topic` that this broker is a replica of, by index."""
+        hosted = self._by_name.get(topic, {})
+        return [hosted[index] for index in sorted(hosted)]
+
     def led(self, topic: str) -> list[Partition]:
         """The partitions of `topic` that this broker leads, by index."""
         hosted = self._by_name.get(topic, {})
@@ -254,6 +259,7 @@ class Partitions:
         except OSError as error:
             say_offline(topic.name, index, error)
             self._unopened[topic.topic_id, index] = None
+            self._replication.went_offline(topic.name, index, error)
             return None
         partition = Partition(log, self._surroundings)
         hosted = self._by_id.setdefault(topic.topic_id, {})

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from broker.jobs import repeat
 from broker.marker_sender import MarkerSender, RemoteMarkerSender
 from broker.marker_writer import COMMIT_MS_MAX, MarkerWriter
 from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks, TransactionTopic
 from broker.services import Services
 from broker.topic_names import TRANSACTION_STATE
 from broker.txn_coordinators import Coordinators
-from broker.txn_shards import TransactionShards
+from broker.txn_shards import FOLLOW_INTERVAL_MS, TransactionShards
 from broker.txn_verification import TransactionVerifier
 from cluster.delta import MetadataDelta
 from cluster.image import MetadataImage
@@ -61,8 +62,10 @@ class Transactions:
             timeout_ms=config.request_timeout_ms,
         )
         services.verification = TransactionVerifier(self._coordinators, config)
-        shards = TransactionShards(self.coordinator, spawn, load_bytes=config.transaction_state_log_load_buffer_size)
+        load_bytes = config.transaction_state_log_load_buffer_size
+        shards = TransactionShards(self.coordinator, services.partitions, spawn, load_bytes=load_bytes)
         services.partitions.listen(TRANSACTION_STATE, shards)
+        spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other coordinators")
         producer_ids.prefetch()
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

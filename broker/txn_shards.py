@@ -1,11 +1,23 @@
-"""The partitions of `__transaction_state` that this broker leads become shards of its transaction coordinator."""
+"""The partitions of `__transaction_state` that this broker leads become shards of its transaction coordinator.
+
+Those that it follows are read along, so that an election finds little to load.
+"""
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
+from broker.latest_records import LatestRecords
+from broker.log_replay import Turns
 from broker.partition import Partition
 from broker.partition_log_port import PartitionLogPort
+from broker.partitions import Partitions
+from broker.topic_names import TRANSACTION_STATE
 from coordinator.txn.service import TransactionCoordinator
+
+LOADS_AT_A_TIME: Final = 2
+"""Logs that are read beside each other; each one's slice is some 2 ms of the loop."""
+FOLLOW_INTERVAL_MS: Final = 500
+"""How often what has been replicated is taken in: what an election is left with."""
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
 
@@ -13,17 +25,35 @@ Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
 class TransactionShards:
     """Listens to elections of `__transaction_state` (see `broker.partitions.LeadershipListener`)."""
 
-    def __init__(self, coordinator: TransactionCoordinator, spawn: Spawn, *, load_bytes: int) -> None:
+    def __init__(
+        self, coordinator: TransactionCoordinator, partitions: Partitions, spawn: Spawn, *, load_bytes: int
+    ) -> None:
         """`load_bytes` is `transaction.state.log.load.buffer.size`."""
         self._coordinator = coordinator
+        self._partitions = partitions
         self._spawn = spawn
         self._load_bytes = load_bytes
+        self._turns = Turns(LOADS_AT_A_TIME)
+        self._latest: dict[Partition, LatestRecords] = {}
 
     def elected(self, partition: Partition) -> None:
-        log = PartitionLogPort(partition, read_bytes=self._load_bytes)
+        log = PartitionLogPort(
+            partition, read_bytes=self._load_bytes, turns=self._turns, latest=self._latest.get(partition)
+        )
         loading = self._coordinator.on_leadership(partition.index, partition.leader_epoch, log)
         self._spawn(loading, f"load {partition.topic}-{partition.index}")
 
     def resigned(self, partition: Partition) -> None:
         # None, where the partition is not just led elsewhere: its replica is gone, whatever the epoch.
         self._coordinator.on_resignation(partition.index, partition.leader_epoch if partition.online else None)
+
+    async def follow(self) -> None:
+        """Read on in every partition that this broker follows."""
+        known = self._latest
+        self._latest = {
+            partition: known.get(partition) or LatestRecords(partition)
+            for partition in self._partitions.hosted(TRANSACTION_STATE)
+        }
+        for partition, latest in self._latest.items():
+            if partition.follows:
+                await latest.read_on(read_bytes=self._load_bytes)

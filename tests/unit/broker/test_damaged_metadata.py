@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log_replay import Turns
 from broker.node import CannotStartError
 from broker.partition_log_port import PartitionLogPort
 from protocol.batch import iter_batches
@@ -62,7 +63,7 @@ async def test_committed_metadata_is_not_cut_away_after_a_crash(tmp_path: Path) 
 async def test_rot_in_a_log_of_transactions_is_found_when_it_is_loaded(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
-    port = PartitionLogPort(rig.partition(), read_bytes=1_000_000)
+    port = PartitionLogPort(rig.partition(), read_bytes=1_000_000, turns=Turns(1))
     for number in range(3):
         port.append([ShardRecord(b"k%d" % number, b"v")], NOW_MS)
     path = next(tmp_path.rglob("t-0/00000000000000000000.log"))

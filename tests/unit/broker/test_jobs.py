@@ -142,7 +142,7 @@ async def test_every_job_has_its_own_interval(tmp_path: Path, monkeypatch: pytes
     async def note(job: Callable[[], Any], first_ms: int, interval_ms: int) -> None:
         started.append((first_ms, interval_ms))
 
-    monkeypatch.setattr(jobs, "_repeat", note)
+    monkeypatch.setattr(jobs, "repeat", note)
     bench.jobs.start()
     await asyncio.sleep(0)
     assert started == [(7, 11), (7, 12), (7, 13), (7, 14), (15, 15), (5_000, 5_000), (17, 17), (16, 16)]

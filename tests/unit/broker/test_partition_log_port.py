@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.log_replay import Turns
 from broker.partition_log_port import PartitionLogPort
 from protocol.batch import end_txn_marker
 from protocol.errors import ErrorCode, Refusal
@@ -16,7 +17,7 @@ Visited = list[tuple[int, ShardRecord | Marker, int]]
 
 
 def port(rig: Rig, read_bytes: int = 1_000_000) -> PartitionLogPort:
-    return PartitionLogPort(rig.partition(), read_bytes=read_bytes)
+    return PartitionLogPort(rig.partition(), read_bytes=read_bytes, turns=Turns(1))
 
 
 async def replayed(log: PartitionLogPort) -> Visited:

@@ -7,7 +7,7 @@ from broker.env import Env
 from broker.partitions import Partitions
 from broker.replica_fetch import ReplicaFetches
 from broker.replica_sessions import ReplicaSessions
-from broker.replication import Replication, Self
+from broker.replication import DiskFailed, Replication, Self
 from broker.services import Services
 from storage.log_manager import LogManager
 
@@ -15,7 +15,13 @@ Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 def host_partitions(
-    services: Services, env: Env, logs: LogManager, spawn: Spawn, broker_epoch: Callable[[], int]
+    services: Services,
+    env: Env,
+    logs: LogManager,
+    spawn: Spawn,
+    *,
+    broker_epoch: Callable[[], int],
+    disk_failed: DiskFailed,
 ) -> tuple[Partitions, Replication]:
     """What `services` reaches partitions and followers by; nothing is hosted before the first `on_metadata`."""
     config = services.config
@@ -28,6 +34,7 @@ def host_partitions(
         logs=logs,
         clock=env.clock,
         spawn=spawn,
+        disk_failed=disk_failed,
     )
     partitions = Partitions(
         node_id=config.node_id,

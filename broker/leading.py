@@ -43,6 +43,9 @@ class Cluster(Protocol):
     def broker_epoch_of(self, broker_id: int) -> int | None:
         """The epoch of a broker that may join an ISR: registered, neither fenced nor shutting down. None for others."""
 
+    def went_offline(self, topic: str, index: int, error: OSError) -> None:
+        """The disk has refused something of the partition, which is not served here until a restart."""
+
     def change_isr(self, partition: "Partition", wish: IsrWish) -> None:
         """Send `wish` to the controller; its answer comes through `Partition.isr_answered`."""
 

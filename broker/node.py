@@ -280,7 +280,12 @@ class Node:
         """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""
         config, env, spawn = self.config, self.env, self.tasks.spawn
         self.partitions, replication = host_partitions(
-            self.services, env, self.logs, spawn, lambda: self.lifecycle.broker_epoch
+            self.services,
+            env,
+            self.logs,
+            spawn,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            disk_failed=self._disk_failed,
         )
         self._undo.callback(replication.close)
         self._undo.callback(self.partitions.close)
@@ -297,6 +302,14 @@ class Node:
         services = self.services
         services.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng)
         services.topic_maker = TopicMaker(config, self.metadata, self.controller_client, voters=len(self._voters))
+
+    def _disk_failed(self, what: str, others_can_serve: bool) -> None:
+        """A partition is offline for good. Where other brokers have replicas they get everything, and at once."""
+        with suppress(OSError):
+            self.life.forget()
+        if others_can_serve:
+            remedy = "free space or replace the disk, then restart this node"
+            self.lifecycle.want_fence(f"the disk of {self.config.log_dirs} has refused {what}; {remedy}")
 
     def _serve(self) -> None:
         """Take up the requests that wait, and all that come."""

@@ -328,6 +328,7 @@ class Partition:
         if self.online:
             say_offline(self.topic, self.index, error)
             self._leave(Role.OFFLINE)
+            self._surroundings.cluster.went_offline(self.topic, self.index, error)
 
     def delete(self) -> None:
         """The topic is deleted."""

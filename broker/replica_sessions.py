@@ -96,8 +96,7 @@ class ReplicaSlot:
         if not self.behind:
             self.behind = True
             if self.replica is not None:
-                # It had everything until now, and has kept fetching until its session was heard of last.
-                self.replica.caught_up_ms = max(self.replica.caught_up_ms, session.heard_ms)
+                self.replica.left_behind()
         session.due[self] = None
         if session.parked is not None:
             session.parked.wake_soon()
@@ -118,12 +117,15 @@ class ReplicaSlot:
     def attach(self, partition: Partition, replica: "Replica") -> None:
         self.partition = partition
         self.replica = replica
+        replica.pulse = self.session
         partition.followers[self.session.replica_id] = self
 
     def detach(self) -> None:
         partition = self.partition
         if partition is not None and partition.followers.get(self.session.replica_id) is self:
             del partition.followers[self.session.replica_id]
+        if self.replica is not None and self.replica.pulse is self.session:
+            self.replica.pulse = None
         self.partition = self.replica = None
 
     @property

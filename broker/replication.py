@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LAG_SLICE: Final = 256
 """Partitions looked at for lagging replicas before the loop has its turn."""
 Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+DiskFailed = Callable[[str, bool], None]
+"""(what was refused, are there replicas elsewhere that can take over)"""
 
 
 class Hosted(Protocol):
@@ -64,6 +66,7 @@ class Replication:
         logs: Logs,
         clock: Clock,
         spawn: Spawn,
+        disk_failed: DiskFailed,
     ) -> None:
         self.lag_max_ms = config.replica_lag_time_max_ms
         self.sessions: ReplicaSessions
@@ -73,6 +76,7 @@ class Replication:
         self._peers = peers
         self._clock = clock
         self._spawn = spawn
+        self._disk_failed = disk_failed
         self._changes = IsrChanges(me.node_id, me.epoch, controller, spawn)
         self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms)
         self._settings = FetchSettings(
@@ -97,6 +101,10 @@ class Replication:
     def broker_epoch_of(self, broker_id: int) -> int | None:
         broker = self._metadata.image.brokers.get(broker_id)
         return broker.epoch if broker is not None and broker.is_active else None
+
+    def went_offline(self, topic: str, index: int, error: OSError) -> None:
+        image = self._metadata.image.partition(topic, index)
+        self._disk_failed(f"{topic}-{index}: {error}", image is not None and len(image.replicas) > 1)
 
     def change_isr(self, partition: Partition, wish: IsrWish) -> None:
         self._changes.send(partition, wish)

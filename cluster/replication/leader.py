@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from protocol.errors import ErrorCode
 
@@ -54,6 +54,13 @@ class IsrWish:
     partition_epoch: int
 
 
+class Pulse(Protocol):
+    """How a follower is heard of: it fetches many partitions at a time, and names only those of which there is news."""
+
+    heard_ms: int
+    """When it fetched last, this partition or others with it."""
+
+
 @dataclass(slots=True, eq=False)
 class Replica:
     """A follower. Times are monotonic ms; `caught_up_ms` is when it last had everything its leader had."""
@@ -66,6 +73,8 @@ class Replica:
     fetched_ms: int = NEVER_MS
     leader_end: int = UNKNOWN
     """The leader's log end when this follower fetched last."""
+    pulse: Pulse | None = None
+    """None while it does not fetch this partition."""
     in_sync: bool = False
     maybe_in_sync: bool = False
     """In the maximal ISR."""
@@ -81,6 +90,11 @@ class Replica:
         self.log_end = offset
         self.fetched_ms = now_ms
         self.leader_end = leader_end
+
+    def left_behind(self) -> None:
+        """Its leader has got more. It had everything until then, and kept fetching until it was heard of last."""
+        if self.pulse is not None:
+            self.caught_up_ms = max(self.caught_up_ms, self.pulse.heard_ms)
 
     @property
     def eligible(self) -> bool:
@@ -199,8 +213,13 @@ class LeaderReplicas:
         return self._wish((*self.isr, replica.broker_id))
 
     def waiting(self, now_ms: int) -> list[Replica]:
-        """Replicas that are not in sync and have fetched lately."""
-        return [each for each in self._others if not each.in_sync and now_ms - each.fetched_ms <= self._lag_max_ms]
+        """Replicas that are not in sync and are heard of."""
+        earliest_ms = now_ms - self._lag_max_ms
+        return [
+            each
+            for each in self._others
+            if not each.in_sync and each.pulse is not None and each.pulse.heard_ms >= earliest_ms
+        ]
 
     def shrinkage(self, log_end: int, now_ms: int) -> IsrWish | None:
         """The wish to be rid of those who have lagged for too long."""

@@ -182,6 +182,7 @@ class ReplicationOf:
         self.followed: dict[Partition, tuple[int, int]] = {}
         self.elections: list[Partition] = []
         self.lag_looked_for = 0
+        self.offline: list[tuple[str, int]] = []
 
     async def look_for_lag(self, partitions: Any) -> None:
         self.lag_looked_for += 1
@@ -189,6 +190,9 @@ class ReplicationOf:
     def broker_epoch_of(self, broker_id: int) -> int | None:
         broker = self.metadata.image.brokers.get(broker_id)
         return broker.epoch if broker is not None and broker.is_active else None
+
+    def went_offline(self, topic: str, index: int, error: OSError) -> None:
+        self.offline.append((topic, index))
 
     def change_isr(self, partition: Partition, wish: IsrWish) -> None:
         self.wishes.append((partition, wish))

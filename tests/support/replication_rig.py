@@ -114,6 +114,7 @@ class Broker(Rig):
     def __init__(self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None) -> None:
         self.brokers = brokers
         self.wire = Wire(brokers, node_id)
+        self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
         super().__init__(folder, "replica.fetch.wait.max.ms=200", f"node.id={node_id}", config=config, node_id=node_id)
         self.services.topic_settings = None
@@ -130,6 +131,7 @@ class Broker(Rig):
             logs=self,
             clock=self.clock,
             spawn=self.spawn,
+            disk_failed=lambda what, others: self.disk_failures.append((what, others)),
         )
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""``make bench``: Odradek against Apache Kafka, in alternating rounds on this machine, as medians and ratios.
+"""``make bench``: Odradek against Apache Kafka, one broker and three, in alternating rounds on this machine, as medians and ratios.
 
 Exit code 1 when a figure to be reached was missed.
 """
@@ -8,120 +8,123 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from benchmarks.measure import Round, Size, medians, run_round
-from benchmarks.systems import Kafka, Odradek
+from benchmarks.measure import Round, Size, run_cluster_round, run_round
+from benchmarks.picture import as_text, draw
+from benchmarks.report import ONE_BROKER, THREE_BROKERS, Results, report
+from benchmarks.systems import Kafka, KafkaThree, Odradek, OdradekThree
 
-STEPS = 5
-CPU_RATIO_MAX = 1.2
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
+    from benchmarks.failover import Timeline
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the report. ``at_least`` or ``at_most`` is the ratio Odradek / Kafka to be reached."""
-
-    name: str
-    title: str
-    at_least: float | None = None
-    at_most: float | None = None
-    cpu_at_most: float | None = None
-
-    def met(self, ratio: float) -> bool:
-        return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)
-
-    def goal(self) -> str:
-        if self.at_least is not None:
-            return f">= {self.at_least:.2f}x"
-        return f"<= {self.at_most:.2f}x" if self.at_most is not None else ""
-
-
-ROWS = (
-    Row("produce_mb_s", "ProducerPerformance 1,000 B, acks=all, MB/s", at_least=0.8, cpu_at_most=CPU_RATIO_MAX),
-    Row("consume_mb_s", "the same bytes by confluent-kafka, assigned, MB/s", at_least=0.8, cpu_at_most=CPU_RATIO_MAX),
-    Row("transactions_1", "one-record transactions, 1 producer, /s", at_least=1.5),
-    Row("transactions_1_p50_ms", "  p50 ms"),
-    Row("transactions_1_p99_ms", "  p99 ms"),
-    Row("transactions_8", "one-record transactions, 8 producers, /s", at_least=1.5),
-    Row("transactions_8_p50_ms", "  p50 ms"),
-    Row("transactions_8_p99_ms", "  p99 ms"),
-    Row("start_s", "start to first commit, s", at_most=0.25),
-    Row("memory_started_mib", "resident memory after it, MiB", at_most=0.25),
-    Row("memory_loaded_mib", "resident memory after the load, MiB"),
-)
+STEPS_ONE, STEPS_THREE = 5, 9
+ONE, THREE = "one", "three"
+PICTURE = Path(__file__).resolve().parents[1] / "build" / "bench" / "kill.png"
+CLUSTER_SHARE = 0.15
+"""A cluster gets so much of the records of one broker: each is written three times, and Kafka takes its time for it."""
+SMALL_PER_RECORD = 3
+STEADY_SECONDS = 4.0
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make bench", description=__doc__, epilog="Example: make bench ARGS='--rounds 5 --json bench.json'"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each broker (default 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each system (default 3)")
     parser.add_argument("--records", type=int, default=1_000_000, help="records of 1,000 bytes (default a million)")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each transaction run (default 5)")
+    parser.add_argument("--brokers", choices=(ONE, THREE), default=None, help="only one broker, or only three")
     parser.add_argument("--json", type=Path, help="write every figure of every round there")
+    parser.add_argument("--picture", type=Path, default=PICTURE, help=f"the picture of the kills (default {PICTURE})")
     return parser.parse_args()
 
 
-def run_all(rounds: int, size: Size, console: Console) -> dict[str, list[Round]]:
-    results: dict[str, list[Round]] = {Kafka.name: [], Odradek.name: []}
+def alternate(
+    rounds: int, steps: int, turns: dict[str, Callable[[Callable[[str], None]], Round]], console: Console
+) -> Results:
+    """Each system in turn, so many times."""
+    results: Results = {name: [] for name in turns}
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=rounds * 2 * STEPS)
+        task = progress.add_task("", total=rounds * len(turns) * steps)
         for number in range(rounds):
-            for system in (Kafka(), Odradek()):
+            for name, turn in turns.items():
 
-                def step(what: str, name: str = system.name, number: int = number) -> None:
+                def step(what: str, name: str = name, number: int = number) -> None:
                     progress.update(task, description=f"round {number + 1} of {rounds}: {name}: {what}")
                     progress.advance(task)
 
-                results[system.name].append(run_round(system, size, step))
+                results[name].append(turn(step))
     return results
 
 
-def report(results: dict[str, list[Round]], console: Console) -> list[str]:
-    """Print the table. Returns the rows whose goal was missed."""
-    kafka = medians([one.figures for one in results[Kafka.name]])
-    ours = medians([one.figures for one in results[Odradek.name]])
-    kafka_cpu = medians([one.cpu for one in results[Kafka.name]])
-    our_cpu = medians([one.cpu for one in results[Odradek.name]])
-    table = Table(title=f"Medians of {len(results[Kafka.name])} alternating rounds")
-    for title in ("", Kafka.name, Odradek.name, "ratio", "to be reached", "broker CPU s", "CPU ratio", ""):
-        table.add_column(title, justify="left" if not title else "right")
-    missed = []
-    for row in ROWS:
-        ratio = ours[row.name] / kafka[row.name]
-        cpu, cpu_ratio = "", None
-        if row.name in our_cpu:
-            cpu = f"{kafka_cpu[row.name]:.2f} / {our_cpu[row.name]:.2f}"
-            cpu_ratio = our_cpu[row.name] / max(kafka_cpu[row.name], 0.01)
-        good = row.met(ratio) and (row.cpu_at_most is None or cpu_ratio is None or cpu_ratio <= row.cpu_at_most)
-        if not good:
-            missed.append(row.title.strip())
-        verdict = "" if not row.goal() else ("[green]reached" if good else "[red]missed")
-        cpu_text = "" if cpu_ratio is None else f"{cpu_ratio:.2f}x"
-        if row.cpu_at_most is not None:
-            cpu_text += f" (<= {row.cpu_at_most:.1f}x)"
-        table.add_row(
-            row.title, f"{kafka[row.name]:,.1f}", f"{ours[row.name]:,.1f}", f"{ratio:.2f}x", row.goal(), cpu, cpu_text,
-            verdict,
-        )  # fmt: skip
-    console.print(table)
-    return missed
+def one_broker(options: argparse.Namespace, console: Console) -> Results:
+    size = Size(options.records, options.seconds)
+    turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
+        Kafka.name: lambda step: run_round(Kafka(), size, step),
+        Odradek.name: lambda step: run_round(Odradek(), size, step),
+    }
+    return alternate(options.rounds, STEPS_ONE, turns, console)
+
+
+def three_brokers(options: argparse.Namespace, console: Console) -> Results:
+    records = round(options.records * CLUSTER_SHARE)
+    size = Size(records, options.seconds, records * SMALL_PER_RECORD, STEADY_SECONDS)
+    turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
+        Kafka.name: lambda step: run_cluster_round(KafkaThree(), size, step),
+        Odradek.name: lambda step: run_cluster_round(OdradekThree(), size, step),
+    }
+    return alternate(options.rounds, STEPS_THREE, turns, console)
+
+
+def show_kills(results: Results, picture: Path, console: Console) -> None:
+    """Of each system the round with the median gap."""
+    kills: dict[str, dict[str, Timeline]] = {}
+    for name, rounds in results.items():
+        for what in rounds[0].timelines:
+            timelines = sorted((one.timelines[what] for one in rounds), key=lambda timeline: timeline.gap_s)
+            kills.setdefault(what, {})[name] = timelines[len(timelines) // 2]
+    console.print(as_text(kills), markup=False, highlight=False, soft_wrap=True)
+    draw(kills, picture)
+    console.print(f"picture: {picture}")
+
+
+def raw(results: Results) -> dict[str, list[dict[str, object]]]:
+    return {
+        name: [
+            {
+                "figures": one.figures,
+                "cpu": one.cpu,
+                "acknowledged": {what: timeline.acknowledged for what, timeline in one.timelines.items()},
+            }
+            for one in rounds
+        ]
+        for name, rounds in results.items()
+    }
 
 
 def main() -> int:
     options = arguments()
     console = Console(width=max(160, Console().width))
-    results = run_all(options.rounds, Size(options.records, options.seconds), console)
+    missed, kept = [], {}
+    if options.brokers in {None, ONE}:
+        results = one_broker(options, console)
+        kept[ONE] = raw(results)
+        missed += report("One broker", ONE_BROKER, results, console)
+    if options.brokers in {None, THREE}:
+        results = three_brokers(options, console)
+        kept[THREE] = raw(results)
+        missed += report("Three brokers", THREE_BROKERS, results, console)
+        show_kills(results, options.picture, console)
     if options.json:
-        raw = {name: [{"figures": one.figures, "cpu": one.cpu} for one in rounds] for name, rounds in results.items()}
-        options.json.write_text(json.dumps(raw, indent=1) + "\n")
-    missed = report(results, console)
+        options.json.write_text(json.dumps(kept, indent=1) + "\n")
     for title in missed:
         console.print(f"missed: {title}", style="red")
     return 1 if missed else 0

@@ -1,4 +1,4 @@
-"""One round on one broker, and what comes of several rounds."""
+"""One round on one system, and what comes of several rounds."""
 
 from __future__ import annotations
 
@@ -7,63 +7,118 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from benchmarks.systems import Running
-from benchmarks.workloads import commit_one, consume, create_topic, produce, transactional, transactions
+from benchmarks.failover import Timeline, kill_coordinator, kill_leader
+from benchmarks.systems import BROKERS, Running
+from benchmarks.workloads import commit_one, consume, create_topic, latencies, produce, transactional, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.systems import System
+    from benchmarks.systems import ClusterSystem, System
 
 MIB = 2**20
+SMALL_RECORD_BYTES = 100
+STEADY_PER_SECOND = 1_000
+STEADY_WARM_UP_SECONDS = 3.0
+LEADER, COORDINATOR = "a partition's leader", "a transaction coordinator"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much one round does."""
+    """How much one round does; `small_records` and `steady_seconds` in a cluster only."""
 
     records: int
     transaction_seconds: float
+    small_records: int = 0
+    steady_seconds: float = 0.0
 
 
 @dataclass
 class Round:
-    """Figures of one round: name -> value. ``cpu`` has the broker's processor seconds for the rows that have them."""
+    """Figures of one round: name -> value. ``cpu`` has the brokers' processor seconds for the rows that have them."""
 
     figures: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+
+
+Work = dict[str, "Callable[[], dict[str, float]]"]
+"""Row of the report -> what gives its figures, in the order of running."""
 
 
 def run_round(system: System, size: Size, progress: Callable[[str], None]) -> Round:
     """Start the broker in a new folder, drive every workload through it, stop it."""
     result = Round()
     with Running(system):
-        progress("start to first commit")
-        began = time.perf_counter()
-        system.start()
-        first = transactional(system.bootstrap, "bench-first")
-        commit_one(first, "first")
-        result.figures["start_s"] = time.perf_counter() - began
-        result.figures["memory_started_mib"] = system.usage().rss_bytes / MIB
-        del first
-        create_topic(system.bootstrap, "bytes")
-        create_topic(system.bootstrap, "transactions")
-
-        for row, work in workloads(system, size).items():
-            progress(row)
-            with_cpu(system, result, row, work)
-        result.figures["memory_loaded_mib"] = system.usage().rss_bytes / MIB
+        start(system, result, 1, progress)
+        drive(system, result, workloads(system, size), progress)
     return result
 
 
-def workloads(system: System, size: Size) -> dict[str, Callable[[], dict[str, float]]]:
-    """Row of the report -> what gives its figures, in the order of running."""
+def run_cluster_round(system: ClusterSystem, size: Size, progress: Callable[[str], None]) -> Round:
+    """The same with three brokers, then kill the leader of a partition, and a coordinator."""
+    result = Round()
+    with Running(system):
+        start(system, result, BROKERS, progress)
+        drive(system, result, cluster_workloads(system, size), progress)
+        progress(f"kill -9 of {LEADER}")
+        result.timelines[LEADER] = kill_leader(system, "transactions")
+        progress(f"kill -9 of {COORDINATOR}")
+        result.timelines[COORDINATOR] = kill_coordinator(system, "transactions", "bench-survivor")
+        result.figures["leader_gap_s"] = result.timelines[LEADER].gap_s
+        result.figures["coordinator_gap_s"] = result.timelines[COORDINATOR].gap_s
+    return result
+
+
+def start(system: System, result: Round, replicas: int, progress: Callable[[str], None]) -> None:
+    progress("start to first commit")
+    began = time.perf_counter()
+    system.start()
+    first = transactional(system.bootstrap, "bench-first")
+    commit_one(first, "first")
+    result.figures["start_s"] = time.perf_counter() - began
+    result.figures["memory_started_mib"] = system.usage().rss_bytes / MIB
+    create_topic(system.bootstrap, "bytes", replicas=replicas)
+    create_topic(system.bootstrap, "transactions", replicas=replicas)
+    if replicas > 1:
+        create_topic(system.bootstrap, "small", replicas=replicas)
+
+
+def drive(system: System, result: Round, work: Work, progress: Callable[[str], None]) -> None:
+    for row, one in work.items():
+        progress(row)
+        with_cpu(system, result, row, one)
+    result.figures["memory_loaded_mib"] = system.usage().rss_bytes / MIB
+
+
+def workloads(system: System, size: Size) -> Work:
     return {
         "produce_mb_s": lambda: {"produce_mb_s": produce(system.bootstrap, "bytes", size.records)},
         "consume_mb_s": lambda: {"consume_mb_s": consume(system.bootstrap, "bytes", size.records)},
         "transactions_1": lambda: measured(system, size, 1),
         "transactions_8": lambda: measured(system, size, 8),
     }
+
+
+def cluster_workloads(system: System, size: Size) -> Work:
+    both = workloads(system, size)
+    return {
+        "produce_mb_s": both.pop("produce_mb_s"),
+        "produce_small_mb_s": lambda: small(system, size),
+        "consume_mb_s": both.pop("consume_mb_s"),
+        "steady_p50_ms": lambda: steady(system, size),
+        **both,
+    }
+
+
+def small(system: System, size: Size) -> dict[str, float]:
+    rate = produce(system.bootstrap, "small", size.small_records, SMALL_RECORD_BYTES)
+    return {"produce_small_mb_s": rate}
+
+
+def steady(system: System, size: Size) -> dict[str, float]:
+    found = latencies(system.bootstrap, "transactions", STEADY_PER_SECOND, size.steady_seconds, STEADY_WARM_UP_SECONDS)
+    return {"steady_p50_ms": found.p50_ms, "steady_p99_ms": found.p99_ms}
 
 
 def measured(system: System, size: Size, producers: int) -> dict[str, float]:

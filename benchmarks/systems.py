@@ -1,4 +1,4 @@
-"""The two brokers under measurement, started the same way: one process, one node, defaults, data in a temporary folder."""
+"""What is under measurement, started the same way: one broker or three, defaults, data in a temporary folder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from odradek import LocalCluster
 from tests.support.kafka_broker import KafkaBroker, Usage, process_usage
+from tests.support.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+BROKERS = 3
+
 
 class System(Protocol):
-    """One started broker."""
+    """One broker, or a cluster; `usage` is of all its processes."""
 
     name: str
 
@@ -27,6 +30,14 @@ class System(Protocol):
     def stop(self) -> None: ...
 
     def usage(self) -> Usage: ...
+
+
+class ClusterSystem(System, Protocol):
+    """Brokers that can be killed one by one."""
+
+    def kill(self, node_id: int) -> None: ...
+
+    def start_node(self, node_id: int) -> None: ...
 
 
 class Kafka:
@@ -77,6 +88,70 @@ class Odradek:
 
     def usage(self) -> Usage:
         return process_usage(self._cluster.pid(1))
+
+
+class KafkaThree:
+    """Three of the same, replication factor 3 and min.insync.replicas 2."""
+
+    name = Kafka.name
+
+    def __init__(self) -> None:
+        self._cluster = KafkaCluster.local(BROKERS)
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def prepare(self) -> None:
+        self._cluster.format()
+
+    def start(self) -> None:
+        self._cluster.start()
+
+    def stop(self) -> None:
+        self._cluster.close()
+
+    def usage(self) -> Usage:
+        return self._cluster.usage()
+
+    def kill(self, node_id: int) -> None:
+        self._cluster.kill(node_id)
+
+    def start_node(self, node_id: int) -> None:
+        self._cluster.start_node(node_id)
+
+
+class OdradekThree:
+    """Three brokers, as ``odradek up`` starts them: replication factor 3 and min.insync.replicas 2."""
+
+    name = Odradek.name
+
+    def __init__(self) -> None:
+        self._cluster = LocalCluster(BROKERS)
+
+    @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    def prepare(self) -> None:
+        """Nothing: a new directory formats itself."""
+
+    def start(self) -> None:
+        self._cluster.start()
+
+    def stop(self) -> None:
+        self._cluster.close()
+
+    def usage(self) -> Usage:
+        running = [node_id for node_id in self._cluster.node_ids if self._cluster.is_running(node_id)]
+        found = [process_usage(self._cluster.pid(node_id)) for node_id in running]
+        return Usage(sum(one.rss_bytes for one in found), sum(one.cpu_seconds for one in found))
+
+    def kill(self, node_id: int) -> None:
+        self._cluster.kill(node_id)
+
+    def start_node(self, node_id: int) -> None:
+        self._cluster.start(node_id)
 
 
 class Running:

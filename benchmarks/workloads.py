@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -31,14 +31,15 @@ class Latencies:
     p99_ms: float
 
 
-def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> None:
+def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS, *, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for future in admin.create_topics([NewTopic(name, partitions, replicas)]).values():
         future.result(CLIENT_TIMEOUT_S)
 
 
 def transactional(bootstrap: str, transactional_id: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 0})
+    names = {"bootstrap.servers": bootstrap, "transactional.id": transactional_id}
+    producer = Producer({**names, "linger.ms": 0, "log_level": 0})
     producer.init_transactions(CLIENT_TIMEOUT_S)
     return producer
 
@@ -49,20 +50,48 @@ def commit_one(producer: Producer, topic: str) -> None:
     producer.commit_transaction(CLIENT_TIMEOUT_S)
 
 
-def produce(bootstrap: str, topic: str, records: int) -> float:
+def produce(bootstrap: str, topic: str, records: int, record_bytes: int = RECORD_BYTES) -> float:
     """Run Kafka's own ProducerPerformance with acks=all. Returns MB/s (1 MB = 1,048,576 bytes) over the whole run.
 
     Raises:
         RuntimeError: it failed, or a record was not acknowledged.
     """
-    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(RECORD_BYTES)]
+    arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
     arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"]
     command = ["java", "-Xmx512M", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance", *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     found = list(RATE.finditer(finished.stdout))
     if finished.returncode or not found or int(found[-1]["count"]) != records:
         raise RuntimeError(f"ProducerPerformance failed:\n{finished.stdout[-2000:]}\n{finished.stderr[-2000:]}")
-    return float(found[-1]["rate"].replace(",", "")) * RECORD_BYTES / 2**20
+    return float(found[-1]["rate"].replace(",", "")) * record_bytes / 2**20
+
+
+def latencies(bootstrap: str, topic: str, per_second: int, seconds: float, warm_up_seconds: float) -> Latencies:
+    """Send at a steady rate with linger 0 and acks=all; the times from send to acknowledgement as librdkafka measures them."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 0})
+    times: list[float] = []
+    failed: list[str] = []
+    measuring = False
+
+    def delivered(error: object, message: Message) -> None:
+        if error is not None:
+            failed.append(str(error))
+        elif measuring:
+            times.append(1e3 * (message.latency() or 0.0))
+
+    began = time.perf_counter()
+    total = round(per_second * (seconds + warm_up_seconds))
+    for number in range(total):
+        measuring = number > per_second * warm_up_seconds
+        producer.produce(topic, b"x" * 100, partition=number % PARTITIONS, on_delivery=delivered)
+        while (left := began + (number + 1) / per_second - time.perf_counter()) > 0:
+            producer.poll(left)
+        producer.poll(0)
+    if producer.flush(CLIENT_TIMEOUT_S) or failed:
+        raise RuntimeError(f"records were not acknowledged: {failed[:1]}")
+    elapsed = time.perf_counter() - began
+    times.sort()
+    return Latencies(total / elapsed, times[len(times) // 2], times[int(len(times) * 0.99)])
 
 
 def consume(bootstrap: str, topic: str, records: int) -> float:

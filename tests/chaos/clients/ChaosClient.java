@@ -267,7 +267,7 @@ public class ChaosClient {
     }
 
     private boolean end(long transaction, boolean commit, boolean written) {
-        String id = written ? ",\"tid\":" + quoted(tid) + ",\"incarnation\":" + incarnation : "";
+        String id = written && commit ? ",\"tid\":" + quoted(tid) + ",\"incarnation\":" + incarnation : "";
         long end = note("end", "invoke", 0, ",\"txn\":" + transaction + ",\"commit\":" + commit + id);
         for (int i = 0; i < TRIES_MAX; i++) {
             try {

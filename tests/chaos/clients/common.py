@@ -107,8 +107,13 @@ class Client:
         return expand(name), settle
 
     def end(self, transaction: int, *, commit: bool, written: bool) -> int:
-        """Note the call of commit or abort. Without records a client may not ask the broker at all, so that proves no fencing."""
-        tid = {"tid": self.order.transactional_id, "incarnation": self.incarnation} if written else {}
+        """Note the call of commit or abort.
+
+        Only a commit of records proves that the broker was asked: an abort of records that were not sent yet, or the end of an empty
+        transaction, may succeed within the client, and so says nothing about fencing.
+        """
+        proof = commit and written
+        tid = {"tid": self.order.transactional_id, "incarnation": self.incarnation} if proof else {}
         return self.journal.invoke(END, txn=transaction, commit=commit, **tid)
 
     def transaction_number(self, count: int) -> int:

@@ -1,0 +1,197 @@
+"""What clients feel of a kill -9: acknowledgements over time around it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from benchmarks.workloads import CLIENT_TIMEOUT_S, transactional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.systems import ClusterSystem
+
+TRANSACTION_STATE = "__transaction_state"
+BEFORE_SECONDS = 3.0
+STEADY_SECONDS = 2.0
+"""So long after the first acknowledgement that follows the gap the load goes on."""
+GAP_SECONDS_MAX = 40.0
+RECORDS_PER_SECOND = 200
+MEMBERS_SECONDS_MAX = 90.0
+PAUSE_SECONDS = 0.1
+METADATA_SECONDS = 10.0
+CALL_SECONDS = 5.0
+
+
+@dataclass
+class Timeline:
+    """When acknowledgements came, in seconds from the kill; the ones before it are negative."""
+
+    acknowledged: list[float] = field(default_factory=list)
+
+    @property
+    def gap_s(self) -> float:
+        """The longest time without one that lies, at least partly, after the kill."""
+        return max((later - earlier for earlier, later in pairwise(self.acknowledged) if later > 0), default=0.0)
+
+
+class Acknowledgements:
+    """Collects times from the thread of the load, lets the thread of the kill wait for one."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.stopping = threading.Event()
+        self.failure: BaseException | None = None
+        self._arrived = threading.Condition()
+
+    def note(self) -> None:
+        with self._arrived:
+            self.times.append(time.perf_counter())
+            self._arrived.notify_all()
+
+    def fail(self, failure: BaseException) -> None:
+        with self._arrived:
+            self.failure = failure
+            self._arrived.notify_all()
+
+    def await_steady(self, killed: float) -> None:
+        """Until acknowledgements have come for STEADY_SECONDS without a gap of half as much, or patience ends."""
+        deadline = killed + GAP_SECONDS_MAX
+        with self._arrived:
+            while time.perf_counter() < deadline and self.failure is None and not self._steady(killed):
+                self._arrived.wait(1.0)
+
+    def _steady(self, killed: float) -> bool:
+        after = [at for at in self.times if at > killed]
+        gaps = [after[0]] if after else []
+        gaps += [later for earlier, later in pairwise(after) if later - earlier > STEADY_SECONDS / 2]
+        return bool(gaps) and after[-1] - max(gaps) > STEADY_SECONDS and after[-1] - killed > 2 * STEADY_SECONDS
+
+
+def kill_leader(system: ClusterSystem, topic: str) -> Timeline:
+    """Records into one partition; its leader is killed. The node is back when this returns."""
+    node = leader_of(system.bootstrap, topic, 0)
+    return around_kill(system, node, lambda acks: send_records(system.bootstrap, topic, acks))
+
+
+def kill_coordinator(system: ClusterSystem, topic: str, transactional_id: str) -> Timeline:
+    """One-record transactions; the node that coordinates them is killed, the records' own partition is led by another."""
+    partitions = len(leaders_of(system.bootstrap, TRANSACTION_STATE))
+    index = java_hash(transactional_id) % partitions
+    node = leader_of(system.bootstrap, TRANSACTION_STATE, index)
+    elsewhere = [index for index, leader in leaders_of(system.bootstrap, topic).items() if leader != node]
+    partition = elsewhere[0]
+    return around_kill(
+        system, node, lambda acks: commit_records(system.bootstrap, topic, partition, transactional_id, acks)
+    )
+
+
+def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgements], None]) -> Timeline:
+    acks = Acknowledgements()
+
+    def run() -> None:
+        try:
+            load(acks)
+        except BaseException as failure:
+            acks.fail(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    time.sleep(BEFORE_SECONDS)
+    killed = time.perf_counter()
+    system.kill(node)
+    acks.await_steady(killed)
+    acks.stopping.set()
+    thread.join()
+    system.start_node(node)
+    await_members(system.bootstrap)
+    if acks.failure is not None:
+        raise RuntimeError(f"the load around the kill failed: {acks.failure}") from acks.failure
+    return Timeline([at - killed for at in acks.times])
+
+
+def send_records(bootstrap: str, topic: str, acks: Acknowledgements) -> None:
+    config = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
+    producer = Producer(config)
+    lost: list[str] = []
+
+    def delivered(error: object, message: Message) -> None:
+        if error is None:
+            acks.note()
+        else:
+            lost.append(str(error))
+
+    began, number = time.perf_counter(), 0
+    while not acks.stopping.is_set() and not lost:
+        number += 1
+        producer.produce(topic, b"x" * 100, partition=0, on_delivery=delivered)
+        while (left := began + number / RECORDS_PER_SECOND - time.perf_counter()) > 0:
+            producer.poll(left)
+        producer.poll(0)
+    producer.flush(CLIENT_TIMEOUT_S)
+    if lost:
+        raise RuntimeError(f"a record was given up: {lost[0]}")
+
+
+def commit_records(bootstrap: str, topic: str, partition: int, transactional_id: str, acks: Acknowledgements) -> None:
+    producer = transactional(bootstrap, transactional_id)
+    while not acks.stopping.is_set():
+        producer.begin_transaction()
+        producer.produce(topic, b"x" * 100, partition=partition)
+        while not ended(producer):
+            pass
+        acks.note()
+
+
+def ended(producer: Producer) -> bool:
+    """Commit, or abort where the client asks for that. False: ask again."""
+    try:
+        producer.commit_transaction(CALL_SECONDS)
+    except KafkaException as failed:
+        error = failed.args[0]
+        if error.txn_requires_abort():
+            producer.abort_transaction(CLIENT_TIMEOUT_S)
+            return True
+        if not error.retriable():
+            raise
+        return False
+    return True
+
+
+def leaders_of(bootstrap: str, topic: str) -> dict[int, int]:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    found = admin.list_topics(topic, timeout=METADATA_SECONDS).topics[topic].partitions
+    return {index: partition.leader for index, partition in found.items()}
+
+
+def leader_of(bootstrap: str, topic: str, index: int) -> int:
+    return leaders_of(bootstrap, topic)[index]
+
+
+def await_members(bootstrap: str) -> None:
+    """Until every replica of every partition is in sync again."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.perf_counter() + MEMBERS_SECONDS_MAX
+    while time.perf_counter() < deadline:
+        topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
+        partitions = [partition for topic in topics for partition in topic.partitions.values()]
+        if all(len(partition.isrs) == len(partition.replicas) for partition in partitions):
+            return
+        time.sleep(PAUSE_SECONDS)  # nothing tells a client that replicas are in sync: only asking does
+    raise RuntimeError(f"a killed broker's replicas are not in sync again after {MEMBERS_SECONDS_MAX:.0f} s")
+
+
+def java_hash(text: str) -> int:
+    """Kafka's choice of a coordinator: Java's String.hashCode without its sign."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value & 0x80000000 else value
+    return abs(signed) & 0x7FFFFFFF

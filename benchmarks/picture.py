@@ -1,0 +1,78 @@
+"""Acknowledgements over time around a kill -9, both systems in one picture: a PNG, and the same as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import matplotlib as mpl
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.failover import Timeline
+
+BUCKET_SECONDS = 0.2
+BEFORE_SECONDS = 2.0
+AFTER_SECONDS_MIN = 6.0
+LEVELS = " ▁▂▃▄▅▆▇█"
+COLOURS = ("tab:red", "tab:blue")
+
+Kills = dict[str, dict[str, "Timeline"]]
+"""What was killed -> system -> timeline."""
+
+
+def span(kills: Kills) -> float:
+    """Seconds after the kill that are shown: all gaps, and a little more."""
+    gaps = [timeline.gap_s for timelines in kills.values() for timeline in timelines.values()]
+    return max(AFTER_SECONDS_MIN, max(gaps, default=0.0) + 3.0)
+
+
+def buckets(timeline: Timeline, after: float) -> list[int]:
+    """How many acknowledgements came in each BUCKET_SECONDS."""
+    counts = [0] * round((BEFORE_SECONDS + after) / BUCKET_SECONDS)
+    for at in timeline.acknowledged:
+        index = int((at + BEFORE_SECONDS) / BUCKET_SECONDS)
+        if 0 <= index < len(counts):
+            counts[index] += 1
+    return counts
+
+
+def as_text(kills: Kills) -> str:
+    """One line a system, one character a bucket, each line by its own height; the kill is at the bar."""
+    after = span(kills)
+    width = max(len(system) for timelines in kills.values() for system in timelines)
+    lines = []
+    for what, timelines in kills.items():
+        lines.append(f"acknowledgements around kill -9 of {what}; a character is {BUCKET_SECONDS:g} s, | is the kill")
+        for system, timeline in timelines.items():
+            counts = buckets(timeline, after)
+            top = max(counts, default=0) or 1
+            drawn = [LEVELS[-(-count * (len(LEVELS) - 1) // top)] for count in counts]
+            drawn.insert(round(BEFORE_SECONDS / BUCKET_SECONDS), "|")
+            lines.append(f"  {system:<{width}} {''.join(drawn)}  longest gap {timeline.gap_s:.2f} s")
+    return "\n".join(lines)
+
+
+def draw(kills: Kills, path: Path) -> None:
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    after = span(kills)
+    figure, axes = plt.subplots(len(kills), 1, figsize=(11, 3.4 * len(kills)), squeeze=False)
+    for axis, (what, timelines) in zip(axes[:, 0], kills.items(), strict=True):
+        for colour, (system, timeline) in zip(COLOURS, timelines.items(), strict=False):
+            counts = buckets(timeline, after)
+            times = [number * BUCKET_SECONDS - BEFORE_SECONDS for number in range(len(counts))]
+            rates = [count / BUCKET_SECONDS for count in counts]
+            label = f"{system}: longest gap {timeline.gap_s:.2f} s"
+            axis.step(times, rates, where="post", color=colour, label=label)
+            axis.fill_between(times, rates, step="post", color=colour, alpha=0.15)
+        axis.axvline(0.0, color="black", linestyle="--", linewidth=1)
+        axis.set_title(f"kill -9 of {what}")
+        axis.set_xlabel("seconds from the kill")
+        axis.set_ylabel("acknowledgements / s")
+        axis.legend()
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

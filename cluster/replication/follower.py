@@ -149,10 +149,7 @@ class Remedy(Enum):
 def remedy_for(log_end: int, leader_start: int, leader_end: int) -> tuple[Remedy, int]:
     """The own log ends at `log_end`, the leader's spans [`leader_start`, `leader_end`]."""
     if leader_end < log_end:
-        # Only after an unclean election: the leader never had what is here.
-        if leader_end < leader_start:
-            return Remedy.START_AT, leader_start
-        return Remedy.CUT, leader_end
+        return Remedy.CUT, leader_end  # only after an unclean election: the leader never had what is here
     if leader_start > log_end:
         return Remedy.START_AT, leader_start
     return Remedy.ASK_AGAIN, log_end

@@ -52,8 +52,9 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
     if broker.fenced:
         if beat.want_shut_down:
             return _Next.SHUTDOWN_NOW
-        caught_up = beat.metadata_offset >= broker.epoch
-        return _Next.ACTIVE if caught_up and not beat.want_fence else _Next.FENCED
+        # Whoever has begun to leave comes back with a new registration only.
+        waits = beat.want_fence or broker.in_controlled_shutdown or beat.metadata_offset < broker.epoch
+        return _Next.FENCED if waits else _Next.ACTIVE
     if broker.in_controlled_shutdown:
         if leads_any(state, broker.broker_id) or not _all_know_of_shutdown(state, broker):
             return _Next.CONTROLLED_SHUTDOWN

@@ -7,7 +7,7 @@ the others away: in the same record when that holds already, otherwise with an A
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from cluster.controller import placement
 from cluster.controller.configs import allows_unclean_election
@@ -15,6 +15,7 @@ from cluster.controller.election import Election, next_change
 from cluster.controller.leaders import rules_for
 from cluster.controller.port import OngoingReassignment, PartitionResult
 from cluster.controller.state import ControllerState, Verdict
+from cluster.image import NO_LEADER
 from cluster.partition_change import changed_partition
 from protocol.errors import ErrorCode, Refusal
 
@@ -119,13 +120,19 @@ def _cancel(state: ControllerState, topic: TopicImage, partition: PartitionImage
         adding_replicas=(),
     )
     held_on = any(replica in replicas for replica in (partition.isr or partition.elr))
+    record = next_change(topic.topic_id, partition, target, rules_for(state, topic.name, partition))
     if not held_on and not allows_unclean_election(state, topic.name):
-        raise Refusal(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Unable to revert partition assignment for {topic.name}:{partition.index} because it would require an unclean"
-            " leader election.",
-        )
-    return next_change(topic.topic_id, partition, target, rules_for(state, topic.name, partition))
+        _cannot_revert(topic, partition, "it would require an unclean leader election")
+    if not held_on and (record is None or record.leader == NO_LEADER):
+        _cannot_revert(topic, partition, "none of the replicas before it is alive")
+    return record
+
+
+def _cannot_revert(topic: TopicImage, partition: PartitionImage, why: str) -> NoReturn:
+    raise Refusal(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"Unable to revert partition assignment for {topic.name}:{partition.index} because {why}.",
+    )
 
 
 # ---- list -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from cluster.controller.commands import (
     CreateTopics,
     FenceBroker,
     ListReassignments,
+    UnfenceBroker,
 )
 from cluster.controller.port import (
     AlteredPartition,
@@ -134,8 +135,13 @@ def test_taking_back_must_not_lose_records_unless_the_topic_allows_it() -> None:
             )
             assert partition(rig).leader == 2
         else:
-            assert refused.error is E.NONE
-            assert (partition(rig).replicas, partition(rig).leader) == ((1,), -1)
+            assert refused.error is E.INVALID_REPLICA_ASSIGNMENT
+            assert refused.message is not None
+            assert refused.message.endswith("none of the replicas before it is alive.")
+            rig.do(UnfenceBroker(1))
+            assert cancel(rig).error is E.NONE
+            back = partition(rig)
+            assert (back.replicas, back.isr, back.leader, back.leader_recovery_state) == ((1,), (1,), 1, 1)
 
 
 def test_a_move_can_be_led_elsewhere_and_then_taken_back_to_where_it_began() -> None:

@@ -1,0 +1,221 @@
+"""A producer, its coordinators one after the other, and real partitions: what happens is done step by step, and at any
+step the coordinator can be lost.
+
+A step is one of: the coordinator's log commits what it holds; a request with markers arrives; its answer arrives. They are
+taken in the order in which they became possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from coordinator.producer_ids import ProducerIdPool
+from coordinator.txn.commands import TV2, ProducerIdentity
+from coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
+from coordinator.txn.service import TransactionCoordinator
+from protocol.batch import control_type, iter_batches, iter_records
+from protocol.errors import ErrorCode, Refusal
+from runtime.tasks import Tasks
+from storage.producer_entry import Origin
+from storage.reads import ColdRead
+from tests.support.coordinator_rig import SHARD
+from tests.support.data_rig import NOW_MS, Rig, batch
+from tests.support.fake_shard_log import FakeClock, FakeShardLog
+from tests.support.txn_rig import ID, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+LEADER = 1
+AGAIN = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
+"""What every producer retries by itself."""
+TURNS_MAX = 1_000
+
+
+class World:
+    """`lose_at`: the step before which the coordinator is lost, None for never. `keeps`: does its successor have what
+    was not committed? `zombie`: the old one lives on for a while, its requests arrive after those of the new one.
+    """
+
+    def __init__(self, folder: Path, *, lose_at: int | None, keeps: bool, zombie: bool, level: int) -> None:
+        self.data = Rig(folder)
+        self.data.topic("t", 2)
+        self.lose_at, self.keeps, self.zombie, self.level = lose_at, keeps, zombie, level
+        self.steps = 0
+        self.lost = False
+        self.held: list[tuple[Sequence[Marker], asyncio.Future[MarkerResults]]] = []
+        self.answers: list[tuple[asyncio.Future[MarkerResults], MarkerResults]] = []
+        self.late: list[Sequence[Marker]] = []
+        self.late_errors: list[ErrorCode] = []
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(lambda _name, failure: self.failures.append(failure))
+        self.log = FakeShardLog(lag=True)
+        self.next_block = 0
+        self.coordinator = self._new_coordinator()
+
+    def _new_coordinator(self) -> TransactionCoordinator:
+        pool = ProducerIdPool(self._allocate, self.tasks.spawn)
+        pool.prefetch()
+        return TransactionCoordinator(
+            clock=FakeClock(NOW_MS),
+            config=TxnConfig(),
+            producer_ids=pool,
+            leaders=self,
+            sender=self,
+            features=Level(self.level),
+            shard_count=lambda: 50,
+            spawn=self.tasks.spawn,
+            on_failure=lambda _name, failure: self.failures.append(failure),
+        )
+
+    async def _allocate(self) -> tuple[int, int]:
+        self.next_block += 1_000
+        return self.next_block, 1_000
+
+    # ---- what the coordinator reaches -------------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int) -> int | None:
+        return LEADER
+
+    def write_markers(self, broker_id: int, markers: Sequence[Marker]) -> asyncio.Future[MarkerResults]:
+        future: asyncio.Future[MarkerResults] = asyncio.get_running_loop().create_future()
+        self.held.append((markers, future))
+        return future
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self.coordinator.on_leadership(SHARD, 0, self.log)
+        await settle()
+
+    async def step(self) -> None:
+        """The next thing happens, or the coordinator is lost instead."""
+        if self.steps == self.lose_at and not self.lost:
+            await self._fail_over()
+        elif self.answers:
+            self.steps += 1
+            future, results = self.answers.pop(0)
+            future.set_result(results)
+        elif self.held:
+            self.steps += 1
+            markers, future = self.held.pop(0)
+            self.answers.append((future, self.data.services.markers.write(markers).result()))
+        elif self.log.high_watermark < self.log.log_end_offset:
+            self.steps += 1
+            self.log.commit()
+        await settle()
+
+    async def _fail_over(self) -> None:
+        self.lost = True
+        old = self.log
+        log = FakeShardLog(lag=True, leader_epoch=old.leader_epoch + 1)
+        log.entries = old.entries if self.keeps else [entry for entry in old.entries if entry[0] < old.high_watermark]
+        log.high_watermark = old.high_watermark
+        old.refuse = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.zombie:
+            self.late = [markers for markers, _ in self.held]
+        self.held, self.answers = [], []
+        self.coordinator.stop()
+        self.log, self.coordinator = log, self._new_coordinator()
+        await self.coordinator.on_leadership(SHARD, log.leader_epoch, log)
+
+    def deliver_late(self) -> None:
+        """What the old coordinator had sent arrives now."""
+        late, self.late = self.late, []
+        for markers in late:
+            results = self.data.services.markers.write(markers).result()
+            self.late_errors += [error for result in results for error in result.values()]
+
+    # ---- the producer -----------------------------------------------------------------------------------------------
+
+    async def ask(self, call: Callable[[TransactionCoordinator], asyncio.Future[Any]]) -> Any:
+        """Ask whoever coordinates until there is an answer, as a client does."""
+        for _ in range(TURNS_MAX):
+            try:
+                future = call(self.coordinator)
+            except Refusal as refusal:
+                assert refusal.error in AGAIN, refusal
+                await self.step()
+                continue
+            while not future.done():
+                await self.step()
+            failure = future.exception()
+            if failure is None:
+                return future.result()
+            assert isinstance(failure, Refusal), failure
+            assert failure.error in AGAIN, failure
+        raise AssertionError("no answer")
+
+    async def rest(self) -> None:
+        """Everything that is under way comes to its end."""
+        for _ in range(TURNS_MAX):
+            if not (self.held or self.answers or self.log.high_watermark < self.log.log_end_offset):
+                return
+            await self.step()
+        raise AssertionError("no end")
+
+    def write(self, index: int, identity: ProducerIdentity, sequence: int) -> None:
+        partition = self.data.partition("t", index)
+        producer_id, epoch = identity
+        guard = partition.log.start_verification(producer_id, epoch, sequence, self.level == TV2)
+        data = batch(producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
+        partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+
+    def history(self, index: int) -> list[str]:
+        """What the partition holds: "data", "COMMIT", "ABORT"; a marker that stands twice is named once."""
+        log = self.data.partition("t", index).log
+        read = log.read(0, max_bytes=1 << 20, limit=log.log_end_offset, min_one_batch=True)
+        assert not isinstance(read, ColdRead)
+        found: list[str] = []
+        for header, raw in iter_batches(read.records):
+            if not header.is_control:
+                found.append("data")
+                continue
+            (record,) = iter_records(raw, max_decompressed_bytes=1 << 20)
+            name = control_type(record.key or b"").name
+            if found[-1] != name:
+                found.append(name)
+        return found
+
+    def stable(self, index: int) -> bool:
+        log = self.data.partition("t", index).log
+        return log.last_stable_offset == log.log_end_offset
+
+
+PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
+
+
+async def two_transactions(world: World) -> None:
+    """One is committed, the next aborted, over both partitions."""
+    await world.start()
+    version = TV2 if world.level == TV2 else 0
+    identity = await world.ask(lambda coordinator: coordinator.init_producer_id(ID, 60_000))
+    sequence = 0
+    for commit in (True, False):
+        await world.ask(
+            lambda coordinator: coordinator.add_partitions(ID, *identity, PARTITIONS, client_version=version)
+        )
+        for index in (0, 1):
+            world.write(index, identity, sequence)
+        ended = await world.ask(
+            lambda coordinator, commit=commit: coordinator.end_txn(  # type: ignore[misc]
+                ID, *identity, commit=commit, client_version=version
+            )
+        )
+        if version == TV2:
+            identity, sequence = ended, 0
+        else:
+            sequence += 1
+    await world.rest()
+
+
+async def settle() -> None:
+    for _ in range(8):
+        await asyncio.sleep(0)

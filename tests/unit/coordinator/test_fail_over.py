@@ -1,0 +1,43 @@
+"""The coordinator is lost at every point between the beginning of a transaction and its end."""
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.txn.state import TxnState
+from protocol.errors import ErrorCode
+from tests.support.fail_over import World, two_transactions
+from tests.support.txn_rig import ID
+
+STEPS = 10
+"""What two transactions take; test_the_steps_are_all_there says whether it still holds."""
+WHOLE = ["data", "COMMIT", "data", "ABORT"]
+
+
+@pytest.mark.parametrize("level", [0, 2])
+async def test_the_steps_are_all_there(tmp_path: Path, level: int) -> None:
+    world = World(tmp_path, lose_at=None, keeps=True, zombie=False, level=level)
+    await two_transactions(world)
+    assert world.steps == STEPS
+    assert [world.history(index) for index in (0, 1)] == [WHOLE, WHOLE]
+
+
+@pytest.mark.parametrize("zombie", [False, True])
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("lose_at", range(STEPS))
+async def test_all_or_nothing_wherever_the_coordinator_is_lost(
+    tmp_path: Path, lose_at: int, level: int, keeps: bool, zombie: bool
+) -> None:
+    world = World(tmp_path, lose_at=lose_at, keeps=keeps, zombie=zombie, level=level)
+    await two_transactions(world)
+    assert world.lost
+    assert [world.history(index) for index in (0, 1)] == [WHOLE, WHOLE]
+    assert [world.stable(index) for index in (0, 1)] == [True, True]
+    described = await world.coordinator.describe(ID)
+    assert described.transaction.state is TxnState.COMPLETE_ABORT
+    # Markers that the old coordinator sent before it was lost, and that come in now, change nothing.
+    world.deliver_late()
+    assert set(world.late_errors) <= {ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert [world.history(index) for index in (0, 1)] == [WHOLE, WHOLE]
+    assert world.failures == []

@@ -140,17 +140,13 @@ class World:
         for _ in range(TURNS_MAX):
             try:
                 future = call(self.coordinator)
-            except Refusal as refusal:
-                assert refusal.error in AGAIN, refusal
-                await self.step()
-                continue
-            while not future.done():
-                await self.step()
-            failure = future.exception()
-            if failure is None:
+                while not future.done():
+                    await self.step()
                 return future.result()
-            assert isinstance(failure, Refusal), failure
-            assert failure.error in AGAIN, failure
+            except Refusal as refusal:
+                if refusal.error not in AGAIN:
+                    raise
+            await self.step()
         raise AssertionError("no answer")
 
     async def rest(self) -> None:
@@ -195,25 +191,25 @@ PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
 async def two_transactions(world: World) -> None:
     """One is committed, the next aborted, over both partitions."""
     await world.start()
-    version = TV2 if world.level == TV2 else 0
     identity = await world.ask(lambda coordinator: coordinator.init_producer_id(ID, 60_000))
     sequence = 0
     for commit in (True, False):
-        await world.ask(
-            lambda coordinator: coordinator.add_partitions(ID, *identity, PARTITIONS, client_version=version)
-        )
-        for index in (0, 1):
-            world.write(index, identity, sequence)
-        ended = await world.ask(
-            lambda coordinator, commit=commit: coordinator.end_txn(  # type: ignore[misc]
-                ID, *identity, commit=commit, client_version=version
-            )
-        )
-        if version == TV2:
-            identity, sequence = ended, 0
-        else:
-            sequence += 1
+        ended = await transaction(world, identity, sequence, commit=commit)
+        identity, sequence = (ended, 0) if world.level == TV2 else (identity, sequence + 1)
     await world.rest()
+
+
+async def transaction(world: World, identity: ProducerIdentity, sequence: int, *, commit: bool) -> ProducerIdentity:
+    """The identity to go on with."""
+    pid, epoch = identity
+    version = TV2 if world.level == TV2 else 0
+    await world.ask(lambda coordinator: coordinator.add_partitions(ID, pid, epoch, PARTITIONS, client_version=version))
+    for index in (0, 1):
+        world.write(index, identity, sequence)
+    ended: ProducerIdentity = await world.ask(
+        lambda coordinator: coordinator.end_txn(ID, pid, epoch, commit=commit, client_version=version)
+    )
+    return ended
 
 
 async def settle() -> None:

@@ -1,5 +1,6 @@
 """Ends of transactions while the partitions that they are written to change their leader."""
 
+from asyncio import Future
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def write(broker: Broker, epoch: int, sequence: int = 0) -> None:
 
 
 async def written(brokers: Brokers, node_id: int, sent: Marker) -> MarkerResults:
-    future = brokers[node_id].services.markers.write([sent])
+    future: Future[MarkerResults] = brokers[node_id].services.markers.write([sent])
     await brokers.until(future.done)
     return future.result()
 

@@ -1,6 +1,6 @@
 """Ends of transactions while the partitions that they are written to change their leader."""
 
-from asyncio import Future
+from asyncio import ensure_future
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -39,9 +39,10 @@ def write(broker: Broker, epoch: int, sequence: int = 0) -> None:
 
 
 async def written(brokers: Brokers, node_id: int, sent: Marker) -> MarkerResults:
-    future: Future[MarkerResults] = brokers[node_id].services.markers.write([sent])
+    future = ensure_future(brokers[node_id].services.markers.write([sent]))
     await brokers.until(future.done)
-    return future.result()
+    results: MarkerResults = future.result()
+    return results
 
 
 async def test_a_marker_counts_when_it_is_committed(brokers: Brokers) -> None:

@@ -1,16 +1,16 @@
-"""Questions to a running cluster: asked by a process of the broker's own client, answered as JSON, shown as tables."""
+"""Answers of a running cluster, as tables or as JSON; a failure is one line and an exit code."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+
+from odradek.questions import Unanswered, question
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)  # a reason is one line, however long
 console = Console(highlight=False)
@@ -25,13 +25,11 @@ def ask(*arguments: str) -> Any:
     Raises:
         typer.Exit: the request failed; its reason has been printed.
     """
-    finished = subprocess.run(
-        [sys.executable, "-P", "-m", "broker.admin", *arguments], capture_output=True, text=True, check=False
-    )
-    if finished.returncode != 0:
-        errors.print(finished.stderr.strip() or "no answer", markup=False)
-        raise typer.Exit(finished.returncode)
-    return json.loads(finished.stdout)
+    try:
+        return question(*arguments)
+    except Unanswered as unanswered:
+        errors.print(str(unanswered), markup=False)
+        raise typer.Exit(unanswered.exit_code) from unanswered
 
 
 def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, empty: str) -> None:

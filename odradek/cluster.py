@@ -13,6 +13,7 @@ from odradek.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
 from odradek.launch import Wanted, forget, launch, make_plan
 from odradek.plan import BROKERS_MAX, Plan
 from odradek.processes import BrokerDied, BrokerProcess, Lifeline
+from odradek.questions import await_serving
 from odradek.startup import abandon, stop_all, wait_ready
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class LocalCluster:
             self._processes |= {process.node_id: process for process in started}
             try:
                 wait_ready(started)
+                if state.formed and node_ids == self.node_ids:
+                    await_serving(self.bootstrap, len(node_ids))
             except BaseException:
                 abandon(started)
                 raise

@@ -16,7 +16,8 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="broker.admin")
     nouns = root.add_subparsers(dest="noun", required=True)
     connected(nouns.add_parser("status"))
-    connected(nouns.add_parser("in-sync")).add_argument("--brokers", type=int, required=True)
+    for wait in ("in-sync", "serving"):
+        connected(nouns.add_parser(wait)).add_argument("--brokers", type=int, required=True)
     topic_verbs = nouns.add_parser("topics").add_subparsers(dest="verb", required=True)
     connected(topic_verbs.add_parser("list"))
     for verb in ("describe", "delete", "create"):
@@ -49,8 +50,9 @@ def run(options: argparse.Namespace) -> Any:
         from broker.admin.files import dump  # needs no cluster
 
         return dump(options.files, records=options.records)
-    if options.noun == "in-sync":
-        return whole.wait_in_sync(options.bootstrap, options.brokers)
+    if options.noun in {"in-sync", "serving"}:
+        enough = whole.all_of if options.noun == "in-sync" else whole.most_of
+        return whole.wait_whole(options.bootstrap, options.brokers, enough)
     cluster = Cluster(options.bootstrap, tolerant=options.noun == "status")
     try:
         if options.noun == "status":

@@ -12,9 +12,11 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from protocol.messages.metadata import MetadataResponse
+
+    Enough = Callable[[int], int]
 
 METADATA_TOPIC = "__cluster_metadata"
 IN_SYNC_TIMEOUT_S = 120.0
@@ -66,8 +68,8 @@ def controller(cluster: Cluster) -> int | None:
     return partition.leader_id if partition.error_code == ErrorCode.NONE and partition.leader_id >= 0 else None
 
 
-def wait_in_sync(bootstrap: str, brokers: int) -> dict[str, Any]:
-    """Wait until so many brokers are unfenced and every replica of every partition is in sync.
+def wait_whole(bootstrap: str, brokers: int, enough: Enough) -> dict[str, Any]:
+    """Wait until so many brokers are unfenced and every partition has a leader and ``enough`` replicas in sync.
 
     Raises:
         Failed: it takes too long; the message says what is missing.
@@ -77,7 +79,7 @@ def wait_in_sync(bootstrap: str, brokers: int) -> dict[str, Any]:
         try:
             cluster = Cluster(bootstrap)
             try:
-                lacking = what_lacks(cluster.refresh(None), brokers)
+                lacking = what_lacks(cluster.refresh(None), brokers, enough)
                 if not lacking:
                     return {"controller": controller(cluster)}
             finally:
@@ -90,7 +92,17 @@ def wait_in_sync(bootstrap: str, brokers: int) -> dict[str, Any]:
         time.sleep(IN_SYNC_INTERVAL_S)
 
 
-def what_lacks(metadata: MetadataResponse, brokers: int) -> list[str]:
+def all_of(replicas: int) -> int:
+    """Of so many replicas, all have to be in sync."""
+    return replicas
+
+
+def most_of(replicas: int) -> int:
+    """Enough for writes, where min.insync.replicas is what it should be: two of three."""
+    return (replicas + 1) // 2
+
+
+def what_lacks(metadata: MetadataResponse, brokers: int, enough: Enough) -> list[str]:
     """What keeps the cluster from being whole, in words; metadata names brokers that are not fenced."""
     lacking: list[str] = []
     if len(metadata.brokers) < brokers:
@@ -99,7 +111,7 @@ def what_lacks(metadata: MetadataResponse, brokers: int) -> list[str]:
     for topic in metadata.topics:
         for partition in topic.partitions:
             missing = [node_id for node_id in partition.replica_nodes if node_id not in partition.isr_nodes]
-            if missing or partition.leader_id < 0:
+            if len(partition.isr_nodes) < enough(len(partition.replica_nodes)) or partition.leader_id < 0:
                 reason = f"lacks {shown(missing)}" if missing else "has no leader"
                 lacking.append(f"{topic.name}-{partition.partition_index} {reason}")
     return lacking

@@ -10,12 +10,13 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, errors
+from odradek.admin import errors
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
 from odradek.commands.up import NodeIds, add, reasons, state_of
 from odradek.directory import ClusterDirectory, ClusterState
 from odradek.launch import forget, forget_all
 from odradek.processes import STOP_TIMEOUT_S, BrokerFailed
+from odradek.questions import await_in_sync
 from odradek.startup import stop_identities
 
 
@@ -95,9 +96,7 @@ def in_sync(state: ClusterState, first: int) -> int | None:
     """
     others = [node_id for node_id in state.plan.node_ids if node_id != first]
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in (first, *others))
-    answer = ask("in-sync", "--bootstrap", bootstrap, "--brokers", str(len(state.plan.ports)))
-    controller: int | None = answer["controller"]
-    return controller
+    return await_in_sync(bootstrap, len(state.plan.ports))
 
 
 def broker(

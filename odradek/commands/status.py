@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from odradek.admin import FAILED, ask, console, errors, print_json, show
+from odradek.admin import FAILED, ask, errors, print_json, show
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
 from odradek.commands.up import reasons, state_of
 from odradek.directory import ClusterDirectory, ClusterState
@@ -103,9 +104,10 @@ def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
     )
     print()
     if behind := answer["under_replicated"]:
-        console.print(f"under-replicated: {' '.join(behind)}", markup=False)
+        counts = Counter(name.rpartition("-")[0] for name in behind)
+        print("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
     for node_id in answer["unanswered"]:
-        console.print(f"broker {node_id} did not answer", markup=False)
+        print(f"broker {node_id} did not answer")
     show(
         answer["transactions"],
         {name: name for name in TRANSACTION_COLUMNS},

@@ -15,6 +15,7 @@ from odradek.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, r
 from odradek.plan import BROKERS_MAX
 from odradek.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.progress import StartProgress
+from odradek.questions import Unanswered, await_serving
 from odradek.startup import abandon, wait_ready
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ def bring_up(
     try:
         with StartProgress() as progress:
             wait_ready(processes, report=progress)
+            if state.formed and len(node_ids) == len(state.plan.ports):
+                # What was led before has to find its leaders again, and these their replicas.
+                await_serving(state.plan.bootstrap, len(node_ids))
     except BaseException:
         forget(cluster, node_ids)
         abandon(processes)
@@ -191,6 +195,7 @@ def reasons() -> Iterator[None]:
     """What cannot be done is one line and an exit code."""
     try:
         yield
-    except (BrokerFailed, Damaged, OSError) as failed:
+    except (BrokerFailed, Damaged, Unanswered, OSError) as failed:
         errors.print(str(failed), markup=False)
-        raise typer.Exit(failed.exit_code if isinstance(failed, BrokerFailed) else FAILED) from failed
+        code = failed.exit_code if isinstance(failed, BrokerFailed | Unanswered) else FAILED
+        raise typer.Exit(code) from failed

@@ -1,0 +1,288 @@
+"""Three brokers by one command: what a person does with them, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from odradek import BrokerFailed, LocalCluster
+from odradek.directory import ClusterDirectory
+from odradek.processes import ProcessId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.interop
+
+ODRADEK = Path(sys.executable).with_name("odradek")
+TIMEOUT_S = 120.0
+BROKERS = 3
+
+
+def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "250", "NO_COLOR": "1"}
+    return subprocess.run(
+        [str(ODRADEK), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
+    )
+
+
+def status(directory: Path) -> Any:
+    """Also of a cluster in which something is wrong: the exit code then is 1, the answer is there all the same."""
+    return json.loads(odradek("status", "--dir", str(directory), "--json").stdout)
+
+
+def pid(directory: Path, node_id: int) -> int:
+    state = ClusterDirectory(directory).read_state()
+    assert state is not None
+    return state.running[node_id].pid
+
+
+def kill(directory: Path, node_id: int) -> None:
+    process = ProcessId.of(pid(directory, node_id))
+    assert process is not None
+    process.signal(signal.SIGKILL)
+    assert process.wait_gone(TIMEOUT_S)
+
+
+def commit(bootstrap: str, topic: str, value: bytes) -> None:
+    """One transaction by a producer of its own."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id", "log_level": 0})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, value, partition=0)
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """The first committed records of partition 0."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed", "log_level": 0}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        messages = consumer.consume(count, TIMEOUT_S)
+        return [message.value() or b"" for message in messages]
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def detached(directory: Path, *options: str) -> Iterator[str]:
+    """A cluster that runs by itself. Yields its addresses."""
+    started = odradek("up", "--dir", str(directory), "--port", "0", "--detach", *options)
+    assert started.returncode == 0, started.stderr
+    try:
+        yield started.stdout.split()[1]
+    finally:
+        odradek("down", "--dir", str(directory))
+
+
+def test_up_starts_three_brokers_that_replicate_and_a_directory_is_reused(tmp_path: Path) -> None:
+    with detached(tmp_path) as bootstrap:
+        assert len(bootstrap.split(",")) == BROKERS
+        commit(bootstrap, "greetings", b"hello")
+        found = status(tmp_path)
+        assert [row["state"] for row in found["brokers"]] == ["running"] * BROKERS
+        assert found["controller"] in {1, 2, 3}
+        [row] = [row for row in found["partitions"] if row["topic"] == "greetings"]
+        assert sorted(row["replicas"]) == sorted(row["isr"]) == [1, 2, 3]
+        assert row["last_stable_offset"] == row["high_watermark"] == row["log_end"] == 2
+        assert {row["topic"] for row in found["partitions"]} == {"greetings", "__transaction_state"}
+        stopped = odradek("down", "--dir", str(tmp_path))
+        assert stopped.stdout == f"stopped {BROKERS} of {BROKERS} brokers\n"
+        for node_id in (1, 2, 3):
+            assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
+    with detached(tmp_path) as again:
+        assert again == bootstrap, "clients find their brokers again"
+        assert read(again, "greetings", 1) == [b"hello"]
+        commit(again, "greetings", b"again")
+
+
+@pytest.mark.parametrize("command", ["up", "start"])
+def test_a_killed_broker_is_missed_and_brought_back_while_the_others_go_on(tmp_path: Path, command: str) -> None:
+    with detached(tmp_path) as bootstrap:
+        commit(bootstrap, "t", b"1")
+        kill(tmp_path, 2)
+        commit(bootstrap, "t", b"2")
+        found = status(tmp_path)
+        assert [row["state"] for row in found["brokers"]] == ["running", "died", "running"]
+        assert odradek("status", "--dir", str(tmp_path)).stderr == (
+            f"bring back what is missing: odradek start 2 --dir {tmp_path}\n"
+        )
+        back = odradek(command, "--dir", str(tmp_path))
+        assert back.returncode == 0, back.stderr
+        assert back.stdout.startswith("ready ")
+        assert [row["state"] for row in status(tmp_path)["brokers"]] == ["running"] * BROKERS
+        commit(bootstrap, "t", b"3")
+        assert read(bootstrap, "t", 3) == [b"1", b"2", b"3"]
+
+
+def test_a_lost_majority_is_said_and_ends_with_the_remedy(tmp_path: Path) -> None:
+    with detached(tmp_path) as bootstrap:
+        commit(bootstrap, "t", b"1")
+        kill(tmp_path, 1)
+        kill(tmp_path, 3)
+        asked = odradek("status", "--dir", str(tmp_path))
+        assert asked.returncode == 1
+        assert "majority lost: 1 of 3 voters run, 2 are needed" in asked.stderr
+        assert f"odradek start 1 3 --dir {tmp_path}" in asked.stderr
+        back = odradek("start", "1", "3", "--dir", str(tmp_path))
+        assert back.returncode == 0, back.stderr
+        commit(bootstrap, "t", b"2")
+        assert read(bootstrap, "t", 2) == [b"1", b"2"]
+
+
+def test_a_lost_disk_is_refused_until_it_is_accepted_and_then_filled_by_the_others(tmp_path: Path) -> None:
+    with detached(tmp_path) as bootstrap:
+        commit(bootstrap, "t", b"1")
+        kill(tmp_path, 2)
+        (tmp_path / "broker-2").rename(tmp_path / "lost")
+        refused = odradek("start", "2", "--dir", str(tmp_path))
+        assert refused.returncode == 1
+        for word in ("broker 2", str(tmp_path / "broker-2"), "--empty"):
+            assert word in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+        accepted = odradek("start", "2", "--dir", str(tmp_path), "--empty")
+        assert accepted.returncode == 0, accepted.stderr
+        rolled = odradek("restart", "1", "3", "--dir", str(tmp_path))
+        assert rolled.returncode == 0, rolled.stderr
+        assert read(bootstrap, "t", 1) == [b"1"]
+        commit(bootstrap, "t", b"2")
+
+
+def test_the_disks_of_a_majority_are_not_replaced(tmp_path: Path) -> None:
+    with detached(tmp_path) as bootstrap:
+        commit(bootstrap, "t", b"1")
+    for node_id in (1, 2):
+        (tmp_path / f"broker-{node_id}").rename(tmp_path / f"lost-{node_id}")
+    refused = odradek("up", "--dir", str(tmp_path), "--detach", "--empty")
+    assert refused.returncode == 1
+    assert "broker 1, 2: the disk is lost" in refused.stderr
+    assert "only 1 of 3 voters know what was agreed, 2 must" in refused.stderr
+
+
+def test_a_directory_keeps_its_number_of_brokers(tmp_path: Path) -> None:
+    with detached(tmp_path, "--brokers", "1"):
+        pass
+    refused = odradek("up", "--dir", str(tmp_path), "--brokers", "3", "--detach")
+    assert refused.returncode == 1
+    assert f"{tmp_path} holds a cluster of 1 broker, not 3; start it with --brokers 1" in refused.stderr
+    with detached(tmp_path):
+        assert len(status(tmp_path)["brokers"]) == 1
+
+
+@pytest.mark.parametrize("brokers", ["0", "10"])
+def test_only_so_many_brokers_can_be_started(tmp_path: Path, brokers: str) -> None:
+    refused = odradek("up", "--dir", str(tmp_path), "--brokers", brokers)
+    assert refused.returncode == 2
+    assert "between 1 and 9" in refused.stderr
+
+
+def test_a_taken_port_names_the_broker_that_cannot_have_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        failed = odradek("up", "--dir", str(tmp_path), "--port", str(port - 1), "--detach")
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith(f"broker 2: cannot listen on 127.0.0.1:{port}")
+    state = ClusterDirectory(tmp_path).read_state()
+    assert state is not None
+    assert state.running == {}, "the others do not wait for it for ever"
+
+
+def test_a_broker_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    with detached(tmp_path / "one", "--brokers", "1"):
+        pass
+    with detached(tmp_path / "three"):
+        kill(tmp_path / "three", 2)
+        (tmp_path / "three" / "broker-2").rename(tmp_path / "away")
+        (tmp_path / "one" / "broker-1").rename(tmp_path / "three" / "broker-2")
+        refused = odradek("start", "2", "--dir", str(tmp_path / "three"))
+        assert refused.returncode == 1
+        assert "belongs to" in refused.stderr
+        assert str(tmp_path / "three" / "broker-2") in refused.stderr
+
+
+def test_up_in_the_foreground_holds_all_brokers_also_those_that_others_have_started(tmp_path: Path) -> None:
+    command = [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    assert running.stderr is not None
+    assert running.stdout.readline().startswith("ready ")
+    kill(tmp_path, 2)
+    assert running.stderr.readline().startswith("broker 2 ended by itself (SIGKILL)")
+    assert running.stderr.readline() == f"bring back what is missing: odradek start 2 --dir {tmp_path}\n"
+    assert odradek("start", "2", "--dir", str(tmp_path)).returncode == 0
+    assert odradek("restart", "--rolling", "--dir", str(tmp_path)).returncode == 0
+    brokers = [ProcessId.of(pid(tmp_path, node_id)) for node_id in (1, 2, 3)]
+    running.kill()
+    _, said = running.communicate()
+    assert said == "", "what somebody asked for is not news"
+    for broker in brokers:
+        assert broker is not None
+        assert broker.wait_gone(TIMEOUT_S), "all end with it, however it ends"
+
+
+def test_ctrl_c_ends_them_all_cleanly(tmp_path: Path) -> None:
+    command = [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        kill(tmp_path, 3)
+        assert odradek("start", "3", "--dir", str(tmp_path)).returncode == 0
+        running.send_signal(signal.SIGINT)
+        assert running.wait(TIMEOUT_S) == 1, "a broker had died"
+    for node_id in (1, 2, 3):
+        assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
+
+
+def test_local_cluster_survives_the_loss_of_any_broker(tmp_path: Path) -> None:
+    with LocalCluster(brokers=3, directory=tmp_path) as cluster:
+        bootstrap = cluster.bootstrap
+        commit(bootstrap, "t", b"0")
+        for node_id in cluster.node_ids:
+            cluster.kill(node_id)
+            commit(bootstrap, "t", b"%d" % node_id)
+            cluster.start(node_id)
+        cluster.pause(1)
+        commit(bootstrap, "t", b"4")
+        cluster.resume(1)
+        cluster.restart(2)
+        assert cluster.bootstrap == bootstrap
+        assert read(bootstrap, "t", 5) == [b"0", b"1", b"2", b"3", b"4"]
+    with LocalCluster(brokers=3, directory=tmp_path) as cluster:
+        assert cluster.bootstrap == bootstrap
+        assert read(bootstrap, "t", 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_local_cluster_refuses_what_it_cannot_start(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="between 1 and 9"):
+        LocalCluster(brokers=10)
+    with LocalCluster(brokers=1, directory=tmp_path):
+        pass
+    with pytest.raises(BrokerFailed, match="holds a cluster of 1 broker, not 3"):
+        LocalCluster(brokers=3, directory=tmp_path).start()
+
+
+def test_the_directory_of_a_single_broker_as_it_was_written_before_is_taken_over(tmp_path: Path) -> None:
+    with detached(tmp_path, "--brokers", "1") as bootstrap:
+        commit(bootstrap, "t", b"1")
+        state = ClusterDirectory(tmp_path).read_state()
+    assert state is not None
+    entry = {"node_id": 1, "endpoint": bootstrap, "pid": 2**22, "started_ticks": 1}
+    (tmp_path / "cluster.json").write_text(json.dumps({"brokers": [entry], "settings": []}))
+    with detached(tmp_path) as again:
+        assert again == bootstrap
+        taken = ClusterDirectory(tmp_path).read_state()
+        assert taken is not None
+        assert taken.plan.cluster_id == state.plan.cluster_id
+        assert read(again, "t", 1) == [b"1"]

@@ -24,6 +24,11 @@ def metadata_log_config(config: Config) -> LogConfig:
 
 
 def open_metadata_log(logs: LogManager, config: Config, env: Env, voters: Sequence[int]) -> RaftStorage:
-    """The node's replica, made if it is not there. Raises OSError."""
+    """The node's replica, made if it is not there; to be opened yet. Raises OSError."""
     log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
-    return PartitionRaftStorage(log, env.disk, log.directory, voters, env.clock)
+    return PartitionRaftStorage(logs, log, env.disk, voters, env.clock, alone=is_alone(config.node_id, voters))
+
+
+def is_alone(node_id: int, voters: Sequence[int]) -> bool:
+    """Is this node the only one that has the metadata?"""
+    return list(voters) == [node_id]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._refused: dict[tuple[str, int], OSError] = {}
         self._deleted: list[DeletedDirectory] = []
+        self._high_watermarks_at_stop: dict[tuple[str, int], int] = {}
         self._lock: Lock | None = None
         self.cluster_id = ""
         self.directory_id = ZERO_UUID
@@ -102,14 +103,17 @@ class LogManager:
             raise DirectoryRefused(errno.EINVAL, f"belongs to cluster {meta.cluster_id}, not {cluster_id}", path)
         return meta
 
-    def load_all(self, now_ms: int, config_for: ConfigFor | None = None) -> None:
+    def load_all(
+        self, now_ms: int, config_for: ConfigFor | None = None, *, refuse_loss: Sequence[str] = SYNCED_TOPICS
+    ) -> None:
         """Open every log of the directory, recovering what an unclean stop has left. Waits for the disk.
 
+        A log of `refuse_loss` that ends below its high watermark is not opened, since nobody else has what it lost.
         A log that the disk refuses to open is left out; `create` raises its error when somebody asks for it.
         """
         recovery_points = self._read_offsets(checkpoint.RECOVERY_POINTS)
         log_starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
-        high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
+        high_watermarks = self._high_watermarks_at_stop = self._read_offsets(checkpoint.HIGH_WATERMARKS)
         cleaned = self._read_offsets(checkpoint.CLEANER_OFFSETS)
         for name in self.disk.list(self.log_dir):
             path = self._path(name)
@@ -138,13 +142,17 @@ class LogManager:
                     clean=self.clean_start,
                     now_ms=now_ms,
                     high_watermark=high_watermarks.get(key, 0),
-                    durable_end=high_watermarks.get(key, 0) if key[0] in SYNCED_TOPICS else 0,
+                    durable_end=high_watermarks.get(key, 0) if key[0] in refuse_loss else 0,
                 )
             except OSError as error:
                 log.error("log cannot be opened", path=path, error=str(error))  # noqa: TRY400  # the reason says it all
                 self._refused[key] = error
                 continue
             self._logs[key] = loaded
+
+    def high_watermark_at_stop(self, topic: str, partition: int) -> int:
+        """As the last life of this node knew it, whatever has become of the log since; 0 where it is not known."""
+        return self._high_watermarks_at_stop.get((topic, partition), 0)
 
     def _assumed_config(self, topic: str) -> LogConfig:
         """Before the metadata is known: a topic that is always compacted may have gaps, others get theirs later."""

@@ -1,4 +1,7 @@
-"""Batches of the replicated log: data batches of records, and the control batch that opens an epoch. Pure."""
+"""Batches of the replicated log and its snapshots: data batches, and the control batches that open an epoch or frame a snapshot.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.raft.messages import Entry, LeaderChange
 from protocol import batch, codec
+from protocol.batch import ControlType, control_key
 from protocol.errors import Malformed
 from protocol.records.leader_change_message import LeaderChangeMessage, Voter
+from protocol.records.snapshot_footer_record import SnapshotFooterRecord
+from protocol.records.snapshot_header_record import SnapshotHeaderRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,18 +23,21 @@ if TYPE_CHECKING:
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """One atomic batch; Kafka's bound for the metadata log."""
-LEADER_CHANGE_TYPE: Final = 2
-LEADER_CHANGE_VERSION: Final = 0
+CONTROL_VERSION: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """A decoded batch. `records`: (key, value) each; empty for control batches, which hold nothing for state machines."""
+    """A decoded batch. `records`: (key, value) each; empty for control batches, which hold nothing for state machines.
+
+    `size`: bytes in the log.
+    """
 
     base_offset: int
     last_offset: int
     epoch: int
     records: tuple[tuple[bytes | None, bytes | None], ...]
+    size: int = 0
 
 
 def encode_records(
@@ -48,14 +57,30 @@ def encode_entry(entry: Entry, now_ms: int) -> bytes:
 
 def _leader_change(change: LeaderChange, base_offset: int, epoch: int, now_ms: int) -> bytes:
     message = LeaderChangeMessage(
-        version=LEADER_CHANGE_VERSION,
+        version=CONTROL_VERSION,
         leader_id=change.leader_id,
         voters=[Voter(voter_id=voter) for voter in change.voters],
         granting_voters=[Voter(voter_id=voter) for voter in change.granting_voters],
     )
-    key = b"\x00\x00" + LEADER_CHANGE_TYPE.to_bytes(2, "big")
-    value = codec.encode(message, LEADER_CHANGE_VERSION)
-    return batch.build_batch([(key, value, now_ms, ())], base_offset=base_offset, leader_epoch=epoch, control=True)
+    value = codec.encode(message, CONTROL_VERSION)
+    return _control(ControlType.LEADER_CHANGE, value, base_offset=base_offset, epoch=epoch, now_ms=now_ms)
+
+
+def encode_snapshot_header(*, epoch: int, last_contained_ms: int, now_ms: int) -> bytes:
+    """The first batch of a snapshot. `last_contained_ms`: when the last record that it stands for was appended."""
+    value = codec.encode(SnapshotHeaderRecord(CONTROL_VERSION, last_contained_ms), CONTROL_VERSION)
+    return _control(ControlType.SNAPSHOT_HEADER, value, base_offset=0, epoch=epoch, now_ms=now_ms)
+
+
+def encode_snapshot_footer(*, base_offset: int, epoch: int, now_ms: int) -> bytes:
+    """The last batch of a snapshot: without it, it is not whole."""
+    value = codec.encode(SnapshotFooterRecord(CONTROL_VERSION), CONTROL_VERSION)
+    return _control(ControlType.SNAPSHOT_FOOTER, value, base_offset=base_offset, epoch=epoch, now_ms=now_ms)
+
+
+def _control(kind: ControlType, value: bytes, *, base_offset: int, epoch: int, now_ms: int) -> bytes:
+    rows = [(control_key(kind), value, now_ms, ())]
+    return batch.build_batch(rows, base_offset=base_offset, leader_epoch=epoch, control=True)
 
 
 def decode_batches(data: Buffer) -> Iterator[LogBatch]:
@@ -65,7 +90,7 @@ def decode_batches(data: Buffer) -> Iterator[LogBatch]:
         if not header.is_control:
             decoded = batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX)
             records = tuple((record.key, record.value) for record in decoded)
-        yield LogBatch(header.base_offset, header.last_offset, header.leader_epoch, records)
+        yield LogBatch(header.base_offset, header.last_offset, header.leader_epoch, records, header.size)
 
 
 def decode_entries(data: Buffer) -> Iterator[Entry]:

@@ -6,16 +6,28 @@ Group commit: while one fsync runs, whatever is proposed gathers in the core and
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
-from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from cluster.raft.batches import BATCH_BYTES_MAX, LogBatch, decode_batches, decode_entries, encode_entry, encode_records
+from cluster.raft.batches import BATCH_BYTES_MAX, decode_entries, encode_entry, encode_records
 from cluster.raft.core import DEFAULT_CONFIG, RaftCore
+from cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
 from cluster.raft.election import RaftConfig, Role
 from cluster.raft.log_view import LogView
-from cluster.raft.messages import NOBODY, FetchReply, HardState, Leadership, Message, Ready, Standing
+from cluster.raft.messages import (
+    NOBODY,
+    FetchReply,
+    FetchSnapshotReply,
+    HardState,
+    Leadership,
+    Message,
+    Ready,
+    SnapshotPart,
+    Standing,
+)
+from cluster.raft.snapshot_reader import read_snapshot
 from protocol.errors import ErrorCode, Refusal
+from runtime.engine import LoadCancelled
 from runtime.shard import ShardRecord
 
 if TYPE_CHECKING:
@@ -23,26 +35,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cluster.raft.core import Randomness
-    from cluster.raft.ports import RaftNetwork, RaftStorage
+    from cluster.raft.delivery import CommittedListener, SnapshotListener
+    from cluster.raft.messages import EpochEnd
+    from cluster.raft.ports import RaftNetwork, RaftStorage, SnapshotWriter
     from runtime.clock import Clock
     from runtime.log_port import ReplayVisitor, WatermarkCallback
     from runtime.shard import FailureHandler
     from runtime.tasks import Tasks
 
-READ_BYTES_MAX = 1024 * 1024
-"""Read from the log at a time: at load, and for one answer to a follower."""
-
-CommittedListener: TypeAlias = "Callable[[Sequence[LogBatch]], None]"
 LeadershipListener: TypeAlias = "Callable[[Leadership], None]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A batch that is in the log but not delivered to the listeners of committed batches yet."""
-
-    base_offset: int
-    last_offset: int
-    data: bytes
 
 
 class RaftDriver:
@@ -76,13 +77,9 @@ class RaftDriver:
         self._on_failure = on_failure
         self._config = config
         self._core: RaftCore | None = None
-        self._committed = 0
-        self._high_watermark = 0  # follows when everything below has been delivered
-        self._delivered = 0
-        self._undelivered: deque[_Written] = deque()
-        self._delivering = False
-        self._watermark_callbacks: list[WatermarkCallback] = []
-        self._committed_listeners: list[CommittedListener] = []
+        self._delivery = Delivery(storage, tasks, f"raft-{node_id}", self._fail)
+        self._writer: SnapshotWriter | None = None
+        self._made: EpochEnd | None = None
         self._leadership_listeners: list[LeadershipListener] = []
         self._wake_up = Event()
         self._timer: TimerHandle | None = None
@@ -97,13 +94,22 @@ class RaftDriver:
         """Read the stored state and take part. Raises BadQuorumState, OSError. Subscribe before."""
         self._loop = get_running_loop()
         storage = self._storage
+        whole = await storage.open()
         # What a killed process left in the page cache was read back, but counts towards a majority only when it is durable.
         await storage.sync()
         hard_state = storage.load_hard_state() or HardState(standing=Standing.NEW)
-        log = LogView(storage.epochs(), start_offset=storage.log_start_offset, end_offset=storage.log_end_offset)
-        self._delivered = storage.log_start_offset
+        if not whole and hard_state.standing is Standing.ORDINARY:
+            hard_state = replace(hard_state, standing=Standing.LOST)
+            await storage.save_hard_state(hard_state)
+        log = LogView(
+            storage.epochs(),
+            start_offset=storage.log_start_offset,
+            end_offset=storage.log_end_offset,
+            snapshots=storage.snapshots(),
+        )
         self._core = RaftCore(self.node_id, self.voters, log, hard_state, rng=self._rng, config=self._config)
         self._core.start(self._clock.monotonic_ms())
+        self._delivery.advance(self._core.high_watermark)
         self._work = self._tasks.spawn(self._run(), f"raft-{self.node_id}")
         self._wake_up.set()
 
@@ -118,6 +124,8 @@ class RaftDriver:
             await self._work
         if self._timer is not None:
             self._timer.cancel()
+        if self._writer is not None:
+            self._writer.abandon()
 
     def step(self, message: Message) -> None:
         """A message from another node has arrived."""
@@ -147,7 +155,14 @@ class RaftDriver:
 
         Whatever is committed at the same moment comes in one call. What a listener raises ends the driver.
         """
-        self._committed_listeners.append(listener)
+        self._delivery.committed_listeners.append(listener)
+
+    def on_snapshot(self, listener: SnapshotListener) -> None:
+        """`listener(snapshot)` when a snapshot takes the place of all that has been delivered; it returns where its batches go.
+
+        So it is at the start, and when this node has fallen so far behind that the leader has only a snapshot for it.
+        """
+        self._delivery.snapshot_listeners.append(listener)
 
     def on_leadership(self, listener: LeadershipListener) -> None:
         """`listener(leadership)` whenever who leads has changed, as soon as that is durable here."""
@@ -161,7 +176,7 @@ class RaftDriver:
 
     @property
     def high_watermark(self) -> int:
-        return self._high_watermark
+        return self._delivery.high_watermark
 
     def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
         """One atomic batch, as the port says. Refusals: NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE."""
@@ -179,19 +194,50 @@ class RaftDriver:
         return entry.last_offset + 1
 
     async def replay(self, visit: ReplayVisitor) -> None:
-        offset = self._storage.log_start_offset
-        while offset < self._storage.log_end_offset:
-            for batch in await self._read(offset, self._storage.log_end_offset):
+        """The newest snapshot, whose records all have the last offset that it stands for, and the log behind it.
+
+        Raises LoadCancelled when this node does not lead any more: its log may have been cut while it was read.
+        """
+        epoch = self.core.epoch
+        try:
+            await self._replay(visit)
+        except (OSError, Refusal):
+            if self.core.role is Role.LEADER and self.core.epoch == epoch:
+                raise
+            raise LoadCancelled(f"raft-{self.node_id}: the leadership of epoch {epoch} is over") from None
+
+    async def _replay(self, visit: ReplayVisitor) -> None:
+        storage, offset = self._storage, 0
+        snapshot = self.core.log.latest_snapshot
+        if snapshot is not None:
+            offset = snapshot.end_offset
+            async for batches in read_snapshot(storage, snapshot):
+                for batch in batches:
+                    for key, value in batch.records:
+                        visit(offset - 1, ShardRecord(key, value), snapshot.epoch)
+        while offset < storage.log_end_offset:
+            for batch in await read_batches(storage, offset, storage.log_end_offset):
                 for index, (key, value) in enumerate(batch.records):
                     visit(batch.base_offset + index, ShardRecord(key, value), batch.epoch)
                 offset = batch.last_offset + 1
 
     def subscribe(self, callback: WatermarkCallback) -> None:
-        self._watermark_callbacks.append(callback)
+        self._delivery.watermark_callbacks.append(callback)
 
     def unsubscribe(self, callback: WatermarkCallback) -> None:
-        if callback in self._watermark_callbacks:
-            self._watermark_callbacks.remove(callback)
+        if callback in self._delivery.watermark_callbacks:
+            self._delivery.watermark_callbacks.remove(callback)
+
+    # ---- snapshots of this node -------------------------------------------------------------------------------------
+
+    def begin_snapshot(self, snapshot: EpochEnd) -> SnapshotWriter:
+        """Everything committed below its end, which has been delivered, is going to be written. Raises OSError."""
+        return self._storage.begin_snapshot(snapshot)
+
+    def snapshot_made(self, snapshot: EpochEnd) -> None:
+        """It is finished. The log that it replaces goes as soon as nothing is being done with it."""
+        self._made = snapshot
+        self._wake_up.set()
 
     # ---- work -------------------------------------------------------------------------------------------------------
 
@@ -201,6 +247,7 @@ class RaftDriver:
                 while (ready := self.core.take_ready()) is not None:
                     await self._do(ready)
                     self.core.advance(self._clock.monotonic_ms())
+                await self._adopt_snapshot()
                 if self._stopping:
                     return
                 self._arm()
@@ -219,18 +266,19 @@ class RaftDriver:
     async def _do(self, ready: Ready) -> None:
         """In the order that `Ready` asks for. News of commits go first: they must not wait for the next fsync."""
         batches = [encode_entry(entry, self._clock.wall_ms()) for entry in ready.entries]
-        while ready.truncate_to is not None and self._undelivered:
-            if self._undelivered[-1].last_offset < ready.truncate_to:
-                break
-            self._undelivered.pop()
-        for entry, data in zip(ready.entries, batches, strict=True):
-            self._undelivered.append(_Written(entry.base_offset, entry.last_offset, data))
+        if ready.snapshot_part is not None:
+            if ready.hard_state is not None:
+                await self._storage.save_hard_state(ready.hard_state)
+            await self._install(ready.snapshot_part)
+        self._delivery.written(ready.truncate_to, ready.entries, batches)
         if ready.high_watermark is not None:
-            self._advance_high_watermark(ready.high_watermark)
-        if ready.hard_state is not None:
+            self._storage.set_high_watermark(ready.high_watermark)
+            self._delivery.advance(ready.high_watermark)
+        if ready.hard_state is not None and ready.snapshot_part is None:
             await self._storage.save_hard_state(ready.hard_state)
-        if ready.must_sync:
-            self._storage.write(ready.truncate_to, batches)
+        if ready.truncate_to is not None:
+            await self._storage.truncate_to(ready.truncate_to)
+        self._storage.write(batches)
         for message in ready.early_messages:
             await self._send(message)
         if ready.must_sync:
@@ -246,7 +294,43 @@ class RaftDriver:
             end = min(message.read_end, self._storage.log_end_offset)
             data = await self._storage.read(message.fetch_offset, end, READ_BYTES_MAX)
             message = replace(message, entries=tuple(decode_entries(data)))
+        if isinstance(message, FetchSnapshotReply) and message.error is ErrorCode.NONE:
+            message = await self._with_bytes(message)
         self._network.send(message)
+
+    async def _with_bytes(self, reply: FetchSnapshotReply) -> FetchSnapshotReply:
+        limit = min(reply.max_bytes, READ_BYTES_MAX)
+        found = await self._storage.read_snapshot(reply.snapshot, reply.position, limit)
+        if found is None:
+            return replace(reply, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        if not found.data:
+            return replace(reply, error=ErrorCode.POSITION_OUT_OF_RANGE)
+        return replace(reply, size=found.size, data=found.data)
+
+    async def _install(self, part: SnapshotPart) -> None:
+        """Write what came of the leader's snapshot; with the last part it is what the log begins with."""
+        if part.position == 0:
+            if self._writer is not None:
+                self._writer.abandon()
+            self._writer = self._storage.begin_snapshot(part.snapshot)
+        assert self._writer is not None
+        self._writer.append(part.data)
+        if part.last:
+            writer, self._writer = self._writer, None
+            await writer.finish()
+            await self._storage.restart_at(part.snapshot)
+
+    async def _adopt_snapshot(self) -> None:
+        """A snapshot of this node has been finished: from now on the log may begin with it."""
+        made, log = self._made, self.core.log
+        if made is None or made.end_offset > log.stable_end:
+            return
+        self._made = None
+        newest = log.latest_snapshot
+        if newest is None or made.end_offset > newest.end_offset:
+            self.core.add_snapshot(made)
+            if log.start_offset > 0:
+                await self._storage.forget_before(log.snapshots[0])
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -263,59 +347,3 @@ class RaftDriver:
         if self._failure is None and not self._stopping:
             self.core.tick(self._clock.monotonic_ms())
             self._wake_up.set()
-
-    # ---- commit -----------------------------------------------------------------------------------------------------
-
-    def _advance_high_watermark(self, committed: int) -> None:
-        self._committed = committed
-        self._storage.set_high_watermark(committed)
-        if self._delivering:
-            return
-        self._deliver_from_memory()
-        if self._delivered < committed:
-            # Found on disk at start: read it aside, in order, before anything newer.
-            self._delivering = True
-            self._tasks.spawn(self._deliver_from_log(), f"raft-{self.node_id}-replay")
-        else:
-            self._announce()
-
-    def _announce(self) -> None:
-        self._high_watermark = self._committed
-        for callback in tuple(self._watermark_callbacks):
-            callback(self._high_watermark)
-
-    def _deliver_from_memory(self) -> None:
-        batches: list[LogBatch] = []
-        reached = self._delivered
-        while self._undelivered and self._undelivered[0].last_offset < self._committed:
-            if self._undelivered[0].base_offset > reached:
-                break  # what lies before it has to come from the log first
-            written = self._undelivered.popleft()
-            batches += decode_batches(written.data)
-            reached = written.last_offset + 1
-        self._deliver(batches)
-
-    async def _deliver_from_log(self) -> None:
-        try:
-            while self._delivered < self._committed:
-                if self._undelivered and self._undelivered[0].base_offset <= self._delivered:
-                    self._deliver_from_memory()
-                else:
-                    self._deliver(await self._read(self._delivered, self._committed))
-            self._delivering = False
-            self._announce()
-        except Exception as error:  # noqa: BLE001  unreadable or not understood metadata: the node has to stop
-            self._fail(error)
-
-    async def _read(self, offset: int, end: int) -> list[LogBatch]:
-        batches = list(decode_batches(await self._storage.read(offset, end, READ_BYTES_MAX)))
-        if not batches:
-            raise OSError(f"the metadata log ends at offset {offset}, not at {end}")
-        return batches
-
-    def _deliver(self, batches: Sequence[LogBatch]) -> None:
-        new = [batch for batch in batches if batch.base_offset >= self._delivered]
-        if new:
-            self._delivered = new[-1].last_offset + 1
-            for listener in tuple(self._committed_listeners):
-                listener(new)

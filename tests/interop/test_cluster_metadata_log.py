@@ -18,7 +18,7 @@ from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import ControllerRegistration, NewPartitions, NewTopic, TopicName
 from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from storage.config import LogConfig
-from storage.log import PartitionLog
+from storage.log_manager import LogManager
 from storage.os_disk import OsDisk
 from tests.support.controller_node import ControllerNode
 from tests.support.kafka_broker import JARS
@@ -27,33 +27,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cluster.image import MetadataImage
+    from storage.log import PartitionLog
 
 pytestmark = pytest.mark.interop
 
 
-def open_log(directory: Path) -> tuple[OsDisk, PartitionLog]:
-    disk = OsDisk()
-    folder = directory / f"{METADATA_TOPIC}-0"
-    folder.mkdir(exist_ok=True)
-    log = PartitionLog.open(
-        disk,
-        str(folder),
-        LogConfig(),
-        topic=METADATA_TOPIC,
-        partition=0,
-        topic_id=METADATA_TOPIC_ID,
-        recovery_point=0,
-        log_start_offset=0,
-        clean=False,
-        now_ms=SystemClock().wall_ms(),
-    )
-    return disk, log
+def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
+    logs = LogManager(OsDisk(), str(directory), LogConfig())
+    logs.load_all(SystemClock().wall_ms())
+    return logs, logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, LogConfig(), SystemClock().wall_ms())
 
 
 async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
     """One life of a node on `directory`: start, change the metadata, die without a good-bye."""
-    disk, log = open_log(directory)
-    node = ControllerNode(PartitionRaftStorage(log, disk, log.directory, [1], SystemClock()), incarnation)
+    logs, log = open_log(directory)
+    storage = PartitionRaftStorage(logs, log, logs.disk, [1], SystemClock(), alone=True)
+    node = ControllerNode(storage, incarnation)
     await node.start()
     service = node.service
     controller = ControllerRegistration(

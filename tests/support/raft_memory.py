@@ -13,6 +13,7 @@ from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import BrokerRegistration, ConfigValue
 from cluster.controller.state import ControllerConfig, ControllerState
 from cluster.image import ELIGIBLE_LEADER_REPLICAS_VERSION, Endpoint
+from cluster.raft.ports import SnapshotBytes
 from protocol.batch import iter_batches
 from protocol.errors import ErrorCode, Refusal
 
@@ -21,15 +22,34 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cluster.controller.commands import Command
-    from cluster.raft.messages import HardState
+    from cluster.raft.messages import EpochEnd, HardState
+    from protocol.schema import Buffer
     from runtime.shard import ShardRecord
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
 
 @dataclass
+class MemorySnapshotWriter:
+    storage: MemoryRaftStorage
+    snapshot: EpochEnd
+    data: bytearray = field(default_factory=bytearray)
+
+    def append(self, data: Buffer) -> None:
+        self.storage.check()
+        self.data += data
+
+    async def finish(self) -> None:
+        self.storage.check()
+        self.storage.files[self.snapshot] = bytes(self.data)
+
+    def abandon(self) -> None:
+        self.data.clear()
+
+
+@dataclass
 class MemoryRaftStorage:
-    """`gate`: when it is set, `sync` waits for it (a slow disk). `broken`: every write raises."""
+    """`gate`: when it is set, `sync` waits for it (a slow disk). `broken`: every write raises. `done`: what was done, in order."""
 
     batches: list[bytes] = field(default_factory=list)
     hard_state: HardState | None = None
@@ -38,17 +58,28 @@ class MemoryRaftStorage:
     gate: asyncio.Event | None = None
     broken: bool = False
     high_watermark: int = 0
+    whole: bool = True
+    start: int = 0
+    files: dict[EpochEnd, bytes] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+
+    def check(self) -> None:
+        if self.broken:
+            raise OSError("no space left")
+
+    async def open(self) -> bool:
+        return self.whole
 
     def _headers(self) -> list[tuple[int, int, int]]:
         return [(h.base_offset, h.last_offset, h.leader_epoch) for b in self.batches for h, _ in iter_batches(b)]
 
     @property
     def log_start_offset(self) -> int:
-        return 0
+        return self.start
 
     @property
     def log_end_offset(self) -> int:
-        return self._headers()[-1][1] + 1 if self.batches else 0
+        return self._headers()[-1][1] + 1 if self.batches else self.start
 
     def epochs(self) -> Sequence[tuple[int, int]]:
         starts: dict[int, int] = {}
@@ -60,24 +91,29 @@ class MemoryRaftStorage:
         return self.hard_state
 
     async def save_hard_state(self, state: HardState) -> None:
-        if self.broken:
-            raise OSError("no space left")
+        self.check()
+        if self.gate is not None:
+            await self.gate.wait()
+        self.done.append("saved")
         self.hard_state = state
 
-    def write(self, truncate_to: int | None, batches: Sequence[bytes]) -> None:
-        if self.broken:
-            raise OSError("no space left")
-        if truncate_to is not None:
-            self.batches = [b for b in self.batches for h, _ in iter_batches(b) if h.last_offset < truncate_to]
+    async def truncate_to(self, offset: int) -> None:
+        self.check()
+        self.batches = [b for b in self.batches for h, _ in iter_batches(b) if h.last_offset < offset]
+
+    def write(self, batches: Sequence[bytes]) -> None:
         for batch in batches:
+            self.check()
             (header, _) = next(iter_batches(batch))
             assert header.base_offset == self.log_end_offset
             self.batches.append(batch)
+            self.done.append("written")
 
     async def sync(self) -> None:
         written = len(self.batches)
         if self.gate is not None:
             await self.gate.wait()
+        self.done.append("synced")
         self.synced = min(written, len(self.batches))
         self.syncs += 1
 
@@ -89,9 +125,31 @@ class MemoryRaftStorage:
         assert offset >= self.high_watermark
         self.high_watermark = offset
 
+    def snapshots(self) -> Sequence[EpochEnd]:
+        return sorted(self.files, key=lambda snapshot: snapshot.end_offset)
+
+    def begin_snapshot(self, snapshot: EpochEnd) -> MemorySnapshotWriter:
+        return MemorySnapshotWriter(self, snapshot)
+
+    async def read_snapshot(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None:
+        data = self.files.get(snapshot)
+        return None if data is None else SnapshotBytes(len(data), data[position : position + max_bytes])
+
+    async def restart_at(self, snapshot: EpochEnd) -> None:
+        self.batches, self.synced, self.start = [], 0, snapshot.end_offset
+        self.files = {snapshot: self.files[snapshot]}
+
+    async def forget_before(self, snapshot: EpochEnd) -> None:
+        self.files = {each: data for each, data in self.files.items() if each.end_offset >= snapshot.end_offset}
+        kept = [b for b, (base, _, _) in zip(self.batches, self._headers(), strict=True) if base >= snapshot.end_offset]
+        self.synced = max(0, self.synced - len(self.batches) + len(kept))
+        self.batches, self.start = kept, snapshot.end_offset
+
     def crash(self) -> MemoryRaftStorage:
         """The same disk after power was cut."""
-        return MemoryRaftStorage(self.batches[: self.synced], self.hard_state, self.synced)
+        return MemoryRaftStorage(
+            self.batches[: self.synced], self.hard_state, self.synced, start=self.start, files=dict(self.files)
+        )
 
 
 class PlainConfigs:

@@ -1,0 +1,154 @@
+"""Hands what is committed to whoever listens, in the order of the log: from memory, from the log, or as a snapshot."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from cluster.raft.batches import LogBatch, decode_batches
+from cluster.raft.snapshot_reader import read_snapshot
+from protocol.errors import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cluster.raft.messages import Entry, EpochEnd
+    from cluster.raft.ports import RaftStorage
+    from runtime.log_port import WatermarkCallback
+    from runtime.tasks import Tasks
+
+READ_BYTES_MAX: Final = 1024 * 1024
+"""Read from the log at a time: at load, and for one answer to a follower."""
+
+
+class SnapshotVisitor(Protocol):
+    """Takes the content of one snapshot; nothing of it counts before `done`."""
+
+    def take(self, batches: Sequence[LogBatch]) -> None:
+        """The next batches."""
+
+    def done(self) -> None:
+        """That was all."""
+
+
+CommittedListener: TypeAlias = "Callable[[Sequence[LogBatch]], None]"
+SnapshotListener: TypeAlias = "Callable[[EpochEnd], SnapshotVisitor]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A batch that is in the log but not delivered yet."""
+
+    base_offset: int
+    last_offset: int
+    data: bytes
+
+
+class Delivery:
+    """Listeners of committed batches hear first, then watermark callbacks (which answer requests)."""
+
+    def __init__(
+        self, storage: RaftStorage, tasks: Tasks, name: str, on_failure: Callable[[BaseException], None]
+    ) -> None:
+        """`on_failure`: what is committed cannot be read, or a listener raised."""
+        self.high_watermark = 0  # follows when everything below has been delivered
+        self.watermark_callbacks: list[WatermarkCallback] = []
+        self.committed_listeners: list[CommittedListener] = []
+        self.snapshot_listeners: list[SnapshotListener] = []
+        self._storage = storage
+        self._tasks = tasks
+        self._name = name
+        self._on_failure = on_failure
+        self._committed = 0
+        self._delivered = 0
+        self._undelivered: deque[_Written] = deque()
+        self._reading = False
+
+    def written(self, truncate_to: int | None, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
+        """The log is cut, and these batches are appended: they need not be read back when they are committed."""
+        while truncate_to is not None and self._undelivered and self._undelivered[-1].last_offset >= truncate_to:
+            self._undelivered.pop()
+        for entry, data in zip(entries, batches, strict=True):
+            self._undelivered.append(_Written(entry.base_offset, entry.last_offset, data))
+
+    def advance(self, committed: int) -> None:
+        """Everything below `committed` is."""
+        if committed == self._committed:
+            return
+        self._committed = committed
+        if self._reading:
+            return
+        self._deliver_from_memory()
+        if self._delivered < committed:
+            # Found on disk at start, or replaced by a snapshot: read it aside, in order, before anything newer.
+            self._reading = True
+            self._tasks.spawn(self._deliver_from_disk(), f"{self._name}-replay")
+        else:
+            self._announce()
+
+    def _announce(self) -> None:
+        self.high_watermark = self._committed
+        for callback in tuple(self.watermark_callbacks):
+            callback(self.high_watermark)
+
+    def _deliver_from_memory(self) -> None:
+        batches: list[LogBatch] = []
+        reached = self._delivered
+        while self._undelivered and self._undelivered[0].last_offset < self._committed:
+            if self._undelivered[0].base_offset > reached:
+                break  # what lies before it has to come from the log first
+            written = self._undelivered.popleft()
+            batches += decode_batches(written.data)
+            reached = written.last_offset + 1
+        self._deliver(batches)
+
+    async def _deliver_from_disk(self) -> None:
+        try:
+            while self._delivered < self._committed:
+                snapshots = self._storage.snapshots()
+                if self._undelivered and self._undelivered[0].base_offset <= self._delivered:
+                    self._deliver_from_memory()
+                elif snapshots and (self._delivered == 0 or self._delivered < self._storage.log_start_offset):
+                    await self._deliver_snapshot(snapshots[-1])
+                else:
+                    await self._deliver_from_log()
+            self._reading = False
+            self._announce()
+        except Exception as error:  # noqa: BLE001  unreadable or not understood metadata: the node has to stop
+            self._on_failure(error)
+
+    async def _deliver_from_log(self) -> None:
+        try:
+            batches = await read_batches(self._storage, self._delivered, self._committed)
+        except (OSError, Refusal):
+            if self._delivered >= self._storage.log_start_offset:
+                raise
+            return  # a snapshot has taken the place of the log meanwhile
+        self._deliver(batches)
+
+    async def _deliver_snapshot(self, snapshot: EpochEnd) -> None:
+        visitors = [listener(snapshot) for listener in tuple(self.snapshot_listeners)]
+        async for batches in read_snapshot(self._storage, snapshot):
+            for visitor in visitors:
+                visitor.take(batches)
+        for visitor in visitors:
+            visitor.done()
+        self._delivered = snapshot.end_offset
+        while self._undelivered and self._undelivered[0].last_offset < self._delivered:
+            self._undelivered.popleft()
+
+    def _deliver(self, batches: Sequence[LogBatch]) -> None:
+        new = [batch for batch in batches if batch.base_offset >= self._delivered]
+        if new:
+            self._delivered = new[-1].last_offset + 1
+            for listener in tuple(self.committed_listeners):
+                listener(new)
+
+
+async def read_batches(storage: RaftStorage, offset: int, end: int) -> list[LogBatch]:
+    """Some batches from `offset` on, none behind `end`. Raises OSError, also when there are none."""
+    batches = list(decode_batches(await storage.read(offset, end, READ_BYTES_MAX)))
+    if not batches:
+        raise OSError(f"the metadata log ends at offset {offset}, not at {end}")
+    return batches

@@ -1,0 +1,71 @@
+"""Reads a snapshot back: batches in order, and the certainty that it is whole (KIP-630)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cluster.raft.batches import BATCH_BYTES_MAX, LogBatch
+from protocol import batch
+from protocol.batch import ControlType
+from protocol.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from cluster.raft.messages import EpochEnd
+    from cluster.raft.ports import SnapshotBytes
+
+READ_BYTES_MAX: Final = 256 * 1024
+"""Read at a time: few enough to be decoded within one turn of the loop."""
+
+
+class Snapshots(Protocol):
+    """The part of RaftStorage that is needed."""
+
+    async def read_snapshot(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None: ...
+
+
+async def read_snapshot(storage: Snapshots, snapshot: EpochEnd) -> AsyncIterator[list[LogBatch]]:
+    """Its data batches, a few at a time, with the offsets that they have inside the snapshot.
+
+    Raises Malformed: it is damaged, or it has no beginning or end. OSError.
+    """
+    position, size, rest = 0, 1, b""
+    begun = ended = False
+    while position < size:
+        piece = await storage.read_snapshot(snapshot, position, READ_BYTES_MAX)
+        if piece is None or not piece.data:
+            raise Malformed(f"snapshot {snapshot.end_offset}-{snapshot.epoch} ends at byte {position}")
+        size, position = piece.size, position + len(piece.data)
+        data = rest + piece.data
+        found: list[LogBatch] = []
+        used = 0
+        for header, view in _batches(data):
+            used += len(view)
+            kind = _control(header, view) if header.is_control else None
+            if ended or begun is (kind is ControlType.SNAPSHOT_HEADER):
+                raise Malformed("a snapshot begins with its header, and nothing follows its footer")
+            begun, ended = True, kind is ControlType.SNAPSHOT_FOOTER
+            if kind is None:
+                decoded = batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX)
+                records = tuple((record.key, record.value) for record in decoded)
+                found.append(LogBatch(header.base_offset, header.last_offset, snapshot.epoch, records, len(view)))
+        rest = data[used:]
+        if len(rest) > BATCH_BYTES_MAX:
+            raise Malformed(f"a batch of a snapshot has more than {BATCH_BYTES_MAX} bytes")
+        yield found
+    if rest or not ended:
+        raise Malformed("a snapshot has no footer")
+
+
+def _batches(data: bytes) -> Iterator[tuple[batch.BatchHeader, memoryview]]:
+    for header, view in batch.iter_batches(data):
+        if not batch.verify_crc(view, 0, header):
+            raise Malformed(f"the checksum of the batch at {header.base_offset} of a snapshot does not match")
+        yield header, view
+
+
+def _control(header: batch.BatchHeader, view: memoryview) -> ControlType:
+    for record in batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX):
+        return batch.control_type(record.key)
+    raise Malformed(f"an empty control batch at {header.base_offset}")

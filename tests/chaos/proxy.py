@@ -115,16 +115,37 @@ class Proxy:
         self.nodes_by_port: dict[int, int] = {}
         self.traps: list[Trap] = []
         self.counters: Counter[str] = Counter()
+        self._doors: list[asyncio.Server] = []
+        self._datagrams: list[asyncio.DatagramTransport] = []
+        self._visits: dict[asyncio.Task[None], None] = {}
 
     async def open_door(self, port: int, target: int, broker_port: int) -> None:
         async def visitor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self.serve(reader, writer, target, broker_port)
+            task = asyncio.current_task()
+            assert task is not None
+            self._visits[task] = None
+            try:
+                await self.serve(reader, writer, target, broker_port)
+            finally:
+                del self._visits[task]
 
-        await asyncio.start_server(visitor, "127.0.0.1", port, limit=1 << 20, backlog=512)
+        self._doors.append(await asyncio.start_server(visitor, "127.0.0.1", port, limit=1 << 20, backlog=512))
         self.nodes_by_port[broker_port] = target
-        await asyncio.get_running_loop().create_datagram_endpoint(
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: Datagrams(self, target, broker_port), local_addr=("127.0.0.1", port)
         )
+        self._datagrams.append(transport)
+
+    async def close(self) -> None:
+        for transport in self._datagrams:
+            transport.close()
+        for door in self._doors:
+            door.close()
+        self.command({"do": "heal"})
+        for pair in self.pairs:
+            pair.reset()
+        for visit in list(self._visits):
+            await asyncio.wait([visit])
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int, broker_port: int
@@ -278,6 +299,7 @@ async def main() -> None:
     while line := await reader.readline():
         proxy.command(json.loads(line))
         print("done", flush=True)
+    await proxy.close()
     journal.write("proxy", "info", **proxy.counters)
 
 

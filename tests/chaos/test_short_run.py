@@ -1,0 +1,33 @@
+"""The short form of `make chaos`: half a minute of three real brokers, real clients and real faults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.chaos.run import Options, Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+SECONDS = 19.0
+SEED = 16
+BROKERS = 3
+
+
+async def test_no_promise_is_broken(tmp_path: Path) -> None:
+    options = Options(SECONDS, SEED, BROKERS)
+    outcome = await Run(options, tmp_path, print).run()
+    assert outcome.findings.violations == []
+    assert outcome.overloaded or outcome.findings.delays == []
+    figures = outcome.figures
+    assert sum(figures.faults.values()) > 0
+    # A run in which nothing went proves nothing.
+    assert figures.records_acknowledged > 0
+    assert figures.records_read > 0
+    assert figures.offsets_listed > 0
+    assert figures.transactions_committed > 0
+    assert figures.transactions_aborted > 0

@@ -128,13 +128,15 @@ class ProducerState:
 
     def commit(self, plan: AppendPlan) -> None:
         """The bytes are in the log: merge the plan. Completed transactions are settled one by one by `complete`."""
+        started: list[tuple[int, int]] = []
         for producer_id, update in plan.updates.items():
             entry = self.producers.get(producer_id)
             if entry is None:
                 entry = self.producers[producer_id] = ProducerEntry(producer_id)
             entry.merge(update.entry)
-            for first_offset in update.started_at:
-                self._ongoing[first_offset] = producer_id
+            started += [(first_offset, producer_id) for first_offset in update.started_at]
+        # A follower appends many batches at once: producers come in the order of their first batch, transactions must not.
+        self._ongoing.update(sorted(started))
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
 

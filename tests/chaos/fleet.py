@@ -186,3 +186,5 @@ class Fleet:
                 member.told_to_stop = True
                 member.process.kill()
                 member.process.wait()
+            assert member.process.stdin is not None
+            member.process.stdin.close()

@@ -60,6 +60,8 @@ class ProxyProcess:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
 
 class Nemesis:

@@ -357,17 +357,9 @@ def test_a_follower_that_gets_several_transactions_at_once_knows_the_first_open_
     append(leader, marker(7, commit=False))
     append(leader, produced(8, 0, transactional=True))
     append(leader, produced(7, 1, transactional=True))
-    append(leader, marker(7, commit=False))
     follower.append_as_follower(read(leader, 1), now_ms=NOW_MS)
     follower.update_high_watermark(follower.log_end_offset)
     assert follower.last_stable_offset == leader.last_stable_offset == 2
-    append(leader, marker(8, commit=False))
-    follower.append_as_follower(read(leader, 5), now_ms=NOW_MS)
-    found = read(follower, 2, limit=3)
-    assert len(found) > 0
-    answer = follower.read(2, max_bytes=1 << 20, limit=3)
-    assert not isinstance(answer, ColdRead)
-    assert (8, 2) in follower.aborted_transactions(2, answer)
 
 
 def test_raft_and_coordinators_may_append_several_batches(disk: FaultyDisk, root: str) -> None:

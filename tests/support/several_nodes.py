@@ -82,7 +82,7 @@ class Nodes:
             **self.settings,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
-        env = Env(disk, ShiftedClock(clock_ahead_ms), random.Random(node_id), LocalCommitGate, self.boot_id)
+        env = Env(disk, ShiftedClock(clock_ahead_ms), random.Random(), LocalCommitGate, self.boot_id)
         assignments = [f"{name}={value}" for name, value in values.items()]
         node = Node(
             config(*assignments), env, on_unexpected=lambda where, error: self.unexpected.append((where, error))

@@ -114,7 +114,7 @@ class Cluster:
             return options.durability != KILL
         if options.flush:
             return True
-        if options.replication < 2 or options.min_in_sync < 2:
+        if options.durability == KILL:
             return False
         for number in list(self._suspects):
             if self._is_whole(number):

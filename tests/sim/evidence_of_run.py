@@ -45,6 +45,7 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
         },
         late_frames=world.late_frames,
         lossy=options.lossy,
+        replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,
         disturbance_ms=nemesis.disturbance_ms + world.cluster.downtime_ms + _delayed_ms(nemesis),
         clock_jumped=any(fault.kind == "clock" for fault in nemesis.struck),

@@ -51,6 +51,7 @@ class Operation:
     records: list[tuple[int, bytes]] = field(default_factory=list)
     final: bool = False
     node: int = -1
+    acks: int = -1
 
     def before(self, other: "Operation") -> bool:
         """Whether this one was over when the other began."""

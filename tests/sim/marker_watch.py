@@ -41,15 +41,17 @@ class MarkerWatch:
             elif not self._is_committed(index, entry.offset):
                 findings.append(f"the prepare record at {entry.offset} is not committed")
             else:
-                holders += 1
-                if holders == 1:
-                    served = (partition, index, entry.offset)
-                    if served in self._served:
-                        self._monitor.count("marker retry")
-                    self._served[served] = None
-        if holders < self._required:
-            why = "; ".join(findings) or "without any coordinator entry"
-            self._monitor.violations.append(f"{where}: {why} (decided on {holders} brokers, not {self._required})")
+                holders = max(holders, self._monitor.holders_of((TRANSACTION_STATE, index), number, entry.offset))
+                self._count_retry((partition, index, entry.offset))
+                if holders >= self._required:
+                    return
+        why = "; ".join(findings) or "without any coordinator entry"
+        self._monitor.violations.append(f"{where}: {why} (decided on {holders} brokers, not {self._required})")
+
+    def _count_retry(self, served: tuple[Partition, int, int]) -> None:
+        if served in self._served:
+            self._monitor.count("marker retry")
+        self._served[served] = None
 
     def _entries_of(self, producer_id: int) -> list[tuple[int, int, Entry]]:
         monitor = self._monitor

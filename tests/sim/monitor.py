@@ -153,6 +153,11 @@ class Monitor:
         host = self.hosts.get(number)
         return host.log(partition).model().stable_end if host is not None else 0
 
+    def holders_of(self, partition: Partition, number: int, offset: int) -> int:
+        """How many hosts have ever held the batch that this host has at the offset."""
+        batch = self.hosts[number].log(partition).find(offset)
+        return len(self._holders.get(id(batch), {number: None}))
+
     # -- what clients are told
 
     def advertised(self, partition: Partition, number: int, high_watermark: int) -> None:

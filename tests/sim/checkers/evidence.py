@@ -46,6 +46,8 @@ class Evidence:
     described_transactions: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     snapshots: dict[Partition, list[tuple[int, list[SnapshotRow]]]] = field(default_factory=dict)
     snapshot_models: dict[tuple[Partition, int], PartitionModel] = field(default_factory=dict)
+    replicated: bool = False
+    """Several brokers: what was acknowledged by the leader alone may be lost with it."""
     replicas: list[Replicas] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 

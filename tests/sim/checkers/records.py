@@ -6,6 +6,7 @@ from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.visibility import COMMITTED, PLAIN, PartitionModel, Slot
 from tests.sim.history import FAIL, FETCH, LIST, OK, PRODUCE, READ_COMMITTED, Operation
 
+ALL = -1
 REFUSALS_OF_A_MOMENT = frozenset({3, 5, 6, 56, 74, 75, 78})
 """A reader may be told: no such partition (yet), no leader, not the leader, storage error, another leader epoch, offset not available yet."""
 
@@ -13,7 +14,7 @@ REFUSALS_OF_A_MOMENT = frozenset({3, 5, 6, 56, 74, 75, 78})
 def check_acknowledged(evidence: Evidence) -> Iterator[str]:
     """I1, I3: what was acknowledged at an offset is there, with that value."""
     for operation in evidence.history.of(PRODUCE):
-        if operation.outcome != OK:
+        if operation.outcome != OK or (evidence.replicated and operation.acks != ALL):
             continue
         slots = evidence.partitions[operation.partition].slots
         for index, value in enumerate(operation.values):

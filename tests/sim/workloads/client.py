@@ -61,6 +61,7 @@ REFUSED_BY_OTHERS: Final = {
     PRODUCER_FENCED: "producer fenced",
 }
 CALL_SECONDS: Final = 6.0
+CONNECT_SECONDS: Final = 1.5
 TRANSACTION_KEY: Final = 1
 BACKOFF_SECONDS: Final = 0.08
 
@@ -135,7 +136,7 @@ class Client:
             self._connections.pop(node, None)
             host, port = self.world.cluster.address_of(node)
             connecting = RawClient.connect(host, port, client_id=self.name)
-            found = self._connections[node] = await asyncio.wait_for(connecting, CALL_SECONDS)
+            found = self._connections[node] = await asyncio.wait_for(connecting, CONNECT_SECONDS)
         return found
 
     async def call(self, request: "Message", version: int, node: int) -> Any:

@@ -172,6 +172,7 @@ class Producer(Client):
                 partition=batch.partition,
                 base_sequence=batch.base_sequence,
                 values=batch.values,
+                acks=self.acks,
             )
             for batch in batches
         ]

@@ -48,6 +48,8 @@ class Evidence:
     snapshot_models: dict[tuple[Partition, int], PartitionModel] = field(default_factory=dict)
     replicated: bool = False
     """Several brokers: what was acknowledged by the leader alone may be lost with it."""
+    repeaters: frozenset[str] = frozenset()
+    """Processes of clients that send a record again of which they do not know whether it was written, without numbers by which that is told."""
     replicas: list[Replicas] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.chaos.report import report, write
+from odradek.processes import BrokerFailed
+from tests.chaos.report import keep, report, write
 from tests.chaos.run import Options, Run
 from tests.chaos.system import SYSTEMS
 from tests.support.kafka_broker import ROOT
@@ -54,8 +55,13 @@ def main() -> int:
         console.print(f"[dim]{time.monotonic() - began:6.1f} s[/dim]  {what}")
 
     console.print(f"seed {seed}; history, logs and data in {directory}")
-    outcome = asyncio.run(Run(options, directory, say).run())
+    try:
+        outcome = asyncio.run(Run(options, directory, say).run())
+    except BrokerFailed as failed:
+        console.print(f"the brokers do not start: {failed}", style="red", markup=False)
+        return 1
     report(outcome, options, console)
+    keep(outcome, options, directory / "outcome.json")
     if given.write:
         write(outcome, options)
     return 1 if outcome.failed else 0

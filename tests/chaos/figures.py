@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim.history import END, FETCH, INFO, LIST, NEVER, OK, PRODUCE
 
 if TYPE_CHECKING:
     from tests.chaos.journal import Told
     from tests.sim.history import Operation
+
+HELD_DEAD: Final = re.compile(r"^(?P<at>\S+Z) .*a node is held dead .*\bmember=(?P<member>\d+)", re.MULTILINE)
+NOTICE_SECONDS_MAX: Final = 5.0
+"""A verdict that comes later is about something else."""
 
 
 @dataclass
@@ -43,6 +49,8 @@ class Figures:
     kill_to_commit_of_all_median_s: float | None = None
     kill_to_commit_of_all_max_s: float | None = None
     recovery_after_heal_s: float | None = None
+    kill_to_verdict_median_s: float | None = None
+    kill_to_verdict_max_s: float | None = None
     not_recovered: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,6 +138,27 @@ def _after_kills(figures: Figures, told: Told) -> None:
     if every:
         figures.kill_to_commit_of_all_median_s = statistics.median(every)
         figures.kill_to_commit_of_all_max_s = max(every)
+
+
+def add_detections(figures: Figures, told: Told, logs: list[str]) -> None:
+    """From a kill -9 to the first broker that holds the killed one dead, by the brokers' own logs. `logs` are their contents."""
+    clock = next((note["wall"] - note["t"] for note in told.notes if note["op"] == "clock"), None)
+    if clock is None:
+        return
+    verdicts: dict[int, list[float]] = {}
+    for text in logs:
+        for found in HELD_DEAD.finditer(text):
+            at = datetime.fromisoformat(found["at"]).timestamp() - clock
+            verdicts.setdefault(int(found["member"]), []).append(at)
+    waits = []
+    for note in told.notes:
+        if note["op"] == "kill":
+            after = [
+                at - note["t"] for at in verdicts.get(note["node"], ()) if 0 <= at - note["t"] <= NOTICE_SECONDS_MAX
+            ]
+            waits += [min(after)] if after else []
+    if waits:
+        figures.kill_to_verdict_median_s, figures.kill_to_verdict_max_s = statistics.median(waits), max(waits)
 
 
 def _after_heal(figures: Figures, told: Told, by_partition: dict[tuple[str, int], list[float]]) -> None:

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -73,6 +74,7 @@ class Nemesis:
         self.fleet = fleet
         self.guardian = guardian
         self.journal = Journal(directory / "nemesis.jsonl", "nemesis")
+        self.journal.write("clock", "info", wall=time.time())
         self.began = began
         self.paused_clients: dict[Member, None] = {}
         self.paused_nodes: dict[int, None] = {}

@@ -11,6 +11,8 @@ from rich.table import Table
 from tests.support.kafka_broker import ROOT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from tests.chaos.run import Options, Outcome
@@ -37,6 +39,8 @@ TITLES = {
     "kill_to_commit_max_s": "  longest, s",
     "kill_to_commit_of_all_median_s": "kill -9 until every producer has committed anew, median, s",
     "kill_to_commit_of_all_max_s": "  longest, s",
+    "kill_to_verdict_median_s": "kill -9 until another broker holds the killed one dead, median, s",
+    "kill_to_verdict_max_s": "  longest, s",
     "recovery_after_heal_s": "from the end of all faults until everything goes, s",
 }
 
@@ -74,7 +78,23 @@ def report(outcome: Outcome, options: Options, console: Console) -> None:
         console.print(f"the same faults again: {again}")
 
 
+def keep(outcome: Outcome, options: Options, path: Path) -> None:
+    """Everything as JSON."""
+    raw = {
+        "system": options.system,
+        "seed": options.seed,
+        "brokers": options.brokers,
+        "overloaded": outcome.overloaded,
+        "violations": outcome.findings.violations,
+        "delays": outcome.findings.delays,
+        "figures": outcome.figures.as_dict(),
+        "counters": outcome.findings.counters,
+    }
+    path.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+
+
 def write(outcome: Outcome, options: Options) -> None:
+    """Keep the figures in the documentation."""
     head = [
         "# Chaos",
         "",
@@ -89,13 +109,4 @@ def write(outcome: Outcome, options: Options) -> None:
     ]
     lines = [f"| {title.replace('  ', '&emsp;')} | {value} |" for title, value in rows(outcome)]
     DOCUMENT.write_text("\n".join(head + lines) + "\n", encoding="utf-8")
-    raw = {
-        "seed": options.seed,
-        "brokers": options.brokers,
-        "overloaded": outcome.overloaded,
-        "violations": outcome.findings.violations,
-        "delays": outcome.findings.delays,
-        "figures": outcome.figures.as_dict(),
-        "counters": outcome.findings.counters,
-    }
-    RAW.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    keep(outcome, options, RAW)

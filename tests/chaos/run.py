@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek.processes import BrokerFailed
 from tests.chaos.asking import admin_client, ask_ends
-from tests.chaos.figures import Figures, measure
+from tests.chaos.figures import Figures, add_detections, measure
 from tests.chaos.fleet import FINAL, FULL, SHORT, Fleet, Role, compile_java
 from tests.chaos.guardian import Guardian
 from tests.chaos.journal import now, read
@@ -216,6 +216,8 @@ class Run:
     def _judge(self, fleet: Fleet) -> Outcome:
         told = read(self.history)
         figures = measure(told)
+        logs = [self.system.log(node).read_text(errors="replace") for node in self.system.ports]
+        add_detections(figures, told, logs)
         replicas = {node: self.system.data(node) for node in self.system.ports}
         disturbance_ms = round(1000 * (figures.longest_fault_s + figures.longest_unavailability_s))
         found = check(told, replicas, TOPICS, disturbance_ms, at_rest=self.at_rest)

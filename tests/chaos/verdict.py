@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tests.chaos.agreement import check_agreement
 from tests.chaos.journal import shorten
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tests.sim.history import Partition
 
 TRANSACTION_STATE: Final = "__transaction_state"
+METADATA: Final = ("__cluster_metadata", 0)
 SCAN_INTERVAL_MS: Final = 1_000
 CLASSIC_VERSION_LAST: Final = 4
 """EndTxn up to this version names no epoch that is its transaction's alone."""
@@ -83,6 +85,7 @@ def gather(
         for note in told.notes
         if note["op"] == "late" and note["version"] <= CLASSIC_VERSION_LAST
     ]
+    evidence.repeaters = frozenset(note["proc"] for note in told.notes if note["op"] == "repeater")
     names = [(topic, index) for topic, count in topics.items() for index in range(count)]
     coordinators = {
         int(path.name.rpartition("-")[2]): None
@@ -99,6 +102,16 @@ def gather(
                 batch.records = [(key, shorten(value).encode("latin-1")) for key, value in batch.records]
         evidence.partitions[partition] = PartitionModel.of(batches)
     return evidence
+
+
+def load_metadata(replicas: dict[int, Path], findings: Findings) -> dict[int, list[Batch]]:
+    found = {}
+    for node, data in replicas.items():
+        try:
+            found[node] = load(data, METADATA)
+        except Unreadable as damage:
+            findings.violations.append(f"I12 the metadata log of node {node}: {damage}")
+    return found
 
 
 def compare(partition: Partition, replicas: dict[int, Path], findings: Findings, *, at_rest: bool) -> list[Batch]:
@@ -127,6 +140,7 @@ def check(
     findings = Findings()
     evidence = gather(told, replicas, topics, findings, at_rest=at_rest)
     evidence.disturbance_ms = disturbance_ms
+    findings.violations += check_agreement(load_metadata(replicas, findings))
     for finding in judge(evidence):
         (findings.delays if finding.startswith("I15") else findings.violations).append(finding)
     findings.counters = dict(evidence.counters)

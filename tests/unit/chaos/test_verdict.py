@@ -252,6 +252,22 @@ def test_an_anomaly_is_found_by_name(tmp_path: Path, anomaly: Callable[[Story], 
     assert any(finding.startswith(found) for finding in story.judge().violations)
 
 
+def test_a_client_without_numbers_may_repeat_its_own_records_only(tmp_path: Path) -> None:
+    story = Story(tmp_path).good()
+    story.plain.write("repeater", INFO)
+    story.write(1, C, pid=-1)
+    findings = story.judge()
+    assert findings.violations == []
+    assert findings.counters == {"records that a client without numbers has repeated": 1}
+
+
+def test_what_another_client_wrote_twice_is_not_excused(tmp_path: Path) -> None:
+    story = Story(tmp_path).good()
+    story.plain.write("repeater", INFO)
+    story.write(1, A, pid=-1)
+    assert any(finding.startswith("I2 duplicate") for finding in story.judge().violations)
+
+
 @pytest.mark.parametrize(("version", "judged"), [(4, False), (5, True)])
 def test_a_late_end_exposes_transactions_of_the_classic_protocol_only(
     tmp_path: Path, version: int, judged: bool

@@ -115,6 +115,8 @@ class Config:
     controller_quorum_election_timeout_ms: int = row("controller.quorum.election.timeout.ms", INT, 1000, "How long a controller without a leader waits before it starts an election.", low=1)
     controller_quorum_fetch_timeout_ms: int = row("controller.quorum.fetch.timeout.ms", INT, 2000, "How long a controller goes on without hearing of its leader.", low=1)
     controller_quorum_election_backoff_max_ms: int = row("controller.quorum.election.backoff.max.ms", INT, 1000, "The longest pause after a lost election.", low=0)
+    metadata_log_max_record_bytes_between_snapshots: int = row("metadata.log.max.record.bytes.between.snapshots", LONG, 20971520, "How many bytes of new metadata lead to a snapshot.", low=1)
+    metadata_log_max_snapshot_interval_ms: int = row("metadata.log.max.snapshot.interval.ms", LONG, 3600000, "How old the last snapshot may become while there is new metadata; 0: as old as it likes.", low=0)
     metadata_log_segment_bytes: int = row("metadata.log.segment.bytes", INT, 1073741824, "The size at which a segment of the metadata log is rolled.", low=8388608)
     broker_heartbeat_interval_ms: int = row("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it is alive.", low=1)
     auto_leader_rebalance_enable: bool = row("auto.leader.rebalance.enable", BOOL, True, "Give partitions back to their preferred leaders from time to time.")

@@ -1,4 +1,4 @@
-"""Opens the log of `__cluster_metadata-0` for the Raft driver."""
+"""Opens the log of `__cluster_metadata-0` for the Raft driver, and follows it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,12 @@ from broker.config import Config
 from broker.env import Env
 from broker.raft_storage import PartitionRaftStorage
 from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID
+from cluster.metadata import MetadataCache
+from cluster.raft.driver import RaftDriver
 from cluster.raft.ports import RaftStorage
+from cluster.snapshotter import SnapshotConfig, Snapshotter
+from runtime.shard import FailureHandler
+from runtime.tasks import Tasks
 from storage.config import LONG_MAX, LogConfig
 from storage.log_manager import LogManager
 
@@ -27,6 +32,18 @@ def open_metadata_log(logs: LogManager, config: Config, env: Env, voters: Sequen
     """The node's replica, made if it is not there; to be opened yet. Raises OSError."""
     log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
     return PartitionRaftStorage(logs, log, env.disk, voters, env.clock, alone=is_alone(config.node_id, voters))
+
+
+def follow_metadata(
+    raft: RaftDriver, metadata: MetadataCache, config: Config, env: Env, tasks: Tasks, on_failure: FailureHandler
+) -> None:
+    """Publish what is committed, and keep the log short. Before the start."""
+    raft.on_committed(metadata.on_committed)
+    raft.on_snapshot(metadata.on_snapshot)
+    limits = SnapshotConfig(
+        config.metadata_log_max_record_bytes_between_snapshots, config.metadata_log_max_snapshot_interval_ms
+    )
+    Snapshotter(raft, metadata, env.clock, tasks, on_failure, limits)
 
 
 def is_alone(node_id: int, voters: Sequence[int]) -> bool:

@@ -31,6 +31,7 @@ from broker.life import Life
 from broker.limits import ByteBudget, ConnectionLimits
 from broker.listener import Shared
 from broker.membership import CannotWatchError, Membership
+from broker.metadata_log import follow_metadata
 from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
 from broker.ports import AllowAll, Unlimited
 from broker.raft_network import PeerRaftNetwork, make_raft
@@ -180,7 +181,8 @@ class Node:
 
     async def _load_logs(self) -> None:
         """Recover every log of the directory, whoever it will belong to."""
-        self.logs.load_all(self.env.clock.wall_ms())
+        alone = [voter.node_id for voter in self._voters] in ([], [self.config.node_id])
+        self.logs.load_all(self.env.clock.wall_ms(), refuse_loss=(METADATA_TOPIC,) if alone else ())
 
     async def _agree(self, shared: Shared) -> None:
         """Take part in the agreement on the metadata log, and serve what the other nodes need for that."""
@@ -190,7 +192,7 @@ class Node:
         network, self.raft = make_raft(
             config, env, self.logs, voters, self.peers, tasks=self.tasks, on_failure=self.fail
         )
-        self.raft.on_committed(self.metadata.on_committed)
+        follow_metadata(self.raft, self.metadata, config, env, self.tasks, self.fail)
         self.controller = ControllerService(
             self.raft,
             config=controller_config(config, self.logs.cluster_id),

@@ -8,13 +8,35 @@ from typing import TYPE_CHECKING, TypeAlias
 from cluster.delta import MetadataDelta
 from cluster.image import EMPTY_IMAGE, MetadataImage
 from cluster.records import decode_record
+from cluster.snapshot import delta_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cluster.raft.batches import LogBatch
+    from cluster.raft.messages import EpochEnd
 
 MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
+
+
+class SnapshotLoad:
+    """Builds the image of one snapshot, apart from the one that is published meanwhile. A SnapshotVisitor of the driver's."""
+
+    def __init__(self, snapshot: EpochEnd, on_loaded: Callable[[MetadataImage], None]) -> None:
+        self._offset = snapshot.end_offset - 1
+        self._epoch = snapshot.epoch
+        self._on_loaded = on_loaded
+        self._delta = MetadataDelta(EMPTY_IMAGE)
+
+    def take(self, batches: Sequence[LogBatch]) -> None:
+        """Raises NotUnderstood, InconsistentMetadata or Malformed."""
+        for batch in batches:
+            for _, value in batch.records:
+                self._delta.replay(self._offset, self._epoch, decode_record(value))
+
+    def done(self) -> None:
+        self._delta.skip_to(self._offset, self._epoch)
+        self._on_loaded(self._delta.build())
 
 
 class MetadataCache:
@@ -64,10 +86,20 @@ class MetadataCache:
             delta.skip_to(batch.last_offset, batch.epoch)
         if delta.in_transaction or delta.is_empty:
             return
-        self.image = delta.build()
-        self._delta = MetadataDelta(self.image)
+        self._publish(delta, delta.build())
+
+    def on_snapshot(self, snapshot: EpochEnd) -> SnapshotLoad:
+        """A snapshot takes the place of everything so far."""
+        return SnapshotLoad(snapshot, self._loaded)
+
+    def _loaded(self, image: MetadataImage) -> None:
+        self._publish(delta_between(self.image, image), image)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.image = image
+        self._delta = MetadataDelta(image)
         for subscriber in tuple(self._subscribers):
-            subscriber(delta, self.image)
+            subscriber(delta, image)
         due = [future for offset, future in self._waiting if offset <= self.image.offset]
         self._waiting = [(offset, future) for offset, future in self._waiting if offset > self.image.offset]
         for future in due:

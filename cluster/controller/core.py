@@ -23,7 +23,13 @@ from cluster.controller import (
 from cluster.controller.state import Notice
 from cluster.delta import InconsistentMetadata
 from cluster.image import RECOVERING
-from cluster.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, decode_record, encode_record
+from cluster.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    decode_record,
+    encode_record,
+)
 from protocol.errors import ErrorCode
 from runtime.shard import Decision, Loaded, Marker, ShardRecord, Timer
 
@@ -92,7 +98,10 @@ class Controller:
         """Raises NotUnderstood, InconsistentMetadata or Malformed: the log cannot be followed any further."""
         decoded = decode_record(record.value)
         self.state.replay(offset, leader_epoch, decoded)
-        if isinstance(decoded, BrokerRegistrationChangeRecord) and decoded.in_controlled_shutdown:
+        if (
+            isinstance(decoded, BrokerRegistrationChangeRecord | RegisterBrokerRecord)
+            and decoded.in_controlled_shutdown
+        ):
             self.state.shutdown_offsets[decoded.broker_id] = offset
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:

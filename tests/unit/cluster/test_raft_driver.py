@@ -58,7 +58,11 @@ class Cluster:
         self.values[node] = []
         driver.on_committed(lambda batches: self.committed(node, batches))
         driver.on_leadership(lambda leadership: self.lead(node, leadership))
+        self.prepare(node)
         await driver.start()
+
+    def prepare(self, node: int) -> None:
+        """For those who build more upon a driver, before it starts."""
 
     def committed(self, node: int, batches: Sequence[LogBatch]) -> None:
         self.values[node] += [value for batch in batches for _, value in batch.records]

@@ -146,7 +146,9 @@ class FetchPass:
         else:
             limit = stable if limits.committed_only else high_watermark
         if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+            # What a follower does not have yet is no reason for a reader to give up its position (KIP-392).
+            lags = offset > log.log_end_offset and partition.follows
+            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE if lags else ErrorCode.OFFSET_OUT_OF_RANGE)
         room = min(slot.max_bytes, self.max_bytes - self.size)
         if offset >= limit or (room <= 0 and self.size):
             return None

@@ -99,7 +99,7 @@ def busy_since(before: tuple[int, int]) -> float:
 
 @contextmanager
 def producers(bootstrap: str, count: int) -> Iterator[None]:
-    """Kafka's ProducerPerformance, `count` of them, as fast as they can; one that ends is started again by none."""
+    """Kafka's ProducerPerformance, `count` of them, as fast as they can. RuntimeError when one has not lasted to the end."""
     command = ["java", "-Xmx256M", "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"]
     command += [
         "--topic",
@@ -112,12 +112,16 @@ def producers(bootstrap: str, count: int) -> Iterator[None]:
         "-1",
     ]
     command += ["--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"]
+    started: list[subprocess.Popen[bytes]] = []
     with ExitStack() as running:
         for _ in range(count):
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             running.callback(process.wait)
             running.callback(process.kill)
+            started.append(process)
         yield
+        if any(process.poll() is not None for process in started):
+            raise RuntimeError("a producer has ended: there was not that load all the time")
 
 
 class Measurement:

@@ -62,6 +62,7 @@ class Membership:
         self._address_by_channel = address_of
         self._metadata = services.metadata
         self._peers = services.peers
+        self._doubts = services.doubts
         self._raft = services.raft
         self._controller = services.controller
         self._tasks = tasks
@@ -153,6 +154,7 @@ class Membership:
     # -- verdicts
 
     def _on_change(self, change: Change) -> None:
+        self._doubts.look_again()
         if not change.is_verdict:
             return
         if change.event is not Event.REPLACED:  # then the node is there, and only its former registration is not

@@ -22,6 +22,7 @@ from broker.config import Config
 from broker.controller_client import ControllerClient
 from broker.controller_config import controller_config, lifecycle_config, missing_controllers, own_controller
 from broker.dispatch import Dispatcher, log_unexpected
+from broker.doubts import Doubts
 from broker.env import Env
 from broker.fetch_sessions import FetchSessions
 from broker.forwarding import Forwarding
@@ -228,6 +229,7 @@ class Node:
             controller_client=self.controller_client,
             forwarding=forwarding,
             peers=self.peers,
+            doubts=Doubts(self.peers, self.metadata, self.env.clock),
             topic_settings=self.topic_settings,
             authorizer=AllowAll(),
             quotas=Unlimited(),

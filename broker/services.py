@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from broker.config import Config
     from broker.controller_client import ControllerClient
     from broker.dispatch import Dispatcher
+    from broker.doubts import Doubts
     from broker.fetch_sessions import FetchSessions
     from broker.forwarding import Forwarding
     from broker.limits import ByteBudget
@@ -44,6 +45,7 @@ class Services:
     """The way to the active one."""
     forwarding: "Forwarding"
     peers: "Peers"
+    doubts: "Doubts"
     authorizer: "Authorizer"
     quotas: "Quotas"
     topic_settings: "TopicSettings"

@@ -5,6 +5,7 @@ Behavior:
   first asked for; the answer waits for it, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
 * COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or its
   partition has no leader that can be reached on this listener.
+* While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most.
 * Groups have no coordinator yet: COORDINATOR_NOT_AVAILABLE. To name a node that does not serve OffsetCommit would be worse:
   librdkafka 2.16 crashes when it commits there. A consumer of librdkafka with a position and `enable.auto.commit` (its
   default) therefore spends its `session.timeout.ms`, 45 s, on closing; with `enable.auto.commit=false` it closes at once.
@@ -42,6 +43,23 @@ def handle(
     known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_FROM)
     if not known:
         return refuse(context, request, ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")
+    if context.services.doubts.standing():
+        return _when_settled(context, request, key_type)
+    return _now(context, request, key_type)
+
+
+async def _when_settled(
+    context: RequestContext, request: FindCoordinatorRequest, key_type: int
+) -> FindCoordinatorResponse:
+    """A broker has just been lost: who coordinates instead is known in a moment."""
+    await context.services.doubts.settled()
+    answer = _now(context, request, key_type)
+    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
+
+
+def _now(
+    context: RequestContext, request: FindCoordinatorRequest, key_type: int
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     if key_type == TRANSACTION and context.services.metadata.image.topic(TRANSACTION_STATE) is None:
         return _when_made(context, request)
     return _answer(context, request, key_type)

@@ -7,6 +7,8 @@ Behavior:
   not have to ask again.
 * A partition whose leader cannot be reached: LEADER_NOT_AVAILABLE, from v6 on LISTENER_NOT_FOUND if the leader is alive
   but not on this listener.
+* While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most: clients
+  ask the moment they lose a connection, and having been sent back to a dead leader they may wait a second to ask again.
 
 Version notes:
 * v0: an empty list asks for all topics; v1 on, null does and an empty list asks for none
@@ -51,6 +53,19 @@ async def _with_new_topics(
 
 def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     _check(context, request)
+    if context.services.doubts.standing():
+        return _when_settled(context, request)
+    return _now(context, request)
+
+
+async def _when_settled(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """A broker has just been lost: who leads instead is known in a moment."""
+    await context.services.doubts.settled()
+    answer = _now(context, request)
+    return answer if isinstance(answer, MetadataResponse) else await answer
+
+
+def _now(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     if _asks_for_all(context, request):
         allowed, _ = context.split_allowed(
             AclOperation.DESCRIBE, ResourceType.TOPIC, list(context.services.metadata.image.topics)

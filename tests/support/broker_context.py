@@ -134,6 +134,7 @@ def context(
     services: Any = SimpleNamespace(
         config=made,
         metadata=cache,
+        doubts=SimpleNamespace(standing=lambda: False),
         controller=controller or ControllerOf(),
         topic_maker=TopicMakerOf(cache, refusals),
         topic_settings=TopicSettings(made),

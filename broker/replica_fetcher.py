@@ -208,11 +208,11 @@ class ReplicaFetcher:
         if not partition.online:
             self._give_up(followed)
             return 0
+        if following.asked_offset != partition.log.log_end_offset:
+            self._session.due[followed] = None  # an answer to an older question, maybe of an older epoch
+            return 0
         if answer.error_code:
             self._refused(followed, ErrorCode(answer.error_code))
-            return 0
-        if following.asked_offset != partition.log.log_end_offset:
-            self._session.due[followed] = None  # an answer to an older question
             return 0
         if answer.diverging_epoch.epoch != NO_EPOCH:
             self._stop_for(followed, Event.DIVERGED)

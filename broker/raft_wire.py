@@ -25,6 +25,8 @@ END_VERSION: Final = 1
 FETCH_VERSION: Final = 18
 FETCH_SNAPSHOT_VERSION: Final = 1
 STANDING_TAG: Final = 1_000
+FETCH_VERSION_MIN: Final = 12
+"""Diverging epochs and snapshots came with it."""
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
@@ -203,18 +205,29 @@ def fetch_request(message: core.FetchRequest, cluster_id: str, wait_ms: int) -> 
 
 
 def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
-    return bool(request.topics) and request.topics[0].topic_id == METADATA_TOPIC_ID
+    """Does a node ask, and for the metadata? For clients there is no such topic."""
+    if not request.topics or _replica_id(request) < 0:
+        return False
+    topic = request.topics[0]
+    return topic.topic_id == METADATA_TOPIC_ID or topic.topic == METADATA_TOPIC
 
 
-def asked_fetch(request: fetch.FetchRequest, node_id: int, cluster_id: str) -> core.FetchRequest:
+def _replica_id(request: fetch.FetchRequest) -> int:
+    """It stands in one of two places, by version."""
+    return max(request.replica_state.replica_id, request.replica_id)
+
+
+def asked_fetch(request: fetch.FetchRequest, version: int, node_id: int, cluster_id: str) -> core.FetchRequest:
     check_cluster(request.cluster_id, cluster_id)
+    if version < FETCH_VERSION_MIN:
+        raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     asked = request.topics[0].partitions[0]
     if asked.partition != 0:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     return core.FetchRequest(
-        request.replica_state.replica_id,
+        _replica_id(request),
         node_id,
         asked.current_leader_epoch,
         asked.fetch_offset,
@@ -237,7 +250,7 @@ def fetch_response(reply: core.FetchReply) -> fetch.FetchResponse:
         data.diverging_epoch = fetch.EpochEndOffset(reply.diverging.epoch, reply.diverging.end_offset)
     if reply.snapshot is not None:
         data.snapshot_id = fetch.SnapshotId(reply.snapshot.end_offset, reply.snapshot.epoch)
-    return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[data])])
+    return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(METADATA_TOPIC, METADATA_TOPIC_ID, [data])])
 
 
 def fetch_reply(asked: core.FetchRequest, response: fetch.FetchResponse) -> core.FetchReply | None:

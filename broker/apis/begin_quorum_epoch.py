@@ -12,6 +12,7 @@ from typing import Final
 
 from broker import raft_wire
 from broker.api import CONTROLLER, Api, RequestContext, always
+from broker.raft_asked import ask_core
 from cluster.raft.messages import BeginQuorumEpochReply
 from protocol.errors import ErrorCode
 from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
@@ -20,7 +21,7 @@ from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQ
 def handle(context: RequestContext, request: BeginQuorumEpochRequest) -> Awaitable[BeginQuorumEpochResponse]:
     services = context.services
     asked = raft_wire.asked_begin(request, services.node_id, services.cluster_id)
-    return _answer(services.raft_network.ask(asked))
+    return _answer(ask_core(context, asked))
 
 
 async def _answer(reply: Awaitable[BeginQuorumEpochReply]) -> BeginQuorumEpochResponse:

@@ -12,6 +12,7 @@ from typing import Final
 
 from broker import raft_wire
 from broker.api import CONTROLLER, Api, RequestContext, always
+from broker.raft_asked import ask_core
 from cluster.raft.messages import EndQuorumEpochReply
 from protocol.errors import ErrorCode
 from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
@@ -20,7 +21,7 @@ from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumE
 def handle(context: RequestContext, request: EndQuorumEpochRequest) -> Awaitable[EndQuorumEpochResponse]:
     services = context.services
     asked = raft_wire.asked_end(request, services.node_id, services.cluster_id)
-    return _answer(services.raft_network.ask(asked))
+    return _answer(ask_core(context, asked))
 
 
 async def _answer(reply: Awaitable[EndQuorumEpochReply]) -> EndQuorumEpochResponse:

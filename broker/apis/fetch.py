@@ -34,7 +34,7 @@ from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, 
 from broker.leaders import leader_hint
 from broker.partition import NO_EPOCH, Partition
 from broker.ports import AclOperation, ResourceType
-from broker.raft_fetch import fetch_metadata
+from broker.raft_asked import fetch_metadata
 from broker.raft_wire import is_metadata_fetch
 from broker.read_replica import RACK_AWARE, STAY, preferred_replica
 from broker.waiters import FetchWait, Watermark

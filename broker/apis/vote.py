@@ -13,6 +13,7 @@ from typing import Final
 
 from broker import raft_wire
 from broker.api import CONTROLLER, Api, RequestContext, always
+from broker.raft_asked import ask_core
 from cluster.raft.messages import VoteReply
 from protocol.errors import ErrorCode
 from protocol.messages.vote import VoteRequest, VoteResponse
@@ -21,7 +22,7 @@ from protocol.messages.vote import VoteRequest, VoteResponse
 def handle(context: RequestContext, request: VoteRequest) -> Awaitable[VoteResponse]:
     services = context.services
     asked = raft_wire.asked_vote(request, services.node_id, services.cluster_id)
-    return _answer(services.raft_network.ask(asked))
+    return _answer(ask_core(context, asked))
 
 
 async def _answer(reply: Awaitable[VoteReply]) -> VoteResponse:

@@ -23,7 +23,7 @@ class Progress:
 
     end_offset: int = UNKNOWN_OFFSET
     last_fetch_ms: int = 0
-    last_caught_up_ms: int = 0
+    last_caught_up_ms: int | None = None
     knows_leader: bool = False
     begin_sent_ms: int | None = None
     parked: FetchRequest | None = None

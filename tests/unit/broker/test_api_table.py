@@ -24,6 +24,12 @@ KAFKA_4_3 = {
     "WriteTxnMarkers": (1, 2),
     "DescribeConfigs": (1, 4),
     "CreatePartitions": (0, 3),
+    "ElectLeaders": (0, 2),
+    "AlterPartitionReassignments": (0, 1),
+    "ListPartitionReassignments": (0, 0),
+    "DescribeQuorum": (0, 2),
+    "UpdateFeatures": (0, 2),
+    "UnregisterBroker": (0, 0),
     "DescribeCluster": (0, 2),
     "DescribeProducers": (0, 0),
     "DescribeTransactions": (0, 0),
@@ -39,9 +45,11 @@ FOR_CONTROLLERS = {
     "EndQuorumEpoch": (0, 1),
     "AlterPartition": (2, 3),
     "Envelope": (0, 0),
+    "FetchSnapshot": (0, 1),
     "BrokerRegistration": (0, 4),
     "BrokerHeartbeat": (0, 1),
     "AllocateProducerIds": (0, 0),
+    "ControllerRegistration": (0, 0),
 }
 
 

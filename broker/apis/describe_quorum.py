@@ -1,0 +1,117 @@
+"""DescribeQuorum: v0-2.
+
+Behavior:
+- Who leads the metadata log, how far it is committed, and how far each voter and observer has come. Only the leader knows, so
+  any node passes the question on to it. Voters that have not fetched yet show -1; observers are forgotten after 5 minutes.
+
+Version notes:
+- v1 times of the last fetch and of the last time that a replica had caught up (KIP-836); v2 directory ids, addresses of the
+  voters and error messages (KIP-853).
+"""
+
+from typing import Final
+
+from broker.addresses import parse_voters
+from broker.api import CLIENT, CONTROLLER, Api, RequestContext
+from broker.ports import AclOperation
+from cluster.image import METADATA_TOPIC
+from cluster.raft.core import RaftCore
+from cluster.raft.election import Role
+from cluster.raft.progress import UNKNOWN_OFFSET, Progress
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    RequestPartitionData,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+OBSERVER_SILENT_MS_MAX: Final = 300_000
+LISTENER_NAME: Final = "CONTROLLER"
+"""Voters are configured by address alone; Kafka's tools print some name before it."""
+
+
+def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    if not context.allowed_on_cluster(AclOperation.DESCRIBE):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    topics = [
+        ResponseTopicData(topic.topic_name, [_describe(context, topic.topic_name, each) for each in topic.partitions])
+        for topic in request.topics
+    ]
+    nodes = [
+        Node(voter.node_id, [Listener(LISTENER_NAME, voter.host, voter.port)])
+        for voter in parse_voters(context.services.config)
+    ]
+    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
+
+
+def _describe(context: RequestContext, topic: str, asked: RequestPartitionData) -> ResponsePartitionData:
+    core = context.services.raft.core
+    if topic != METADATA_TOPIC or asked.partition_index != 0:
+        return _failed(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if core.role is not Role.LEADER:
+        return _failed(asked.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    clock = context.services.clock
+    now_ms = clock.monotonic_ms()
+    behind_ms = clock.wall_ms() - now_ms
+    observers = [
+        node
+        for node, progress in core.progress.items()
+        if node not in core.voters and now_ms - progress.last_fetch_ms < OBSERVER_SILENT_MS_MAX
+    ]
+    return ResponsePartitionData(
+        error_message=None,
+        leader_id=core.node_id,
+        leader_epoch=core.epoch,
+        high_watermark=core.high_watermark,
+        current_voters=[_state(core, voter, core.progress[voter], now_ms, behind_ms) for voter in core.voters],
+        observers=[_state(core, node, core.progress[node], now_ms, behind_ms) for node in sorted(observers)],
+    )
+
+
+def _state(core: RaftCore, node_id: int, progress: Progress, now_ms: int, behind_ms: int) -> ReplicaState:
+    """`behind_ms`: wall clock minus monotonic clock."""
+    if node_id == core.node_id:
+        now = now_ms + behind_ms
+        return ReplicaState(
+            node_id, log_end_offset=core.log.end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
+        )
+    if progress.end_offset == UNKNOWN_OFFSET:
+        return ReplicaState(node_id, log_end_offset=UNKNOWN_OFFSET)
+    caught_up_ms = progress.last_caught_up_ms
+    return ReplicaState(
+        node_id,
+        log_end_offset=progress.end_offset,
+        last_fetch_timestamp=progress.last_fetch_ms + behind_ms,
+        last_caught_up_timestamp=-1 if caught_up_ms is None else caught_up_ms + behind_ms,
+    )
+
+
+def _failed(partition: int, error: ErrorCode) -> ResponsePartitionData:
+    return ResponsePartitionData(
+        partition, error, error.name if error else None, leader_id=-1, leader_epoch=-1, high_watermark=-1
+    )
+
+
+def refuse(
+    context: RequestContext, request: DescribeQuorumRequest, error: ErrorCode, message: str | None
+) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=error, error_message=message)
+
+
+API: Final = Api(
+    key=DescribeQuorumRequest.API_KEY,
+    min_version=0,
+    max_version=2,
+    request=DescribeQuorumRequest,
+    response=DescribeQuorumResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CLIENT, CONTROLLER),
+    forward=True,
+    acl="DESCRIBE on the cluster",
+)

@@ -1,0 +1,49 @@
+"""FetchSnapshot: v0-1.
+
+Behavior:
+- Asked by a node whose log ends before the leader's begins: the bytes of a snapshot of the metadata, from a position on.
+  SNAPSHOT_NOT_FOUND once it has been replaced by a newer one, POSITION_OUT_OF_RANGE behind its end.
+
+Version notes:
+- v1 directory ids (KIP-853).
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker import raft_wire
+from broker.api import CONTROLLER, Api, RequestContext, always
+from broker.raft_asked import ask_core
+from cluster.raft.messages import FetchSnapshotReply
+from protocol.errors import ErrorCode
+from protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+
+
+def handle(context: RequestContext, request: FetchSnapshotRequest) -> Awaitable[FetchSnapshotResponse]:
+    services = context.services
+    asked = raft_wire.asked_snapshot(request, services.node_id, services.cluster_id)
+    return _answer(ask_core(context, asked))
+
+
+async def _answer(reply: Awaitable[FetchSnapshotReply]) -> FetchSnapshotResponse:
+    return raft_wire.snapshot_response(await reply)
+
+
+def refuse(
+    context: RequestContext, request: FetchSnapshotRequest, error: ErrorCode, message: str | None
+) -> FetchSnapshotResponse:
+    return FetchSnapshotResponse(error_code=error)
+
+
+API: Final = Api(
+    key=FetchSnapshotRequest.API_KEY,
+    min_version=0,
+    max_version=1,
+    request=FetchSnapshotRequest,
+    response=FetchSnapshotResponse,
+    handle=handle,
+    refuse=refuse,
+    listeners=(CONTROLLER,),
+    early=always,
+    acl="CLUSTER_ACTION on the cluster",
+)

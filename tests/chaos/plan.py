@@ -17,7 +17,7 @@ PRODUCE, FETCH, ADD_PARTITIONS, END_TXN, WRITE_MARKERS, INIT = 0, 1, 24, 26, 27,
 ALTER_PARTITION, HEARTBEAT = 56, 63
 
 PROCESS_FAULTS: Final = ("kill", "kill", "kill", "pause", "pause", "restart", "storm", "rolling", "kill_two")
-LINK_FAULTS: Final = ("cut", "one_way", "isolate", "clients_cut", "stall", "reset")
+LINK_FAULTS: Final = ("cut", "one_way", "isolate", "isolate", "clients_cut", "stall", "reset")
 FRAME_FAULTS: Final = ("hold", "hold", "lose", "lose", "half")
 CLIENT_FAULTS: Final = ("client_kill", "client_pause", "client_rival")
 OF_A_GROUP: Final = ("kill_two", "cut", "one_way", "isolate")
@@ -67,7 +67,7 @@ def _draw_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fa
     menu: list[str] = []
     if rng.random() < 0.8:
         menu.append(rng.choice(PROCESS_FAULTS))
-    if rng.random() < 0.6:
+    if rng.random() < 0.7:
         menu.append(rng.choice(LINK_FAULTS))
     if rng.random() < 0.7:
         menu += [rng.choice(FRAME_FAULTS) for _ in range(rng.randint(1, 6))]
@@ -91,7 +91,9 @@ def _fault(rng: Random, kind: str, at: float, longest: float, brokers: int) -> F
     other = rng.choice(others) if others and rng.random() < 0.7 else 0
     number = rng.getrandbits(30)
     low, high = PAUSE_SECONDS
-    seconds = min(longest, low + (high - low) * rng.random() ** 2)
+    # Most pauses are shorter than any time-out; a cut has to last until somebody acts on it, and then a while.
+    share = rng.random() if kind in LINK_FAULTS else rng.random() ** 2
+    seconds = min(longest, low + (high - low) * share)
     if kind in FRAME_FAULTS:
         between = ((WRITE_MARKERS,), (FETCH,), (ALTER_PARTITION,), (HEARTBEAT,))
         outside = ((END_TXN,), (ADD_PARTITIONS,), (PRODUCE,), (INIT,), (END_TXN, PRODUCE))

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.processes import BrokerFailed
@@ -179,11 +179,23 @@ class Run:
         return admin_client(bootstrap(self.system.ports), "supervisor")
 
     def _create_topics(self) -> None:
+        """Asked again until it is done: on a busy machine an answer may be lost.
+
+        Raises:
+            BrokerFailed: a broker has ended, or patience has.
+        """
         replicas = 3 if self.options.brokers >= 3 else 1
-        new = [NewTopic(name, count, replicas) for name, count in TOPICS.items()]
         admin = self._admin()
-        for future in admin.create_topics(new, operation_timeout=CALL_SECONDS).values():
-            future.result(CALL_SECONDS)
+        deadline = time.monotonic() + AT_REST_SECONDS
+        wanted = dict(TOPICS)
+        while wanted:
+            new = [NewTopic(name, count, replicas) for name, count in wanted.items()]
+            for name, future in admin.create_topics(new, request_timeout=CALL_SECONDS).items():
+                failure = future.exception(2 * CALL_SECONDS)
+                if failure is None or failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    del wanted[name]
+                elif (dead := self.system.dead()) or time.monotonic() > deadline:
+                    raise BrokerFailed(f"{name} cannot be created: {failure}; ended brokers and their codes: {dead}")
 
     def _wait_for_rest(self) -> list[str]:
         """Until every replica is in sync and no transaction is open. Returns what is not so when patience ends."""

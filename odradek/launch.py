@@ -59,7 +59,7 @@ def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: W
 def _count(directory: ClusterDirectory, state: ClusterState | None, wanted: int | None) -> int:
     """How many brokers: fixed by the first of them that has been ready."""
     there = len(state.plan.ports) if state and state.formed else max(directory.brokers_with_data(), default=0)
-    count = wanted or there or BROKERS_DEFAULT
+    count = wanted if wanted is not None else there or BROKERS_DEFAULT
     if not 1 <= count <= BROKERS_MAX:
         raise BrokerFailed(f"--brokers {count}: between 1 and {BROKERS_MAX} can be started", USAGE)
     if state is not None and state.formed and count != there:

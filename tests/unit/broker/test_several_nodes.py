@@ -160,7 +160,8 @@ async def test_a_node_of_another_cluster_says_so_and_stops(tmp_path: Path) -> No
     nodes = Nodes(tmp_path, 3)
     try:
         await nodes.start([1, 2])
-        stranger = nodes.make(3, **{"odradek.cluster.id": "ZZZZZZZZZZZZZZZZZZZZZQ"})
+        nodes.settings["odradek.cluster.id"] = "ZZZZZZZZZZZZZZZZZZZZZQ"
+        stranger = nodes.make(3)
         with pytest.raises(
             CannotStartError, match=r"node [12] belongs to another cluster than ZZZ.*: correct odradek\.cl"
         ):

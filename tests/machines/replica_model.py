@@ -38,12 +38,17 @@ class Replicas:
 
     def copy(self, partition: PartitionImage, follower: int, length: int) -> None:
         """The follower takes the leader's log, at least as far as they agree, at most `length` values more."""
-        leading, own = self.log(partition.leader), self.log(follower)
-        agreed = 0
-        while agreed < min(len(leading), len(own)) and leading[agreed] == own[agreed]:
-            agreed += 1
-        self.logs[follower] = leading[: agreed + length]
+        leading = self.log(partition.leader)
+        self.logs[follower] = leading[: self.agreed(partition, follower) + length]
         self.acknowledge(partition)
+
+    def agreed(self, partition: PartitionImage, follower: int) -> int:
+        """How far the follower's log is the leader's: what it has beyond that will be truncated."""
+        leading, own = self.log(partition.leader), self.log(follower)
+        length = 0
+        while length < min(len(leading), len(own)) and leading[length] == own[length]:
+            length += 1
+        return length
 
     def caught_up(self, partition: PartitionImage, follower: int) -> bool:
         leading = self.log(partition.leader)
@@ -53,7 +58,7 @@ class Replicas:
         """The high watermark moves while enough replicas are in sync."""
         if len(partition.isr) < min(self.min_isr, len(partition.replicas)):
             return
-        held = min(len(self.log(broker_id)) for broker_id in partition.isr)
+        held = min(self.agreed(partition, broker_id) for broker_id in partition.isr)
         if held > len(self.acknowledged):
             self.acknowledged = self.log(partition.leader)[:held]
 

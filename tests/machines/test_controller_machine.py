@@ -92,6 +92,26 @@ class ControllerMachine(RuleBasedStateMachine):
         if partition.leader != NOBODY and follower in partition.replicas and follower != partition.leader:
             self.model[name].copy(partition, follower, length)
 
+    @rule(name=topics, once_more=st.integers(0, 2))
+    def serve(self, name: str, once_more: int) -> None:
+        """A quiet time: everybody copies, joins the ISR, and some more is written, which not everybody has yet."""
+        self.write(name)
+        partition = self.partition(name)
+        if partition.leader != NOBODY:
+            for follower in partition.replicas:
+                found = self.broker(follower)
+                if follower != partition.leader and found is not None and found.is_active:
+                    self.copy(name, follower, 1_000)
+            self.expand(name)
+            for _ in range(once_more):
+                self.write(name)
+
+    @rule()
+    def heal(self) -> None:
+        """Whoever is registered comes back."""
+        for broker_id in BROKERS:
+            self.beat(broker_id, fence=False, leave=False)
+
     @rule(name=topics)
     def expand(self, name: str) -> None:
         """A leader takes in who has caught up: the only thing that a broker does by its own knowledge."""
@@ -185,9 +205,10 @@ class ControllerMachine(RuleBasedStateMachine):
         assert broker is None or self.do(c.FenceBroker(broker_id, broker.epoch - 1)) is ErrorCode.STALE_BROKER_EPOCH
         assert len(self.rig.log) == before
 
-    @rule(broker_id=brokers)
-    def unregister(self, broker_id: int) -> None:
-        self.do(c.UnregisterBroker(broker_id))
+    @rule(broker_id=brokers, really=rarely)
+    def unregister(self, broker_id: int, really: bool) -> None:
+        if really:
+            self.do(c.UnregisterBroker(broker_id))
 
     # ---- people and jobs ------------------------------------------------------------------------------------------------
 

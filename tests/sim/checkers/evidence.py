@@ -49,7 +49,7 @@ class Evidence:
     replicated: bool = False
     """Several brokers: what was acknowledged by the leader alone may be lost with it."""
     repeaters: frozenset[str] = frozenset()
-    """Processes of clients that send a record again of which they do not know whether it was written, without numbers by which that is told."""
+    """Processes of clients that may send a record again without a sequence number, or with one of a new epoch, although it was written."""
     replicas: list[Replicas] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 

@@ -32,15 +32,16 @@ def check_written_once(evidence: Evidence) -> Iterator[str]:
     for operation in evidence.history.of(PRODUCE):
         for value in operation.values:
             attempts.setdefault(value, []).append(operation)
-    seen: dict[bytes, tuple[tuple[str, int], int]] = {}
+    seen: dict[bytes, tuple[tuple[tuple[str, int], int], Slot]] = {}
     for partition, model in evidence.partitions.items():
         for slot in model.slots.values():
             place = (partition, slot.offset)
-            if slot.value in seen and _may_repeat(evidence, attempts.get(slot.value, ())):
-                evidence.count("records that a client without numbers has repeated")
-            elif slot.value in seen:
-                yield f"I2 duplicate: {name(slot.value)} is at {seen[slot.value]} and at {place}"
-            seen[slot.value] = place
+            before = seen.get(slot.value)
+            if before is not None and _may_repeat(evidence, attempts.get(slot.value, ()), before[1], slot):
+                evidence.count("records that their client has sent again without numbers, or with new ones")
+            elif before is not None:
+                yield f"I2 duplicate: {name(slot.value)} is at {before[0]} and at {place}"
+            seen[slot.value] = (place, slot)
             tried = attempts.get(slot.value)
             if tried is None:
                 yield f"I2 unknown: {name(slot.value)} at {place} was never sent"
@@ -48,8 +49,13 @@ def check_written_once(evidence: Evidence) -> Iterator[str]:
                 yield f"I2 refused yet written: {name(slot.value)} at {place}, error {tried[0].error}"
 
 
-def _may_repeat(evidence: Evidence, attempts: Sequence[Operation]) -> bool:
-    return bool(attempts) and all(operation.process in evidence.repeaters for operation in attempts)
+def _may_repeat(evidence: Evidence, attempts: Sequence[Operation], before: Slot, again: Slot) -> bool:
+    """No broker can tell a repetition that has no sequence number, or the number of another epoch."""
+    same_numbers = before.producer_id >= 0 and (before.producer_id, before.producer_epoch) == (
+        again.producer_id,
+        again.producer_epoch,
+    )
+    return bool(attempts) and not same_numbers and all(each.process in evidence.repeaters for each in attempts)
 
 
 def check_order(evidence: Evidence) -> Iterator[str]:

@@ -258,7 +258,31 @@ def test_a_client_without_numbers_may_repeat_its_own_records_only(tmp_path: Path
     story.write(1, C, pid=-1)
     findings = story.judge()
     assert findings.violations == []
-    assert findings.counters == {"records that a client without numbers has repeated": 1}
+    assert findings.counters == {"records that their client has sent again without numbers, or with new ones": 1}
+
+
+@pytest.mark.parametrize(("epoch", "excused"), [(3, True), (2, False)])
+def test_an_idempotent_client_may_repeat_under_a_new_epoch_only(tmp_path: Path, epoch: int, excused: bool) -> None:
+    story = Story(tmp_path).good()
+    story.plain.write("repeater", INFO)
+    number = story.plain.invoke(PRODUCE, topic=TOPIC, partition=0, value=D)
+    for times, each in enumerate((2, epoch)):
+        offset = story.ends[0]
+        story.logs[0].append(
+            encode_batch(
+                [(None, expand(D))],
+                timestamp=1,
+                producer_id=7,
+                producer_epoch=each,
+                base_sequence=0 if excused else times,
+                base_offset=offset,
+                leader_epoch=0,
+            )
+        )
+        story.ends[0] += 1
+    story.plain.complete(PRODUCE, number, OK, at=offset)
+    found = [finding for finding in story.judge().violations if finding.startswith("I2 duplicate")]
+    assert (found == []) is excused
 
 
 def test_what_another_client_wrote_twice_is_not_excused(tmp_path: Path) -> None:

@@ -181,9 +181,10 @@ class Transactions:
 
 def main() -> int:
     client = Client()
-    if (
-        client.order.kind == PLAIN
-    ):  # it takes NOT_LEADER_OR_FOLLOWER for a proof that nothing was written, and sends again in spite of retries=0
+    if client.order.kind != TRANSACTIONAL:
+        # Plain, it takes NOT_LEADER_OR_FOLLOWER for a proof that nothing was written, and sends again in spite of retries=0.
+        # Idempotent, it bumps its epoch after a time-out and sends what was on its way again under the new one (as seen
+        # against Apache Kafka).
         client.journal.write("repeater", INFO)
     return Transactions(client).run() if client.order.kind == TRANSACTIONAL else run_stream(client)
 

@@ -96,7 +96,7 @@ class Controller:
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         """Raises NotUnderstood, InconsistentMetadata or Malformed: the log cannot be followed any further."""
-        decoded = decode_record(record.value)
+        decoded = decode_record(record.value) if record.memo is None else record.memo
         self.state.replay(offset, leader_epoch, decoded)
         if (
             isinstance(decoded, BrokerRegistrationChangeRecord | RegisterBrokerRecord)
@@ -137,4 +137,4 @@ def _losses(state: ControllerState, records: Iterable[MetadataRecord]) -> tuple[
 
 
 def _shard_record(record: MetadataRecord) -> ShardRecord:
-    return ShardRecord(None, encode_record(record))
+    return ShardRecord(None, encode_record(record), memo=record)

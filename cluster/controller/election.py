@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from cluster.image import NO_LEADER, RECOVERING, PartitionImage
+from cluster.partition_change import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
 from cluster.records import PartitionChangeRecord
 
 if TYPE_CHECKING:
@@ -78,16 +79,20 @@ def next_change(
         isr, elr = (elected.leader,), tuple(replica for replica in elr if replica != elected.leader)
     elif not isr and not rules.elr:
         isr = current.isr
-    after = replace(
-        target,
-        isr=isr,
-        leader=elected.leader,
-        leader_recovery_state=recovery,
-        directories=directories,
-        elr=elr,
-        last_known_elr=_last_known(current, isr, elected.leader, rules),
-    )
-    return _difference(topic_id, current, after)
+    record = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)
+    # Whoever is no longer a replica has to learn that its leader epoch is over, even from the leader it had.
+    lost_replica = any(replica not in target.replicas for replica in current.replicas)
+    if elected.leader != current.leader or lost_replica:
+        record.leader = elected.leader
+    if isr != current.isr:
+        record.isr = list(isr)
+    if recovery != current.leader_recovery_state:
+        record.leader_recovery_state = recovery
+    if directories != current.directories:
+        record.directories = list(directories)
+    _set_assignment(record, current, target)
+    _set_eligible(record, current, elr, _last_known(current, isr, elected.leader, rules))
+    return record if _says_something(record) else None
 
 
 # ---- reassignment ---------------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ def _without_done_reassignment(target: PartitionImage) -> PartitionImage:
 
 def _eligible(current: PartitionImage, target: PartitionImage, rules: Rules) -> tuple[int, ...]:
     """Who left the ISR after it was too small to acknowledge: the high watermark has not moved since, so they have it all."""
-    if not rules.elr or len(target.isr) >= min(rules.min_isr, len(target.replicas)):
+    if not rules.elr or len(target.isr) >= rules.min_isr:
         return ()
     candidates = dict.fromkeys((*current.elr, *current.isr))
     return tuple(
@@ -166,27 +171,38 @@ def _elect(current: PartitionImage, target: PartitionImage, elr: tuple[int, ...]
 # ---- the record -----------------------------------------------------------------------------------------------------
 
 
-def _difference(topic_id: UUID, current: PartitionImage, after: PartitionImage) -> PartitionChangeRecord | None:
-    record = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)
-    # Whoever is no longer a replica has to learn that its leader epoch is over, even from the leader it had.
-    lost_replica = any(replica not in after.replicas for replica in current.replicas)
-    if after.leader != current.leader or lost_replica:
-        record.leader = after.leader
-    if after.isr != current.isr:
-        record.isr = list(after.isr)
-    if after.replicas != current.replicas:
-        record.replicas = list(after.replicas)
-    if after.directories != current.directories:
-        record.directories = list(after.directories)
-    if after.removing_replicas != current.removing_replicas:
-        record.removing_replicas = list(after.removing_replicas)
-    if after.adding_replicas != current.adding_replicas:
-        record.adding_replicas = list(after.adding_replicas)
-    if after.leader_recovery_state != current.leader_recovery_state:
-        record.leader_recovery_state = after.leader_recovery_state
-    if after.elr != current.elr:
-        record.eligible_leader_replicas = list(after.elr)
-    if after.last_known_elr != current.last_known_elr:
-        record.last_known_elr = list(after.last_known_elr)
-    nothing = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)
-    return None if record == nothing else record
+def _set_assignment(record: PartitionChangeRecord, current: PartitionImage, target: PartitionImage) -> None:
+    if target.replicas != current.replicas:
+        record.replicas = list(target.replicas)
+    if target.removing_replicas != current.removing_replicas:
+        record.removing_replicas = list(target.removing_replicas)
+    if target.adding_replicas != current.adding_replicas:
+        record.adding_replicas = list(target.adding_replicas)
+
+
+def _set_eligible(
+    record: PartitionChangeRecord, current: PartitionImage, elr: tuple[int, ...], last_known: tuple[int, ...]
+) -> None:
+    if elr != current.elr:
+        record.eligible_leader_replicas = list(elr)
+    if last_known != current.last_known_elr:
+        record.last_known_elr = list(last_known)
+
+
+def _says_something(record: PartitionChangeRecord) -> bool:
+    return (
+        record.leader != NO_LEADER_CHANGE
+        or record.leader_recovery_state != NO_RECOVERY_CHANGE
+        or any(
+            part is not None
+            for part in (
+                record.isr,
+                record.replicas,
+                record.directories,
+                record.removing_replicas,
+                record.adding_replicas,
+                record.eligible_leader_replicas,
+                record.last_known_elr,
+            )
+        )
+    )

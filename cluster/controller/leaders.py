@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cluster.controller.configs import allows_unclean_election, min_in_sync
@@ -44,33 +44,57 @@ def holds_replica(state: ControllerState, partition: PartitionImage, broker_id: 
     return directory in {DIRECTORY_UNASSIGNED, DIRECTORY_MIGRATING} or directory in broker.directories
 
 
-def rules_for(
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What holds for all partitions of a topic in one decision."""
+
+    is_alive: Callable[[int], bool]
+    min_isr: int
+    elr: bool
+    election: Election
+    unclean_shutdown: tuple[int, ...]
+
+
+def topic_rules(
     state: ControllerState,
     topic: str,
-    partition: PartitionImage,
     *,
     election: Election | None = None,
     removed: int = NOBODY,
     added: int = NOBODY,
     unclean_shutdown: int = NOBODY,
-) -> Rules:
+) -> TopicRules:
     """`removed` and `added`: brokers that count as gone and as active already. `election` None: as the topic allows."""
     if election is None:
         election = Election.UNCLEAN if allows_unclean_election(state, topic) else Election.ONLINE
-
-    def is_alive(broker_id: int) -> bool:
-        if broker_id in {removed, unclean_shutdown}:
-            return False
-        return broker_id == added or state.is_active(broker_id)
-
-    return Rules(
-        can_lead=lambda broker_id: is_alive(broker_id) and holds_replica(state, partition, broker_id),
-        is_alive=is_alive,
-        default_directory=state.default_directory,
+    alive = {broker.broker_id for broker in state.image.brokers.values() if broker.is_active}
+    alive = (alive | {added}) - {removed, unclean_shutdown}
+    return TopicRules(
+        is_alive=alive.__contains__,
         min_isr=min_in_sync(state, topic),
         elr=state.elr_enabled,
         election=election,
         unclean_shutdown=() if unclean_shutdown == NOBODY else (unclean_shutdown,),
+    )
+
+
+def rules_for(
+    state: ControllerState, topic: str | TopicRules, partition: PartitionImage, *, election: Election | None = None
+) -> Rules:
+    """`topic`: its name, or its rules where many partitions follow."""
+    shared = topic_rules(state, topic, election=election) if isinstance(topic, str) else topic
+
+    def can_lead(broker_id: int) -> bool:
+        return shared.is_alive(broker_id) and holds_replica(state, partition, broker_id)
+
+    return Rules(
+        can_lead,
+        shared.is_alive,
+        state.default_directory,
+        shared.min_isr,
+        shared.elr,
+        shared.election,
+        shared.unclean_shutdown,
     )
 
 
@@ -146,10 +170,16 @@ def _changes(
     unclean_shutdown: int = NOBODY,
 ) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
+    shared: dict[str, TopicRules] = {}
     for topic, partition in affected:
-        rules = rules_for(state, topic.name, partition, removed=removed, added=added, unclean_shutdown=unclean_shutdown)
+        rules = shared.get(topic.name)
+        if rules is None:
+            rules = shared[topic.name] = topic_rules(
+                state, topic.name, removed=removed, added=added, unclean_shutdown=unclean_shutdown
+            )
         isr = tuple(broker_id for broker_id in partition.isr if broker_id not in {removed, unclean_shutdown})
-        record = next_change(topic.topic_id, partition, replace(partition, isr=isr), rules)
+        target = partition if isr == partition.isr else replace(partition, isr=isr)
+        record = next_change(topic.topic_id, partition, target, rules_for(state, rules, partition))
         if record is not None:
             records.append(record)
     return records

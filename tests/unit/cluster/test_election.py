@@ -103,6 +103,7 @@ CASES = [
     Case("one of them comes back", part(-1, "", "12", known="1"), "", "23", part(2, "2", "1")),
     Case("the first in order of assignment", part(-1, "", "12", known="1"), "", "123", part(1, "1", "2")),
     Case("not whoever is not eligible", part(-1, "", "2", known="2"), "", "13", part(-1, "", "2", known="2")),
+    Case("not while somebody is in sync", part(-1, "1", "2"), "1", "2", part(-1, "1", "2")),
     Case("not one without its directory", part(-1, "", "2", known="2"), "", "2", part(-1, "", "2", known="2"), lost="2"),
     Case("unclean stop in the ISR", part(1, "12"), "1", "1", part(1, "1"), unclean_shutdown="2"),
     Case("unclean stop in the ELR", part(1, "1", "2"), "1", "1", part(1, "1"), unclean_shutdown="2"),

@@ -70,7 +70,9 @@ class PeerRaftNetwork:
         self.node_id = node_id
         self.cluster_id = cluster_id
         self._peers = peers
+        self._voters = list(voters)
         self._others = [voter for voter in voters if voter != node_id]
+        self._told: dict[int, None] = {}
         self._on_failure = on_failure
         self._strangers: dict[int, None] = {}
         self._belongs = False
@@ -126,8 +128,18 @@ class PeerRaftNetwork:
         elif not isinstance(failure, OSError):
             raise failure
         reply = reply or _no_answer(asked)
+        if isinstance(reply, core.VoteReply) and reply.error is ErrorCode.INVALID_REQUEST:
+            self._say_once(
+                asked.target,
+                "another node refuses to vote for this one: do both have the same controller.quorum.voters?",
+            )
         if reply is not None and self._step is not None:
             self._step(reply)
+
+    def _say_once(self, node_id: int, what: str) -> None:
+        if node_id not in self._told:
+            self._told[node_id] = None
+            _logger.error(what, node=node_id, voters=self._voters)
 
     def _check_cluster(self, node_id: int, error: int) -> None:
         """One node that says it is of another cluster is itself the stranger; most of them, and this node is."""
@@ -147,6 +159,8 @@ class PeerRaftNetwork:
         if self._step is None or len(self._open) >= OPEN_QUESTIONS_MAX:
             raise Refusal(ErrorCode.BROKER_NOT_AVAILABLE)
         self._peers.heard(question.source)
+        if isinstance(question, core.VoteRequest) and question.source not in self._voters:
+            self._say_once(question.source, "a node asks for a vote that is not named in controller.quorum.voters here")
         request_id = next(self._ids)
         answer: Future[Any] = get_running_loop().create_future()
         self._open[request_id] = answer
@@ -207,4 +221,9 @@ def make_raft(
         on_failure=on_failure,
         config=raft_config,
     )
+    driver.on_leadership(_say_who_leads)
     return network, driver
+
+
+def _say_who_leads(leadership: core.Leadership) -> None:
+    _logger.info("who leads the metadata", leader=leadership.leader_id, epoch=leadership.epoch)

@@ -65,9 +65,9 @@ class PartitionRaftStorage:
                 self._refuse_alone("begins behind a snapshot that is missing or damaged")
                 whole = False
             await self.restart_at(newest)
-        known = self._logs.high_watermark_at_stop(METADATA_TOPIC, 0)
+        known = self._logs.durable_at_stop(METADATA_TOPIC, 0)
         if max(newest.end_offset, self._log.log_end_offset) < known:
-            self._refuse_alone(f"ends at offset {self._log.log_end_offset}, but {known} were committed")
+            self._refuse_alone(f"ends at offset {self._log.log_end_offset}, but {known} were on the disk")
             whole = False
         if not whole:
             _logger.error("metadata that was committed is missing here and is fetched again", directory=self.directory)
@@ -207,4 +207,6 @@ class PartitionRaftStorage:
             if each.end_offset < snapshot.end_offset:
                 self._snapshots.remove(each)
         self._log.move_log_start(snapshot.end_offset)
-        self._log.delete_expired_segments(self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        self._log.roll(now_ms)  # only whole segments can go: this one with the snapshot after the next
+        self._log.delete_expired_segments(now_ms)

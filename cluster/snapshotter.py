@@ -58,12 +58,14 @@ class Snapshotter:
         self._on_failure = on_failure
         self._config = config
         self._bytes = 0
+        self._newest_ms = -1
         self._since_ms: int | None = None
         self._writing = False
         driver.on_committed(self._on_committed)
 
     def _on_committed(self, batches: Sequence[LogBatch]) -> None:
         self._bytes += sum(batch.size for batch in batches)
+        self._newest_ms = max(batch.timestamp_ms for batch in batches)
         now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
             self._since_ms = now_ms
@@ -93,7 +95,7 @@ class Snapshotter:
 
     async def _write(self, image: MetadataImage, snapshot: EpochEnd, writer: SnapshotWriter) -> None:
         now_ms = self._clock.wall_ms()
-        for data in snapshot_batches(image, snapshot, last_contained_ms=now_ms, now_ms=now_ms):
+        for data in snapshot_batches(image, snapshot, last_contained_ms=self._newest_ms, now_ms=now_ms):
             writer.append(data)
             await sleep(0)  # between two batches everybody else has a turn
         await writer.finish()

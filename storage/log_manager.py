@@ -47,7 +47,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._refused: dict[tuple[str, int], OSError] = {}
         self._deleted: list[DeletedDirectory] = []
-        self._high_watermarks_at_stop: dict[tuple[str, int], int] = {}
+        self._durable_at_stop: dict[tuple[str, int], int] = {}
         self._lock: Lock | None = None
         self.cluster_id = ""
         self.directory_id = ZERO_UUID
@@ -113,7 +113,11 @@ class LogManager:
         """
         recovery_points = self._read_offsets(checkpoint.RECOVERY_POINTS)
         log_starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
-        high_watermarks = self._high_watermarks_at_stop = self._read_offsets(checkpoint.HIGH_WATERMARKS)
+        high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
+        self._durable_at_stop = {
+            key: max(recovery_points.get(key, 0), high_watermarks.get(key, 0))
+            for key in [*recovery_points, *high_watermarks]
+        }
         cleaned = self._read_offsets(checkpoint.CLEANER_OFFSETS)
         for name in self.disk.list(self.log_dir):
             path = self._path(name)
@@ -150,9 +154,12 @@ class LogManager:
                 continue
             self._logs[key] = loaded
 
-    def high_watermark_at_stop(self, topic: str, partition: int) -> int:
-        """As the last life of this node knew it, whatever has become of the log since; 0 where it is not known."""
-        return self._high_watermarks_at_stop.get((topic, partition), 0)
+    def durable_at_stop(self, topic: str, partition: int) -> int:
+        """Of a log that is synced before it counts: up to where it was known to be on the disk when this node stopped.
+
+        Whatever has become of it since; 0 where it is not known.
+        """
+        return self._durable_at_stop.get((topic, partition), 0)
 
     def _assumed_config(self, topic: str) -> LogConfig:
         """Before the metadata is known: a topic that is always compacted may have gaps, others get theirs later."""

@@ -30,7 +30,7 @@ CONTROL_VERSION: Final = 0
 class LogBatch:
     """A decoded batch. `records`: (key, value) each; empty for control batches, which hold nothing for state machines.
 
-    `size`: bytes in the log.
+    `size`: bytes in the log; `timestamp_ms`: wall clock, when the newest of its records was appended.
     """
 
     base_offset: int
@@ -38,6 +38,7 @@ class LogBatch:
     epoch: int
     records: tuple[tuple[bytes | None, bytes | None], ...]
     size: int = 0
+    timestamp_ms: int = -1
 
 
 def encode_records(
@@ -90,7 +91,21 @@ def decode_batches(data: Buffer) -> Iterator[LogBatch]:
         if not header.is_control:
             decoded = batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX)
             records = tuple((record.key, record.value) for record in decoded)
-        yield LogBatch(header.base_offset, header.last_offset, header.leader_epoch, records, header.size)
+        yield LogBatch(
+            header.base_offset, header.last_offset, header.leader_epoch, records, header.size, header.max_timestamp
+        )
+
+
+def leader_change_voters(data: Buffer) -> tuple[int, ...] | None:
+    """Who votes according to the leader whose LEADER_CHANGE this batch is; None for any other batch. Raises Malformed."""
+    for header, view in batch.iter_batches(data):
+        if not header.is_control:
+            return None
+        for record in batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX):
+            if batch.control_type(record.key) is ControlType.LEADER_CHANGE and record.value is not None:
+                message = codec.decode(LeaderChangeMessage, CONTROL_VERSION, record.value)
+                return tuple(sorted(voter.voter_id for voter in message.voters))
+    return None
 
 
 def decode_entries(data: Buffer) -> Iterator[Entry]:

@@ -9,7 +9,7 @@ from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from cluster.raft.batches import BATCH_BYTES_MAX, decode_entries, encode_entry, encode_records
+from cluster.raft.batches import BATCH_BYTES_MAX, decode_entries, encode_entry, encode_records, leader_change_voters
 from cluster.raft.core import DEFAULT_CONFIG, RaftCore
 from cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
 from cluster.raft.election import RaftConfig, Role
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cluster.raft.core import Randomness
     from cluster.raft.delivery import CommittedListener, SnapshotListener
-    from cluster.raft.messages import EpochEnd
+    from cluster.raft.messages import Entry, EpochEnd
     from cluster.raft.ports import RaftNetwork, RaftStorage, SnapshotWriter
     from runtime.clock import Clock
     from runtime.log_port import ReplayVisitor, WatermarkCallback
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from runtime.tasks import Tasks
 
 LeadershipListener: TypeAlias = "Callable[[Leadership], None]"
+
+
+class DifferentVoters(Exception):
+    """Nodes of one cluster are configured with different voters."""
 
 
 class RaftDriver:
@@ -270,6 +274,8 @@ class RaftDriver:
             if ready.hard_state is not None:
                 await self._storage.save_hard_state(ready.hard_state)
             await self._install(ready.snapshot_part)
+        for entry in ready.entries:
+            self._check_voters(entry)
         self._delivery.written(ready.truncate_to, ready.entries, batches)
         if ready.high_watermark is not None:
             self._storage.set_high_watermark(ready.high_watermark)
@@ -297,6 +303,17 @@ class RaftDriver:
         if isinstance(message, FetchSnapshotReply) and message.error is ErrorCode.NONE:
             message = await self._with_bytes(message)
         self._network.send(message)
+
+    def _check_voters(self, entry: Entry) -> None:
+        """The leader that this node follows has to count the same votes, or there could be two leaders at a time."""
+        if entry.epoch != self.core.epoch or not isinstance(entry.data, bytes):
+            return
+        voters = leader_change_voters(entry.data)
+        if voters is not None and voters != self.voters:
+            raise DifferentVoters(
+                f"node {self.core.leader_id} leads the metadata with the voters {list(voters)}, but this node is told that"
+                f" {list(self.voters)} vote: set controller.quorum.voters to the same on every node"
+            )
 
     async def _with_bytes(self, reply: FetchSnapshotReply) -> FetchSnapshotReply:
         limit = min(reply.max_bytes, READ_BYTES_MAX)

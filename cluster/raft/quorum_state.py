@@ -52,7 +52,9 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
             raise BadQuorumState(f"{FILE_NAME}: currentVoters is not a list of voters")
         found = sorted(_int(voter, "voterId") for voter in stored)
         if found != sorted(voters):
-            raise BadQuorumState(f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured")
+            raise BadQuorumState(
+                f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured: set controller.quorum.voters as it was"
+            )
     state = HardState(
         _int(document, "leaderEpoch"),
         _int(document, "leaderId"),

@@ -3,88 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek import BrokerFailed, LocalCluster
 from odradek.directory import ClusterDirectory
 from odradek.processes import ProcessId
+from tests.support.local_clusters import ODRADEK, TIMEOUT_S, commit, detached, kill, odradek, pid, read, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.interop
 
-ODRADEK = Path(sys.executable).with_name("odradek")
-TIMEOUT_S = 120.0
 BROKERS = 3
-
-
-def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "250", "NO_COLOR": "1"}
-    return subprocess.run(
-        [str(ODRADEK), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
-    )
-
-
-def status(directory: Path) -> Any:
-    """Also of a cluster in which something is wrong: the exit code then is 1, the answer is there all the same."""
-    return json.loads(odradek("status", "--dir", str(directory), "--json").stdout)
-
-
-def pid(directory: Path, node_id: int) -> int:
-    state = ClusterDirectory(directory).read_state()
-    assert state is not None
-    return state.running[node_id].pid
-
-
-def kill(directory: Path, node_id: int) -> None:
-    process = ProcessId.of(pid(directory, node_id))
-    assert process is not None
-    process.signal(signal.SIGKILL)
-    assert process.wait_gone(TIMEOUT_S)
-
-
-def commit(bootstrap: str, topic: str, value: bytes) -> None:
-    """One transaction by a producer of its own."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id", "log_level": 0})
-    producer.init_transactions(TIMEOUT_S)
-    producer.begin_transaction()
-    producer.produce(topic, value, partition=0)
-    producer.commit_transaction(TIMEOUT_S)
-
-
-def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """The first committed records of partition 0."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed", "log_level": 0}
-    )
-    try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        messages = consumer.consume(count, TIMEOUT_S)
-        return [message.value() or b"" for message in messages]
-    finally:
-        consumer.close()
-
-
-@contextmanager
-def detached(directory: Path, *options: str) -> Iterator[str]:
-    """A cluster that runs by itself. Yields its addresses."""
-    started = odradek("up", "--dir", str(directory), "--port", "0", "--detach", *options)
-    assert started.returncode == 0, started.stderr
-    try:
-        yield started.stdout.split()[1]
-    finally:
-        odradek("down", "--dir", str(directory))
 
 
 def test_up_starts_three_brokers_that_replicate_and_a_directory_is_reused(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Eight bugs that only several nodes can have, each by replacing one function (see `planted`)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from broker.leading import Leading
+from broker.partition import Partition
+from broker.raft_storage import PartitionRaftStorage
+from cluster.replication.leader import LeaderReplicas
+from coordinator.txn.changes import to_ongoing
+from protocol.errors import ErrorCode, Refusal
+from storage.producer_entry import ProducerUpdate
+
+Make = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def truncate_to_high_watermark(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What brokers did before leader epochs (KIP-101): a follower cuts its log at its own high watermark."""
+
+    def follow(self: Partition, leader_epoch: int) -> None:
+        changed = self.leader_epoch != leader_epoch
+        original(self, leader_epoch)
+        if changed and self.follows and self.log.high_watermark < self.log.log_end_offset:
+            self.log.truncate_to(self.log.high_watermark, now_ms=0)
+            self.was_cut()
+
+    return follow
+
+
+def end_known_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    def check_end_known(self: Partition) -> None:
+        """A leader answers ListOffsets before it knows what was committed."""
+
+    return check_end_known
+
+
+def begun_in_memory(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Redpanda's 6018: the coordinator remembers the partitions of a transaction, its log does not."""
+
+    def decide_add(command: Any, now: Any) -> Any:
+        decision = original(command, now)
+        if not getattr(decision, "records", ()):
+            return decision
+        after = to_ongoing(
+            now.txn,
+            command.partitions,
+            client_version=command.client_version,
+            client_id=command.client_id,
+            now_ms=now.now_ms,
+        )
+        for name in type(now.txn).__dataclass_fields__:
+            object.__setattr__(now.txn, name, getattr(after, name))
+        return replace(decision, records=(), keys=())
+
+    return decide_add
+
+
+def accept_stale_write(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The controller takes the word of a leader that was deposed, or of one that knows an older state."""
+
+    def refused(state: Any, sender: int, asked: Any, partition: Any) -> ErrorCode | None:
+        error: ErrorCode | None = original(state, sender, asked, partition)
+        stale = {ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.INVALID_REQUEST}
+        return None if error in stale else error
+
+    return refused
+
+
+def forget_vote(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A vote is answered without having been written."""
+
+    async def save_hard_state(self: PartitionRaftStorage, state: Any) -> None:
+        if not self._disk.exists(self._path):
+            await original(self, state)
+
+    return save_hard_state
+
+
+def acknowledge_what_is_sent(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A follower counts as having what it has only asked for."""
+
+    def fetched(self: Leading, replica: Any, broker_epoch: int, offset: int, now_ms: int) -> None:
+        original(self, replica, broker_epoch, self._partition.log.log_end_offset, now_ms)
+
+    return fetched
+
+
+def accept_deposed_coordinator(original: Callable[..., Any]) -> Callable[..., Any]:
+    def check_marker(self: ProducerUpdate, marker: Any, epoch: int, transaction_version: int) -> None:
+        try:
+            original(self, marker, epoch, transaction_version)
+        except Refusal as refusal:
+            if refusal.error is not ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                raise
+
+    return check_marker
+
+
+def shrink_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    """The leader takes a follower out of the ISR by itself, and goes on without it."""
+
+    def shrinkage(self: LeaderReplicas, log_end: int, now_ms: int) -> None:
+        wish = original(self, log_end, now_ms)
+        if wish is not None:
+            self.wish = None
+            self.isr = wish.isr
+            self._mark()
+
+    return shrinkage

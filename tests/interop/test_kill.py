@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
-from tests.interop.drivers.confluent import ConfluentDriver
+from tests.support.ledger import LONGEST_WAIT_S, PARTITIONS, TOPIC, Load, check, final_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
-TOPIC = "ledger"
-PARTITIONS = 3
 PRODUCERS = 3
 KILLS = 4
-RECORDS_MAX = 6
 SEED = 20_261_121
-LONGEST_WAIT_S = 60.0
-
-
-@dataclass
-class History:
-    """What one producer was told about each of its transactions: transaction number -> values."""
-
-    tag: str
-    written: dict[int, list[str]] = field(default_factory=dict)
-    committed: list[int] = field(default_factory=list)
-    aborted: list[int] = field(default_factory=list)
-    errors: list[BaseException] = field(default_factory=list)
-
-    def unknown(self) -> list[int]:
-        told = {*self.committed, *self.aborted}
-        return [number for number in self.written if number not in told]
 
 
 @pytest.fixture
@@ -52,64 +29,6 @@ def cluster() -> Iterator[LocalCluster]:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(LONGEST_WAIT_S)
         yield running
-
-
-class Load:
-    """One transactional producer that goes on over restarts, and notes what it was told."""
-
-    def __init__(self, bootstrap: str, tag: str, seed: int) -> None:
-        self.history = History(tag)
-        self._bootstrap = bootstrap
-        self._rng = random.Random(seed)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def finish(self) -> History:
-        self._stop.set()
-        self._thread.join(LONGEST_WAIT_S * 2)
-        assert not self._thread.is_alive(), f"{self.history.tag} is stuck"
-        return self.history
-
-    def _run(self) -> None:
-        try:
-            producer = self._connect()
-            while not self._stop.is_set():
-                try:
-                    self._transaction(producer)
-                except KafkaException as failed:
-                    producer = self._recover(producer, failed.args[0])
-        except BaseException as failed:
-            self.history.errors.append(failed)
-
-    def _connect(self) -> Producer:
-        config = {"bootstrap.servers": self._bootstrap, "transactional.id": self.history.tag, "log_level": 0}
-        producer = Producer({**config, "reconnect.backoff.max.ms": 200, "message.timeout.ms": 20_000})
-        producer.init_transactions(LONGEST_WAIT_S)
-        return producer
-
-    def _transaction(self, producer: Producer) -> None:
-        history, number = self.history, len(self.history.written)
-        producer.begin_transaction()
-        history.written[number] = []
-        for index in range(self._rng.randint(1, RECORDS_MAX)):
-            value = f"{history.tag}-{number}-{index}"
-            history.written[number].append(value)
-            producer.produce(TOPIC, value.encode(), partition=self._rng.randrange(PARTITIONS))
-        if self._rng.random() < 0.25:
-            producer.abort_transaction(LONGEST_WAIT_S)
-            history.aborted.append(number)
-        else:
-            producer.commit_transaction(LONGEST_WAIT_S)
-            history.committed.append(number)
-
-    def _recover(self, producer: Producer, error: KafkaError) -> Producer:
-        """What the client's documentation asks for: abort and go on, or begin again with a new producer."""
-        if error.txn_requires_abort():
-            producer.abort_transaction(LONGEST_WAIT_S)
-            self.history.aborted.append(len(self.history.written) - 1)
-            return producer
-        return self._connect()
 
 
 def test_nothing_acknowledged_is_lost_nothing_comes_twice_and_transactions_stay_whole(cluster: LocalCluster) -> None:
@@ -121,22 +40,4 @@ def test_nothing_acknowledged_is_lost_nothing_comes_twice_and_transactions_stay_
         cluster.start(1)
     time.sleep(1.0)  # the load goes on for a while after the last kill
     histories = [load.finish() for load in loads]
-    assert [history.errors for history in histories] == [[] for _ in histories]
-    found = final_read(cluster)
-    repeated = [value for value, count in found.items() if count > 1]
-    assert repeated == []
-    for history in histories:
-        assert len(history.committed) > KILLS
-        assert [v for number in history.committed for v in history.written[number] if v not in found] == []
-        assert [v for number in history.aborted for v in history.written[number] if v in found] == []
-        for number in history.unknown():
-            assert len({value in found for value in history.written[number]}) == 1, history.written[number]
-
-
-def final_read(cluster: LocalCluster) -> Counter[str]:
-    """Everything that committed readers see once no transaction is open: new init of each id ends what was left."""
-    for number in range(PRODUCERS):
-        last = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"p{number}"})
-        last.init_transactions(LONGEST_WAIT_S)
-    messages = ConfluentDriver().consume(cluster.bootstrap, TOPIC, list(range(PARTITIONS)), "read_committed")
-    return Counter((message.value or b"").decode() for message in messages)
+    check(histories, final_read(cluster.bootstrap, [history.tag for history in histories]), at_least=KILLS + 1)

@@ -1,0 +1,306 @@
+"""Transactions on three real brokers: clients of both generations, Kafka's own tool, and coordinators that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import ElectionType, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek import LocalCluster
+from protocol.batch import build_batch
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.interop.drivers.base import TIMEOUT_S, ProducerOptions
+from tests.interop.drivers.confluent import ConfluentDriver
+from tests.support.kafka_tools import run_tool
+from tests.support.ledger import LONGEST_WAIT_S, PARTITIONS, TOPIC, Load, check, final_read
+from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.interop.drivers.base import Driver
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+BROKERS = 3
+SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+    "transaction.partition.verification.enable": "false",
+}
+"""Without verification a client can leave a transaction hanging, which kafka-transactions is there to find."""
+UNVERIFIED_PRODUCE_VERSION = 11
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(BROKERS, settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def three(cluster: LocalCluster) -> LocalCluster:
+    """All brokers run, and each leads what it is meant to lead."""
+    for node_id in cluster.node_ids:
+        if not cluster.is_running(node_id):
+            cluster.start(node_id)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    deadline = time.monotonic() + TIMEOUT_S
+    while any(
+        partition.leader != partition.replicas[0]
+        for topic in admin.list_topics(timeout=TIMEOUT_S).topics.values()
+        for partition in topic.partitions.values()
+    ):
+        assert time.monotonic() < deadline
+        admin.elect_leaders(ElectionType.PREFERRED, None).result(TIMEOUT_S)
+    return cluster
+
+
+def make_topic(cluster: LocalCluster, name: str, partitions: int = PARTITIONS) -> str:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, partitions, BROKERS)])[name].result(TIMEOUT_S)
+    return name
+
+
+async def connect(cluster: LocalCluster, node_id: int) -> RawClient:
+    host, port = cluster.endpoint(node_id).rsplit(":", 1)
+    return await RawClient.connect(host, int(port))
+
+
+def coordinator_of(cluster: LocalCluster, transactional_id: str) -> int:
+    """Asked of every broker: they agree."""
+
+    async def ask(node_id: int) -> int:
+        client = await connect(cluster, node_id)
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        found = (await client.call(request, 4)).coordinators[0]
+        client.close()
+        assert found.error_code == 0, found
+        assert f"{found.host}:{found.port}" == cluster.endpoint(found.node_id)
+        return int(found.node_id)
+
+    told = [asyncio.run(ask(node_id)) for node_id in cluster.node_ids if cluster.is_running(node_id)]
+    assert len(dict.fromkeys(told)) == 1, told
+    return told[0]
+
+
+def transact(cluster: LocalCluster, topic: str, transactional_id: str, value: bytes) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "transactional.id": transactional_id,
+            "socket.timeout.ms": 3_000,  # how long librdkafka believes in a broker that says nothing
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for index in range(PARTITIONS):
+        producer.produce(topic, value, partition=index)
+    return producer
+
+
+def ids_of_every_coordinator(cluster: LocalCluster, prefix: str) -> dict[int, str]:
+    """A transactional id for each broker."""
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < BROKERS:
+        name = f"{prefix}-{number}"
+        found.setdefault(coordinator_of(cluster, name), name)
+        number += 1
+    return found
+
+
+def test_every_coordinator_ends_transactions_on_every_broker(three: LocalCluster) -> None:
+    topic = make_topic(three, "every")
+    ids = ids_of_every_coordinator(three, "every")
+    assert sorted(ids) == three.node_ids
+    for name in ids.values():
+        transact(three, topic, name, b"yes").commit_transaction(TIMEOUT_S)
+        transact(three, topic, name, b"no").abort_transaction(TIMEOUT_S)
+    read = ConfluentDriver().consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
+    assert [message.value for message in read] == [b"yes"] * PARTITIONS * BROKERS
+
+
+@pytest.mark.parametrize("client", ["confluent-kafka", "Java 4.3"])
+def test_an_open_transaction_outlives_its_coordinator_and_a_leader(
+    three: LocalCluster, drivers: Callable[[str], Driver], client: str
+) -> None:
+    """The client is told nothing that it does not retry by itself, and the transaction is whole."""
+    topic = make_topic(three, f"open-{client[:4]}")
+    name = f"{topic}-id"
+    producer = drivers(client).producer(three.bootstrap, ProducerOptions(transactional_id=name))
+    producer.init()
+    for commit in (True, False):
+        producer.begin()
+        for index in range(PARTITIONS):
+            producer.send(topic, b"before", partition=index)
+        producer.flush()
+        lost = coordinator_of(three, name) if commit else leader_of(three, topic, 0)
+        three.kill(lost)
+        for index in range(PARTITIONS):
+            producer.send(topic, b"after", partition=index)
+        if commit:
+            producer.commit()
+        else:
+            producer.abort()
+        three.start(lost)
+    producer.begin()
+    producer.send(topic, b"last")
+    producer.commit()
+    read = drivers("confluent-kafka").consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
+    assert sorted(message.value or b"" for message in read) == [
+        *[b"after"] * PARTITIONS,
+        *[b"before"] * PARTITIONS,
+        b"last",
+    ]
+
+
+def leader_of(cluster: LocalCluster, topic: str, index: int) -> int:
+    async def ask() -> int:
+        client = await connect(cluster, next(n for n in cluster.node_ids if cluster.is_running(n)))
+        answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+        client.close()
+        return next(int(p.leader_id) for p in answer.topics[0].partitions if p.partition_index == index)
+
+    return asyncio.run(ask())
+
+
+def test_coordinators_are_killed_one_after_the_other_under_load(three: LocalCluster) -> None:
+    make_topic(three, TOPIC)
+    loads = [Load(three.bootstrap, f"p{number}", number) for number in range(3)]
+    for number in range(2):
+        time.sleep(1.0)  # under load: the moment of the kill is meant to be nobody's choice
+        lost = coordinator_of(three, f"p{number}")
+        three.kill(lost)
+        time.sleep(1.0)  # the others go on without it
+        three.start(lost)
+    time.sleep(1.0)
+    histories = [load.finish() for load in loads]
+    found = final_read(three.bootstrap, [history.tag for history in histories])
+    check(histories, found, at_least=20)
+    assert [history.recovered for history in histories] == [[], [], []]
+
+
+def test_a_paused_coordinator_is_replaced_and_harms_nobody_when_it_wakes_up(three: LocalCluster) -> None:
+    topic = make_topic(three, "paused")
+    name = "paused-id"
+    producer = transact(three, topic, name, b"one")
+    paused = coordinator_of(three, name)
+    three.pause(paused)
+    try:
+        producer.commit_transaction(LONGEST_WAIT_S)
+        assert coordinator_of_others(three, name, paused) != paused
+    finally:
+        three.resume(paused)
+    producer.begin_transaction()
+    producer.produce(topic, b"two", partition=0)
+    producer.commit_transaction(LONGEST_WAIT_S)
+    read = ConfluentDriver().consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
+    assert sorted(message.value or b"" for message in read) == [b"one"] * PARTITIONS + [b"two"]
+
+
+def coordinator_of_others(cluster: LocalCluster, transactional_id: str, left_out: int) -> int:
+    async def ask(node_id: int) -> int:
+        client = await connect(cluster, node_id)
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        found = (await client.call(request, 4)).coordinators[0]
+        client.close()
+        return int(found.node_id)
+
+    return asyncio.run(ask(next(node_id for node_id in cluster.node_ids if node_id != left_out)))
+
+
+def tool(cluster: LocalCluster, *arguments: str) -> list[list[str]]:
+    finished = run_tool("kafka-transactions", "--bootstrap-server", cluster.bootstrap, *arguments)
+    assert finished.returncode == 0, finished.stderr
+    return [line.split() for line in finished.stdout.splitlines() if line.strip()]
+
+
+def test_kafka_transactions_lists_and_describes_across_brokers(three: LocalCluster) -> None:
+    topic = make_topic(three, "listed")
+    ids = ids_of_every_coordinator(three, "listed")
+    producers = [transact(three, topic, name, b"x") for name in ids.values()]
+    for producer in producers:
+        assert producer.flush(TIMEOUT_S) == 0
+    _, *rows = tool(three, "list")
+    shown = {row[0]: (int(row[1]), row[3]) for row in rows}
+    assert {name: shown[name] for name in ids.values()} == {name: (node, "Ongoing") for node, name in ids.items()}
+    node, name = ids.popitem()
+    _, row = tool(three, "describe", "--transactional-id", name)
+    assert (int(row[0]), row[1], row[4]) == (node, name, "Ongoing")
+    assert sorted(row[-1].split(",")) == [f"{topic}-{index}" for index in range(PARTITIONS)]
+    _, *open_here = tool(three, "describe-producers", "--topic", topic, "--partition", "1")
+    assert len(open_here) == BROKERS
+    for producer in producers:
+        producer.abort_transaction(TIMEOUT_S)
+
+
+def test_a_hanging_transaction_is_found_and_aborted(three: LocalCluster) -> None:
+    """A batch of a producer whose coordinator knows of no such transaction: nobody would ever end it."""
+    topic = make_topic(three, "hanging", 1)
+    leader = leader_of(three, topic, 0)
+    asyncio.run(leave_hanging(three, leader, topic))
+    _, *found = tool(three, "find-hanging", "--topic", topic, "--partition", "0")
+    assert [(row[0], row[1], row[5]) for row in found] == [(topic, "0", "0")]
+    tool(three, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    _, *left = tool(three, "find-hanging", "--topic", topic, "--partition", "0")
+    assert left == []
+    producer = Producer({"bootstrap.servers": three.bootstrap, "log_level": 0})
+    producer.produce(topic, b"behind")
+    assert producer.flush(TIMEOUT_S) == 0
+    read = ConfluentDriver().consume(three.bootstrap, topic, [0], "read_committed")
+    assert [message.value for message in read] == [b"behind"]
+
+
+async def leave_hanging(cluster: LocalCluster, leader: int, topic: str) -> None:
+    client = await connect(cluster, leader)
+    identity = await client.call(InitProducerIdRequest(None, 60_000, -1, -1), 4)
+    assert identity.error_code == 0
+    an_hour_ago = int(time.time() * 1_000) - HOUR_MS
+    records = build_batch(
+        [(None, b"hanging", an_hour_ago, ())],
+        producer_id=identity.producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])]
+    request = ProduceRequest("hanging-id", -1, 10_000, data)
+    answer = await client.call(request, UNVERIFIED_PRODUCE_VERSION)
+    client.close()
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_transaction_times_out_although_its_coordinator_died(three: LocalCluster) -> None:
+    topic = make_topic(three, "timeout", 1)
+    name = "timeout-id"
+    producer = Producer(
+        {
+            "bootstrap.servers": three.bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": 2_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"never")
+    producer.flush(TIMEOUT_S)
+    three.kill(coordinator_of(three, name))
+    behind = Producer({"bootstrap.servers": three.bootstrap, "log_level": 0})
+    behind.produce(topic, b"behind")
+    assert behind.flush(TIMEOUT_S) == 0
+    deadline = time.monotonic() + TIMEOUT_S
+    while [read.value for read in ConfluentDriver().consume(three.bootstrap, topic, [0], "read_committed")] != [
+        b"behind"
+    ]:
+        assert time.monotonic() < deadline

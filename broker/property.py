@@ -32,6 +32,8 @@ class Scope(Enum):
     """The same value for every broker."""
     TOPIC = "topic"
     """The default of a topic's own property."""
+    DYNAMIC = "dynamic"
+    """Of a broker, and may change while it runs: whoever obeys it asks `TopicSettings.current`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class Property:
     high: float | None = None
     choices: tuple[str, ...] = ()
     topic_name: str | None = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Can it be changed while a broker runs?"""
+        return self.scope in {Scope.TOPIC, Scope.DYNAMIC}
 
     @property
     def attribute(self) -> str:

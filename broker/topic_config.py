@@ -38,6 +38,7 @@ class Source(IntEnum):
     """Where a value comes from, with DescribeConfigs' codes."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
     CLUSTER_DEFAULT = 3
     STATIC_BROKER = 4
     DEFAULT = 5
@@ -55,21 +56,35 @@ class TopicSettings:
 
     def __init__(self, config: Config) -> None:
         """Before the first `on_metadata` the node's configuration speaks alone."""
-        self.cluster_defaults: Mapping[str, str] = {}
         self._config = config
+        self._dynamic: tuple[tuple[Source, Mapping[str, str]], ...] = ()
         self._static = {name: self._default(prop) for name, prop in TOPIC_PROPERTIES.items()}
         self._defaults = self._static
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Subscribe this before whoever asks for settings."""
-        if (RESOURCE_BROKER, "") not in delta.changed_configs():
+        own, everybody = (RESOURCE_BROKER, str(self._config.node_id)), (RESOURCE_BROKER, "")
+        changed = delta.changed_configs()
+        if own not in changed and everybody not in changed:
             return
-        self.cluster_defaults = image.config(RESOURCE_BROKER, "")
+        self._dynamic = (
+            (Source.DYNAMIC_BROKER, image.config(*own)),
+            (Source.CLUSTER_DEFAULT, image.config(*everybody)),
+        )
         self._defaults = {**self._static}
         for name, prop in TOPIC_PROPERTIES.items():
-            text = self.cluster_defaults.get(prop.name)
-            if text is not None:
-                self._defaults[name] = prop.parse(text, name=prop.name)
+            for synonym in self.dynamic_synonyms(prop)[:1]:
+                self._defaults[name] = prop.parse(synonym.value, name=prop.name)
+
+    def dynamic_synonyms(self, prop: Property) -> list[Synonym]:
+        """What was set for this broker, and for all brokers, since they started: the first one counts."""
+        return [Synonym(prop.name, texts[prop.name], source) for source, texts in self._dynamic if prop.name in texts]
+
+    def current(self, prop: Property) -> Any:
+        """The value of a property of this broker that may change while it runs."""
+        for synonym in self.dynamic_synonyms(prop)[:1]:
+            return prop.parse(synonym.value)
+        return getattr(self._config, prop.attribute)
 
     @property
     def num_partitions(self) -> int:
@@ -90,6 +105,30 @@ class TopicSettings:
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG)."""
         self.parse(configs)
+
+    def validate_broker(self, configs: Mapping[str, str]) -> None:
+        """Raises Refusal(INVALID_CONFIG), INVALID_REQUEST for what is read when a node starts."""
+        unknown = [name for name in configs if name not in PROPERTIES]
+        if unknown:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
+        fixed = [name for name in configs if not PROPERTIES[name].is_dynamic]
+        if fixed:
+            raise Refusal(
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+            )
+        for name, text in configs.items():
+            try:
+                PROPERTIES[name].parse(text)
+            except ConfigError as error:
+                raise Refusal(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from None
+
+    def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
+        """What a setting of a topic or broker is where nothing is set; None when it is no list, or unknown."""
+        prop = (PROPERTIES if kind == RESOURCE_BROKER else TOPIC_PROPERTIES).get(name)
+        if prop is None or prop.kind is not Kind.LIST:
+            return None
+        text = prop.render(self.current(prop))
+        return tuple(text.split(",")) if text else ()
 
     def parse(self, configs: Mapping[str, str]) -> dict[str, Any]:
         """The values of what was set for a topic. Raises Refusal(INVALID_CONFIG)."""
@@ -122,8 +161,7 @@ class TopicSettings:
         """Where the setting comes from: the first one counts, the others are what it hides."""
         own = [Synonym(name, configs[name], Source.TOPIC)] if name in configs else []
         prop = TOPIC_PROPERTIES[name]
-        if (text := self.cluster_defaults.get(prop.name)) is not None:
-            own.append(Synonym(prop.name, text, Source.CLUSTER_DEFAULT))
+        own += self.dynamic_synonyms(prop)
         chain = [prop, *(PROPERTIES[fallback] for fallback, _ in _FALLBACKS.get(prop.name, ()))]
         return own + [synonym for each in chain for synonym in broker_synonyms(self._config, each)]
 

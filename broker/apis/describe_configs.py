@@ -81,16 +81,11 @@ def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str)
     if name != str(services.node_id):
         message = f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    config = services.config
-    set_for_all = {prop.name: dynamic for prop, _, dynamic in _dynamic(defaults)}
+    config, settings = services.config, services.topic_settings
     entries = []
     for prop in PROPERTIES.values():
-        synonyms = broker_synonyms(config, prop)
-        text = prop.render(getattr(config, prop.attribute))
-        if prop.name in set_for_all:
-            synonyms = [set_for_all[prop.name], *synonyms]
-            text = synonyms[0].value
-        entries.append(_entry(request, prop, prop.name, text, synonyms))
+        synonyms = [*settings.dynamic_synonyms(prop), *broker_synonyms(config, prop)]
+        entries.append(_entry(request, prop, prop.name, synonyms[0].value if synonyms else None, synonyms))
     return entries
 
 

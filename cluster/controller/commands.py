@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from cluster.controller.port import (
         BrokerHeartbeat,
         BrokerRegistration,
+        ConfigChange,
         ControllerRegistration,
         FeatureUpdate,
         NewPartitions,
@@ -101,6 +102,12 @@ class ListReassignments:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    resources: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ElectLeaders:
     """`partitions`: (topic, index); None for all."""
 
@@ -159,6 +166,7 @@ Command: TypeAlias = (
     | AlterPartition
     | AlterReassignments
     | ListReassignments
+    | AlterConfigs
     | ElectLeaders
     | BalanceLeaders
     | ElectUnclean

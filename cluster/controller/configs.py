@@ -1,4 +1,4 @@
-"""Settings of resources: what a topic may be created with, and the records that say so."""
+"""Settings of topics and brokers: what may be set, what is in force, and the records that say so."""
 
 from __future__ import annotations
 

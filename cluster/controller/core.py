@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.controller import (
+    alter_configs,
     brokers,
     commands,
     features,
@@ -52,6 +53,7 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], V
     commands.AlterPartition: isr.alter_partition,
     commands.AlterReassignments: reassignment.alter_reassignments,
     commands.ListReassignments: reassignment.list_reassignments,
+    commands.AlterConfigs: alter_configs.alter_configs,
     commands.ElectLeaders: leaders.elect_leaders,
     commands.BalanceLeaders: leaders.balance_leaders,
     commands.ElectUnclean: leaders.elect_unclean,

@@ -76,7 +76,8 @@ def next_change(
                 for replica, directory in zip(target.replicas, directories, strict=True)
             )
     elif not isr and elected.leader != NO_LEADER:
-        isr, elr = (elected.leader,), tuple(replica for replica in elr if replica != elected.leader)
+        isr = (elected.leader,)
+        elr = tuple(replica for replica in elr if replica != elected.leader and rules.min_isr > len(isr))
     elif not isr and not rules.elr:
         isr = current.isr
     record = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)

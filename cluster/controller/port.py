@@ -7,6 +7,7 @@ are raised as `protocol.errors.Refusal`; refusals of one topic stand in its resu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -54,6 +55,12 @@ class TopicConfigs(Protocol):
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG) with Kafka's message for an unknown name or a bad value."""
+
+    def validate_broker(self, configs: Mapping[str, str]) -> None:
+        """What may be set for brokers while they run. Raises Refusal(INVALID_CONFIG, INVALID_REQUEST)."""
+
+    def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
+        """What the setting `name` of a topic or broker is where nothing is set; None when it is no list, or unknown."""
 
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
         """Every setting of a topic that has `configs` set, in order of name."""
@@ -248,6 +255,32 @@ class PartitionResult:
     message: str | None = None
 
 
+class ConfigOperation(IntEnum):
+    """What is done to one setting (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """Changes of the settings of one topic (kind 2), of one broker (4, its id) or of all brokers (4, ""): (name, how, value)."""
+
+    kind: int
+    name: str
+    changes: tuple[tuple[str, ConfigOperation, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResult:
+    kind: int
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerRegistration:
     """Where a controller listens (KIP-919)."""
@@ -316,6 +349,11 @@ class ControllerPort(Protocol):
         """Preferred leaders, or leaders at any price where there is none. One result per partition; None: for all partitions
         where there was something to do.
         """
+
+    def alter_configs(
+        self, resources: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> Awaitable[tuple[ConfigResult, ...]]:
+        """One result per resource, in order."""
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         """BROKER_ID_NOT_REGISTERED."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         AlteredPartition,
         BrokerHeartbeat,
         BrokerRegistration,
+        ConfigChange,
+        ConfigResult,
         ControllerRegistration,
         CreatedTopic,
         FeatureResult,
@@ -236,6 +238,11 @@ class ControllerService:
         asked = None if partitions is None else tuple(partitions)
         election = Election.UNCLEAN if unclean else Election.PREFERRED
         return self._submit(commands.ElectLeaders(asked, election), timeout_ms)
+
+    def alter_configs(
+        self, resources: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> Awaitable[tuple[ConfigResult, ...]]:
+        return self._submit(commands.AlterConfigs(tuple(resources), validate_only))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         return self._submit(commands.UnregisterBroker(broker_id))

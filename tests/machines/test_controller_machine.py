@@ -20,8 +20,16 @@ from hypothesis.stateful import (
 from cluster.controller import commands as c
 from cluster.controller.core import Controller
 from cluster.controller.election import Election
-from cluster.controller.port import BrokerHeartbeat, NewReplicas, NewTopic, PartitionIsr
+from cluster.controller.port import (
+    BrokerHeartbeat,
+    ConfigChange,
+    ConfigOperation,
+    NewReplicas,
+    NewTopic,
+    PartitionIsr,
+)
 from cluster.controller.state import ControllerConfig, ControllerState
+from cluster.image import RESOURCE_TOPIC
 from protocol.errors import ErrorCode, Refusal
 from tests.machines.replica_model import NOBODY, Replicas, check_shape
 from tests.support.raft_memory import CLUSTER_ID, ControllerRig, PlainConfigs, registration
@@ -216,6 +224,16 @@ class ControllerMachine(RuleBasedStateMachine):
     def move(self, name: str, replicas: list[int] | None) -> None:
         self.do(c.AlterReassignments((NewReplicas(name, 0, None if replicas is None else tuple(replicas)),)))
 
+    @rule(name=topics, value=st.integers(1, 3))
+    def require(self, name: str, value: int) -> None:
+        """Another `min.insync.replicas`."""
+        change = ("min.insync.replicas", ConfigOperation.SET, str(value))
+        (result,) = self.do(c.AlterConfigs((ConfigChange(RESOURCE_TOPIC, name, (change,)),)))
+        assert result.error is ErrorCode.NONE
+        self.model[name].min_isr = value
+        if self.partition(name).leader != NOBODY:
+            self.model[name].acknowledge(self.partition(name))
+
     @rule()
     def prefer(self) -> None:
         self.do(c.ElectLeaders(None, Election.PREFERRED))
@@ -248,7 +266,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def shapes(self) -> None:
         for name in TOPICS:
             partition = self.partition(name)
-            check_shape(partition, MIN_ISR[name], elr=self.elr)
+            check_shape(partition, self.model[name].min_isr, elr=self.elr)
             members = [self.broker(broker_id) for broker_id in partition.isr]
             if partition.leader != NOBODY:
                 leader = self.broker(partition.leader)

@@ -159,12 +159,18 @@ class PlainConfigs:
     default_replication_factor = 1
     unclean_leader_election_enable = False
     min_insync_replicas = 1
-    known = ("retention.ms", "min.insync.replicas", "unclean.leader.election.enable")
+    known = ("retention.ms", "min.insync.replicas", "unclean.leader.election.enable", "cleanup.policy")
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         for name in configs:
             if name not in self.known:
                 raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+
+    def validate_broker(self, configs: Mapping[str, str]) -> None:
+        self.validate("", configs)
+
+    def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
+        return ("delete",) if name == "cleanup.policy" else None
 
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
         return tuple(ConfigValue(name, configs[name], 1) for name in sorted(configs))

@@ -5,6 +5,7 @@ import pytest
 
 from broker.api import AnyApi
 from broker.apis import create_partitions, create_topics, delete_topics, describe_configs, find_coordinator
+from broker.config import PROPERTIES
 from broker.ports import CLUSTER_RESOURCE, AclOperation
 from broker.topic_config import TOPIC_PROPERTIES, TopicSettings
 from cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
@@ -230,15 +231,45 @@ def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> 
         ("log.segment.bytes", "5000", 4),
         ("log.segment.bytes", "1073741824", 5),
     ]
-    (value,) = (each for each in made.effective("t", {}) if each.name == "min.insync.replicas")
-    assert (value.value, value.source) == ("2", 3)
+    (min_isr,) = (each for each in made.effective("t", {}) if each.name == "min.insync.replicas")
+    assert (min_isr.value, min_isr.source) == ("2", 3)
+    own = MetadataDelta(delta.build())
+    own.replay(
+        11, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="1", name="log.segment.bytes", value="8000")
+    )
+    made.on_metadata(own, own.build())
+    assert made.log_config({}).segment_bytes == made.current(PROPERTIES["log.segment.bytes"]) == 8000
+    assert [each.source for each in made.synonyms("segment.bytes", {})] == [2, 3, 4, 5]
     # and a default that is taken back is gone
-    later = MetadataDelta(delta.build())
+    later = MetadataDelta(own.build())
     later.replay(
-        11, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value=None)
+        12, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value=None)
     )
     made.on_metadata(later, later.build())
     assert made.log_config({}).min_insync_replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"no.such": "1"}, E.INVALID_CONFIG, "Unknown broker config name: no.such"),
+        ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)"),
+        ({"log.segment.bytes": "x"}, E.INVALID_CONFIG, "Invalid value for configuration log.segment.bytes: 'x' is not"),
+    ],
+)
+def test_settings_of_brokers_are_checked(given: dict[str, str], error: ErrorCode, message: str) -> None:
+    made = TopicSettings(config())
+    made.validate_broker({"log.segment.bytes": "5000"})
+    with pytest.raises(Refusal) as caught:
+        made.validate_broker(given)
+    assert caught.value.error is error
+    assert str(caught.value.message).startswith(message)
+
+
+def test_lists_are_known() -> None:
+    made = TopicSettings(config())
+    assert made.list_default(2, "cleanup.policy") == made.list_default(4, "log.cleanup.policy") == ("delete",)
+    assert made.list_default(2, "retention.ms") is made.list_default(2, "no.such") is None
 
 
 async def test_the_coordinator_of_an_id_leads_its_partition() -> None:

@@ -1,0 +1,62 @@
+"""DescribeLogDirs: v1-v5
+
+Behavior:
+* The data directory of this broker, and how much each of its replicas takes there, of those named or of all (KIP-113).
+* Each broker answers for itself.
+
+Version notes: v3 a top-level error; v4 the size of the volume (KIP-827), which is not told; v5 cordoned directories (KIP-1066).
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+TOP_LEVEL_ERROR_FROM: Final = 3
+
+
+def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not context.allowed_on_cluster(AclOperation.DESCRIBE):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    services = context.services
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in services.partitions:
+        log = partition.log
+        if wanted is None or (log.topic, log.partition) in wanted:
+            topics.setdefault(log.topic, []).append(
+                DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.segments.size)
+            )
+    found = [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    return DescribeLogDirsResponse(results=[DescribeLogDirsResult(log_dir=services.config.log_dirs, topics=found)])
+
+
+def refuse(
+    context: RequestContext, request: DescribeLogDirsRequest, error: ErrorCode, message: str | None
+) -> DescribeLogDirsResponse:
+    if context.api_version >= TOP_LEVEL_ERROR_FROM:
+        return DescribeLogDirsResponse(error_code=error)
+    return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=error)])
+
+
+API: Final = Api(
+    key=35,
+    min_version=1,
+    max_version=5,
+    request=DescribeLogDirsRequest,
+    response=DescribeLogDirsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE on the cluster",
+    gaps=("the size of the volume is not told.",),
+)

@@ -1,0 +1,130 @@
+"""Settings that change while the cluster runs (KIP-339), and what another `min.insync.replicas` does to who is eligible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cluster.controller.configs import MIN_IN_SYNC
+from cluster.controller.election import next_change
+from cluster.controller.leaders import rules_for
+from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
+from cluster.controller.state import ControllerState, Verdict
+from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from cluster.records import ConfigRecord
+from protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.controller.commands import AlterConfigs
+    from cluster.records import MetadataRecord
+
+
+def alter_configs(state: ControllerState, command: AlterConfigs) -> Verdict[tuple[ConfigResult, ...]]:
+    """One result per resource; one that is refused does not keep the others from being changed."""
+    results: list[ConfigResult] = []
+    records: list[MetadataRecord] = []
+    times = Counter((resource.kind, resource.name) for resource in command.resources)
+    for resource in command.resources:
+        try:
+            if times[resource.kind, resource.name] > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += _alter(state, resource)
+        except Refusal as refusal:
+            results.append(ConfigResult(resource.kind, resource.name, refusal.error, refusal.message))
+        else:
+            results.append(ConfigResult(resource.kind, resource.name))
+    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+
+
+def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecord]:
+    _check_resource(state, resource)
+    before = state.image.config(resource.kind, resource.name)
+    after = dict(before)
+    for name, operation, value in resource.changes:
+        _apply(state, resource.kind, after, name, operation, value)
+    if resource.kind == RESOURCE_TOPIC:
+        state.configs.validate(resource.name, after)
+    else:
+        state.configs.validate_broker(after)
+    changed = [name for name, _, _ in resource.changes if before.get(name) != after.get(name)]
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource_type=resource.kind, resource_name=resource.name, name=name, value=after.get(name))
+        for name in changed
+    ]
+    if MIN_IN_SYNC in changed and state.elr_enabled:
+        records += _min_in_sync_changes(state, resource, after)
+    return records
+
+
+def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
+    name = resource.name
+    if resource.kind == RESOURCE_TOPIC:
+        if state.image.topic(name) is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif resource.kind != RESOURCE_BROKER:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.kind}")
+    elif name and not (name.isdecimal() and int(name) in state.image.brokers):
+        raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} is registered.")
+    names = [each for each, _, _ in resource.changes]
+    if len(dict.fromkeys(names)) != len(names):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        each for each, operation, value in resource.changes if value is None and operation != ConfigOperation.DELETE
+    ]
+    if nulls:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+
+
+def _apply(
+    state: ControllerState,
+    kind: int,
+    configs: dict[str, str],
+    name: str,
+    operation: ConfigOperation,
+    value: str | None,
+) -> None:
+    if operation is ConfigOperation.DELETE or value is None:
+        configs.pop(name, None)
+        return
+    if operation is ConfigOperation.SET:
+        configs[name] = value
+        return
+    default = state.configs.list_default(kind, name)
+    if default is None:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
+    held = configs[name].split(",") if configs.get(name) else ([] if name in configs else list(default))
+    given = [item.strip() for item in value.split(",")]
+    if operation is ConfigOperation.APPEND:
+        held += [item for item in given if item not in held]
+    else:
+        held = [item for item in held if item not in given]
+    configs[name] = ",".join(held)
+
+
+def _min_in_sync_changes(
+    state: ControllerState, resource: ConfigChange, after: Mapping[str, str]
+) -> list[MetadataRecord]:
+    """Where the ISR is large enough by the new value, the high watermark moves, and who was eligible may lack what follows."""
+    image = state.image
+    if resource.kind == RESOURCE_TOPIC:
+        topics = [image.topics[resource.name]]
+    elif resource.name:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_IN_SYNC} cannot be altered while ELR is enabled.")
+    elif MIN_IN_SYNC not in after:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_IN_SYNC} cannot be removed while ELR is enabled.")
+    else:
+        topics = [topic for topic in image.topics.values() if MIN_IN_SYNC not in image.topic_config(topic.name)]
+    text = after.get(MIN_IN_SYNC) or image.config(RESOURCE_BROKER, "").get(MIN_IN_SYNC)
+    min_isr = state.configs.min_insync_replicas if text is None else int(text)
+    records: list[MetadataRecord] = []
+    for topic in topics:
+        for partition in topic.partitions.values():
+            if partition.elr:
+                rules = replace(rules_for(state, topic.name, partition), min_isr=min_isr)
+                record = next_change(topic.topic_id, partition, partition, rules)
+                if record is not None:
+                    records.append(record)
+    return records

@@ -1,0 +1,138 @@
+"""Changes of settings as the controller decides them (KIP-339), and what they do to eligible leader replicas (KIP-966)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.controller.commands import AlterConfigs, CreateTopics, FenceBroker, UnfenceBroker
+from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult, NewTopic
+from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from protocol.errors import ErrorCode
+from tests.support.raft_memory import ControllerRig
+
+E = ErrorCode
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+def cluster(*, elr: bool = True) -> ControllerRig:
+    rig = ControllerRig().with_brokers(1, 2, elr=elr)
+    rig.do(CreateTopics((NewTopic("t", assignments=((0, (1, 2)),), configs=(("min.insync.replicas", "2"),)),)))
+    return rig
+
+
+def alter(
+    rig: ControllerRig, kind: int, name: str, *changes: tuple[str, ConfigOperation, str | None]
+) -> tuple[ErrorCode, str | None]:
+    (result,) = rig.do(AlterConfigs((ConfigChange(kind, name, changes),)))
+    assert (result.kind, result.name) == (kind, name)
+    return result.error, result.message
+
+
+def test_settings_are_set_removed_added_to_and_taken_from() -> None:
+    rig = cluster()
+    assert alter(rig, 2, "t", ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")) == (E.NONE, None)
+    image = rig.core.state.image
+    assert image.topic_config("t") == {
+        "min.insync.replicas": "2", "retention.ms": "5", "cleanup.policy": "delete,compact",
+    }  # fmt: skip
+    alter(rig, 2, "t", ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete"))
+    assert rig.core.state.image.topic_config("t") == {"min.insync.replicas": "2", "cleanup.policy": "compact"}
+    before = len(rig.log)
+    alter(rig, 2, "t", ("cleanup.policy", SET, "compact"), ("retention.ms", DELETE, None))
+    assert len(rig.log) == before, "nothing is written for what is so already"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "error", "message"),
+    [
+        (2, "nope", (), E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),
+        (8, "1", (), E.INVALID_REQUEST, "Unsupported resource type: 8"),
+        (4, "9", (), E.BROKER_ID_NOT_REGISTERED, "No broker with id 9 is registered."),
+        (4, "x", (), E.BROKER_ID_NOT_REGISTERED, "No broker with id x is registered."),
+        (2, "t", (("no.such", SET, "1"),), E.INVALID_CONFIG, "Unknown topic config name: no.such"),
+        (
+            2, "t", (("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
+            E.INVALID_REQUEST, "Error due to duplicate config keys",
+        ),
+        (2, "t", (("retention.ms", SET, None),), E.INVALID_REQUEST, "Null value not supported for : retention.ms"),
+        (
+            2, "t", (("retention.ms", APPEND, "1"),),
+            E.INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            4, "1", (("min.insync.replicas", SET, "2"),),
+            E.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        ),
+        (
+            4, "", (("min.insync.replicas", DELETE, None),),
+            E.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        ),
+    ],
+)  # fmt: skip
+def test_changes_that_are_refused(
+    kind: int,
+    name: str,
+    changes: tuple[tuple[str, ConfigOperation, str | None], ...],
+    error: ErrorCode,
+    message: str,
+) -> None:
+    rig = cluster()
+    before = len(rig.log)
+    assert alter(rig, kind, name, *changes) == (error, message)
+    assert len(rig.log) == before
+
+
+def test_a_resource_that_is_refused_does_not_keep_the_others_from_being_changed() -> None:
+    rig = cluster()
+    good = ConfigChange(RESOURCE_BROKER, "2", (("retention.ms", SET, "7"),))
+    twice = ConfigChange(RESOURCE_TOPIC, "t", (("retention.ms", SET, "7"),))
+    results = rig.do(AlterConfigs((good, twice, twice)))
+    assert [result.error for result in results] == [E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
+    assert rig.core.state.image.config(RESOURCE_BROKER, "2") == {"retention.ms": "7"}
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    rig = cluster()
+    before = len(rig.log)
+    change = ConfigChange(RESOURCE_TOPIC, "t", (("retention.ms", SET, "7"),))
+    assert rig.do(AlterConfigs((change,), validate_only=True)) == (ConfigResult(RESOURCE_TOPIC, "t"),)
+    assert len(rig.log) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "eligible"), [("2", "1", False), ("2", "3", True), ("3", "2", True), ("1", "2", False)]
+)
+def test_with_a_lower_min_isr_nobody_is_eligible_by_the_old_one(before: str, after: str, eligible: bool) -> None:
+    """By the new one the leader acknowledges alone what the other has not got."""
+    for kind, name in ((RESOURCE_TOPIC, "t"), (RESOURCE_BROKER, "")):
+        rig = cluster()
+        alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", DELETE, None))
+        alter(rig, kind, name, ("min.insync.replicas", SET, before))
+        rig.do(FenceBroker(2))
+        assert rig.core.state.image.topics["t"].partitions[0].elr == ((2,) if before != "1" else ())
+        assert alter(rig, kind, name, ("min.insync.replicas", SET, after)) == (E.NONE, None)
+        assert (2 in rig.core.state.image.topics["t"].partitions[0].elr) == eligible
+
+
+def test_topics_with_their_own_min_isr_do_not_follow_that_of_all_brokers() -> None:
+    rig = cluster()
+    rig.do(FenceBroker(2))
+    assert alter(rig, 4, "", ("min.insync.replicas", SET, "1")) == (E.NONE, None)
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (2,)
+
+
+def test_who_is_eligible_without_a_leader_stays_so_until_somebody_leads_alone() -> None:
+    rig = cluster()
+    rig.do(FenceBroker(2))
+    rig.do(FenceBroker(1))
+    assert alter(rig, 2, "t", ("min.insync.replicas", SET, "1")) == (E.NONE, None)
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (1, 2), "nothing was acknowledged since"
+    rig.do(UnfenceBroker(1))
+    back = rig.core.state.image.topics["t"].partitions[0]
+    assert (back.leader, back.isr, back.elr) == (1, (1,), ()), "1 acknowledges alone from now on"
+
+
+def test_without_elr_a_broker_may_have_its_own_min_isr() -> None:
+    rig = cluster(elr=False)
+    assert alter(rig, 4, "1", ("min.insync.replicas", SET, "2"))[0] is E.NONE
+    assert alter(rig, 4, "", ("min.insync.replicas", DELETE, None))[0] is E.NONE

@@ -78,6 +78,7 @@ class Writer:
         aborted = aborted_hours(seed, len(self._feed.hours))
         for hour in self._feed.hours[first:]:
             if hour.index == self._gate:
+                tell("waiting", hour=hour.index)
                 self._opened.wait()
             for fate in fates(hour.index, aborted):
                 while not self._attempt(hour, fate):

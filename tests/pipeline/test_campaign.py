@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import transforms
+from pipeline import lookup, transforms
 from pipeline.delays_job import Places, records, start_job
 from pipeline.feed import write_feed
 from pipeline.flights import load_flights
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.support.topics import Topics
 
 ROWS = 1500
+GATE = 5
 SEED = 3
 
 
@@ -92,6 +93,32 @@ def test_timed_kills_never_break_an_hour(bench: Bench) -> None:
     resumed = [event["hour"] for event in bench.events if event["event"] == "resumed"]
     assert len(resumed) == 5
     assert resumed == sorted(resumed)
+
+
+def test_the_producer_waits_at_its_gate_also_when_it_was_killed_before(bench: Bench) -> None:
+    def open_at_the_gate(event: dict[str, Any]) -> None:
+        bench.events.append(event)
+        if event["event"] == "waiting":
+            supervisor.open_gate()
+
+    kills = [Kill(1, KillKind.TIMED, 2, 0.001), Kill(2, KillKind.TIMED, GATE + 1, 0.001)]
+    supervisor = Supervisor(bench.task, kills, open_at_the_gate, GATE)
+    assert supervisor.run()
+    assert supervisor.campaign.lives == 3
+    told = [(event["event"], event.get("hour")) for event in bench.events]
+    assert [hour for event, hour in told if event == "waiting"] == [GATE], "once it is open it stays open"
+    assert told.index(("waiting", GATE)) < told.index(("writing", GATE))
+    assert told[-1][0] == "finished"
+
+
+def test_who_leads_and_who_coordinates_is_asked_of_whoever_answers(bench: Bench) -> None:
+    bootstrap = f"127.0.0.1:1,{bench.task.bootstrap}"
+    assert lookup.leader(bootstrap, bench.flights, 5) >= 0
+    assert lookup.coordinator(bootstrap, "anybody") >= 0
+    with pytest.raises(ConnectionError, match="nobody knows the leader of"):
+        lookup.leader(bootstrap, bench.flights, 6)
+    with pytest.raises(ConnectionError, match=r"no broker of 127\.0\.0\.1:1 answers"):
+        lookup.coordinator("127.0.0.1:1", "anybody")
 
 
 def test_a_producer_that_cannot_work_is_not_started_for_ever(bench: Bench) -> None:

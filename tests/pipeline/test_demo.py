@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.breaker import BrokerDeath, longest_gap
 from pipeline.cluster import OwnCluster
 from pipeline.demo import main, parse
 from pipeline.main_job import clear, weaknesses
-from pipeline.plan import Kill, KillKind
+from pipeline.plan import BrokerKill, Kill, KillKind, Target
 from pipeline.relay import Caught
 from pipeline.supervisor import Campaign, Death
 from protocol.messages.end_txn import EndTxnRequest
@@ -67,6 +68,19 @@ def test_a_short_run_passes_and_leaves_its_results(bootstrap: str, tmp_path: Pat
     assert "PASSED" in output
     assert "seed 11" in output
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.spark
+def test_brokers_die_under_load_and_the_run_passes(tmp_path: Path) -> None:
+    with demo(tmp_path, "--rows", "4000", "--seed", "12") as run:
+        output, _ = run.communicate(timeout=SECONDS_MAX)
+    assert run.returncode == 0, output
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["passed"]
+    assert [kill["target"] for kill in verdict["broker_kills"]] == ["leader", "coordinator"]
+    assert all(0 < kill["gap_seconds"] <= verdict["longest_gap_seconds"] for kill in verdict["broker_kills"])
+    assert output.count("is back and in sync") == 2
+    assert "was the longest of the whole run" in output
 
 
 @pytest.mark.spark
@@ -168,3 +182,19 @@ def test_a_run_that_was_not_hard_enough_does_not_pass() -> None:
     ):
         assert not doubtful.in_window
         assert len(weaknesses(Campaign(deaths=[doubtful] * 5), 1)) == 1
+    leader = BrokerDeath(BrokerKill(Target.LEADER, 20, 0.01, 3), 2, 5.0, 9.0)
+    coordinator = BrokerDeath(BrokerKill(Target.COORDINATOR, 40, 0.01, 3), 1, 15.0, 19.0)
+    campaign = Campaign(deaths=[proven] * 5, commits=[(4.0, 1), (16.0, 1)], broker_deaths=[leader])
+    assert weaknesses(campaign, 1) == ["only 1 of 2 brokers were killed"]
+    campaign.broker_deaths = [leader, coordinator]
+    assert weaknesses(campaign, 1) == []
+    campaign.commits = [(4.0, 1), (14.0, 1)]
+    assert weaknesses(campaign, 1) == ["the coordinator was killed when nothing was left to commit"]
+
+
+def test_the_gap_of_a_death_is_the_longest_wait_for_a_commit_until_the_broker_is_back() -> None:
+    commits = [(float(at), 1) for at in (1, 2, 3, 7, 8, 20)]
+    assert longest_gap(commits) == 12
+    assert longest_gap(commits[:1]) == longest_gap([]) == 0
+    for at, back_at, gap in ((3.5, 7.5, 4.0), (3.5, 6.0, 4.0), (7.1, 7.2, 1.0), (7.5, 9.0, 12.0), (21.0, 22.0, 0.0)):
+        assert BrokerDeath(BrokerKill(Target.LEADER, 1, 0.0, 0), 1, at, back_at).gap(commits) == gap

@@ -21,8 +21,10 @@ from pipeline.plan import (
     WINDOW_KILLS,
     Fate,
     KillKind,
+    Target,
     aborted_hours,
     attempt_name,
+    draw_broker_kills,
     draw_kills,
     fates,
 )
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from pipeline.plan import Hour
 
 SEEDS = st.integers(0, 2**31 - 1)
+PARTITIONS = 6
+LEFT_MIN = 10  # hours that follow the last kill of a broker
 
 
 @given(SEEDS, st.integers(1, 7000))
@@ -59,8 +63,18 @@ def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: i
     assert kills == draw_kills(seed, hours)
 
 
+@given(SEEDS, st.integers(HOURS_MIN, 7000))
+def test_a_leader_dies_first_then_the_coordinator_both_under_load(seed: int, hours: int) -> None:
+    leader, coordinator = kills = draw_broker_kills(seed, hours, PARTITIONS)
+    assert (leader.target, coordinator.target) == (Target.LEADER, Target.COORDINATOR)
+    assert 0 < leader.after_hour < coordinator.after_hour < hours - LEFT_MIN
+    assert all(0 <= kill.partition < PARTITIONS and 0 <= kill.delay_seconds < 1 for kill in kills)
+    assert kills == draw_broker_kills(seed, hours, PARTITIONS)
+
+
 def test_seeds_differ() -> None:
     assert len({draw_kills(seed, 1000) for seed in range(50)}) == 50
+    assert len({draw_broker_kills(seed, 1000, PARTITIONS) for seed in range(50)}) == 50
     assert len({aborted_hours(seed, 1000) for seed in range(50)}) == 50
 
 

@@ -13,6 +13,9 @@
     crash N / restart N      power off: what was not synced is lost
     blank N                  the disk of N, which is down, is replaced by an empty one
     suspect N L              N is told that node L is dead
+    disk N EPOCH E:TEXT ...  N starts with these entries on its disk, of epochs E, having been in EPOCH
+    parts COUNT              answers to fetches carry at most so many entries
+    lead N                   N wins an election in the next epoch; what it sends as leader stays on the network
     snapshot N               N makes a snapshot of what is committed
     slow N / fast N          the disk of N does not finish / finishes what it is asked for
     resign N                 node N gives up its leadership
@@ -28,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cluster.raft.core import NotLeader, RaftCore
+from cluster.raft.election import Role
 from cluster.raft.log_view import LogView
 from cluster.raft.messages import (
     Entry,
@@ -88,6 +92,7 @@ class RaftEnv:
     slow: dict[int, Ready | None] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     quiet: bool = False
+    entries_max: int | None = None
 
     def run(self, command: str) -> str:
         name, *arguments = command.split()
@@ -127,6 +132,31 @@ class RaftEnv:
     def do_blank(self, node: str) -> None:
         assert int(node) not in self.cores
         self.disks[int(node)] = Disk()
+
+    def do_disk(self, node: str, epoch: str, *texts: str) -> None:
+        entries = []
+        for offset, text in enumerate(texts):
+            written, data = text.split(":")
+            entries.append(Entry(offset, offset, int(written), data.encode()))
+        self.cores.pop(int(node), None)
+        self.disks[int(node)] = Disk(entries, list(entries), HardState(int(epoch)))
+        self.do_restart(node)
+
+    def do_parts(self, count: str) -> None:
+        self.entries_max = int(count)
+
+    def do_lead(self, node_text: str) -> None:
+        node = int(node_text)
+        self.network.clear()
+        for other in self.cores:
+            self.work(other)
+        while (role := self.cores[node].role) is not Role.LEADER:
+            before = len(self.lines)
+            if role not in {Role.PROSPECTIVE, Role.CANDIDATE}:
+                self.cores[node].become_prospective(self.now_ms)
+            self.work_all()
+            self.do_deliver()
+            assert len(self.lines) > before, "it cannot win"
 
     def do_suspect(self, node: str, leader: str) -> None:
         self.cores[int(node)].suspect(int(leader), self.now_ms)
@@ -301,7 +331,10 @@ class RaftEnv:
         if isinstance(message, FetchReply) and message.read_end > message.fetch_offset:
             stored = self.disks[message.source].entries
             message = replace(
-                message, entries=tuple(e for e in stored if message.fetch_offset <= e.base_offset < message.read_end)
+                message,
+                entries=tuple(e for e in stored if message.fetch_offset <= e.base_offset < message.read_end)[
+                    : self.entries_max
+                ],
             )
         if isinstance(message, FetchSnapshotReply) and message.error is ErrorCode.NONE:
             whole = snapshot_bytes(message.snapshot)

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.raft.driver import RaftDriver
+from cluster.raft.batches import encode_entry, encode_records
+from cluster.raft.driver import DifferentVoters, RaftDriver
 from cluster.raft.election import RaftConfig
+from cluster.raft.messages import (
+    BeginQuorumEpochRequest,
+    Entry,
+    FetchReply,
+    FetchRequest,
+    HardState,
+    LeaderChange,
+    VoteRequest,
+)
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import ShardRecord
 from runtime.tasks import Tasks
@@ -37,6 +47,7 @@ class Cluster:
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda _, error: self.failures.append(error))
         self.changed = asyncio.Event()
+        self.config = FAST
 
     async def start(self, nodes: Sequence[int]) -> None:
         for node in nodes:
@@ -53,7 +64,7 @@ class Cluster:
             rng=random.Random(node),
             tasks=self.tasks,
             on_failure=lambda _, error: self.failures.append(error),
-            config=FAST,
+            config=self.config,
         )
         self.values[node] = []
         driver.on_committed(lambda batches: self.committed(node, batches))
@@ -147,4 +158,116 @@ async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> Non
         leader.append([ShardRecord(None, bytes(9 * 1024 * 1024))], 1_000)
     assert refused.value.error is ErrorCode.RECORD_LIST_TOO_LARGE
     assert leader.log_end_offset == end
+    await cluster.stop()
+
+
+# ---- durable before it is answered ------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """One node of three; what it sends stands between what its disk has done."""
+
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(lambda _, error: self.failures.append(error))
+        self.storage = MemoryRaftStorage(
+            batches=[encode_records([(None, b"a")], base_offset=0, epoch=1, now_ms=1)],
+            synced=1,
+            hard_state=HardState(1),
+        )
+        self.driver = RaftDriver(
+            1,
+            [1, 2, 3],
+            self.storage,
+            self,
+            clock=LoopClock(),
+            rng=random.Random(1),
+            tasks=self.tasks,
+            on_failure=lambda _, error: self.failures.append(error),
+            config=RaftConfig(),
+        )
+        self.messages: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.messages.append(message)
+        self.storage.done.append(type(message).__name__)
+
+    async def rest(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        await self.tasks.cancel_all()
+        assert self.failures == []
+
+
+async def test_a_vote_is_on_the_disk_before_it_is_answered() -> None:
+    node = Recorded()
+    await node.driver.start()
+    await node.rest()
+    node.storage.done.clear()
+    node.storage.gate = asyncio.Event()
+    node.driver.step(VoteRequest(2, 1, 5, 1, 1, pre_vote=False))
+    await node.rest()
+    assert node.storage.done == []
+    assert node.storage.hard_state == HardState(1)
+    node.storage.gate.set()
+    await node.rest()
+    assert node.storage.done == ["saved", "VoteReply"]
+    assert node.storage.hard_state == HardState(5, -1, 2)
+    await node.end()
+
+
+async def test_entries_are_synced_before_they_are_acknowledged() -> None:
+    node = Recorded()
+    await node.driver.start()
+    node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
+    await node.rest()
+    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    node.storage.done.clear()
+    node.storage.gate = asyncio.Event()
+    data = encode_records([(None, b"b")], base_offset=1, epoch=3, now_ms=1)
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, 0, (Entry(1, 1, 3, data),), request_id=asked.request_id))
+    await node.rest()
+    assert node.storage.done == ["written"]
+    node.storage.gate.set()
+    await node.rest()
+    assert node.storage.done == ["written", "synced", "FetchRequest"]
+    assert node.messages[-1].fetch_offset == 2  # type: ignore[union-attr]
+    await node.end()
+
+
+async def test_a_leader_that_counts_other_voters_ends_the_node() -> None:
+    node = Recorded()
+    await node.driver.start()
+    node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
+    await node.rest()
+    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    data = encode_entry(Entry(1, 1, 3, LeaderChange(2, (1, 2, 4), (2, 4))), 1)
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, 0, (Entry(1, 1, 3, data),), request_id=asked.request_id))
+    await node.rest()
+    (failure,) = node.failures
+    assert isinstance(failure, DifferentVoters)
+    assert "[1, 2, 4]" in str(failure)
+    assert "controller.quorum.voters" in str(failure)
+    assert node.storage.log_end_offset == 1
+    await node.tasks.cancel_all()
+
+
+async def test_suspicion_elects_without_waiting_for_a_time_out() -> None:
+    """With time-outs of minutes, whatever happens here happens at once."""
+    cluster = Cluster()
+    cluster.config = RaftConfig(election_timeout_ms=100_000, fetch_timeout_ms=200_000)
+    await cluster.start([1, 2, 3])
+    first = await cluster.leader()
+    await cluster.until(lambda: all(known.leader_id == first.node_id for known in cluster.leadership.values()))
+    first.append([ShardRecord(None, b"a")], 1_000)
+    await cluster.until(lambda: all(values == [b"a"] for values in cluster.values.values()))
+    cluster.cut = [first.node_id]
+    for node, driver in cluster.drivers.items():
+        if node != first.node_id:
+            driver.suspect(first.node_id)
+            driver.suspect(99)
+    second = await cluster.leader()
+    assert second is not first
     await cluster.stop()

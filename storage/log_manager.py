@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -47,6 +48,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._refused: dict[tuple[str, int], OSError] = {}
         self._deleted: list[DeletedDirectory] = []
+        self._replacing: dict[str, asyncio.Future[None]] = {}
         self._durable_at_stop: dict[tuple[str, int], int] = {}
         self._lock: Lock | None = None
         self.cluster_id = ""
@@ -334,7 +336,17 @@ class LogManager:
             await self.checkpoint_recovery_points()
 
     async def _replace_offsets(self, name: str, value: Callable[[PartitionLog], int]) -> None:
-        await self.disk.replace_file(self._path(name), checkpoint.encode_offsets(self._offsets(value)))
+        """One at a time, each with what holds when its turn comes: several replicas are cut at once, and an older state must
+        not overtake a newer one on its way to the disk.
+        """
+        while (running := self._replacing.get(name)) is not None:
+            await asyncio.shield(running)
+        done = self._replacing[name] = asyncio.get_running_loop().create_future()
+        try:
+            await self.disk.replace_file(self._path(name), checkpoint.encode_offsets(self._offsets(value)))
+        finally:
+            del self._replacing[name]
+            done.set_result(None)
 
     def _offsets(self, value: Callable[[PartitionLog], int]) -> dict[tuple[str, int], int]:
         return {key: value(each) for key, each in self._logs.items()}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from typing import TYPE_CHECKING
@@ -241,3 +242,41 @@ async def test_a_cut_lowers_the_recovery_point_on_the_disk_first(disk: FaultyDis
     assert points["t", 0] <= 4
     assert log.truncate_to(4, now_ms=NOW_MS)
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.recovery_point) == (4, 4, 0, 4)
+
+
+class SlowDisk(FaultyDisk):
+    """Replacing the checkpoint of recovery points waits for the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def replace_file(self, path: str, data: bytes) -> None:
+        if path.endswith(checkpoint.RECOVERY_POINTS):
+            turn = asyncio.get_running_loop().create_future()
+            self.waiting.append(turn)
+            await turn
+        await super().replace_file(path, data)
+
+
+async def test_a_checkpoint_is_written_by_one_at_a_time_and_an_older_state_never_overtakes_a_newer_one(
+    tmp_path: Path,
+) -> None:
+    disk = SlowDisk()
+    manager = opened(disk, tmp_path)
+    logs = [manager.create("t", index, TOPIC_ID, CONFIG, NOW_MS) for index in range(2)]
+    for log in logs:
+        for sequence in range(8):
+            append(log, produced(7, sequence, size=200))
+        await log.flush()
+    first, second = (asyncio.ensure_future(manager.lower_recovery_point("t", index, 4)) for index in range(2))
+    await asyncio.sleep(0)
+    assert len(disk.waiting) == 1  # the second waits for the first, not beside it
+    disk.waiting.pop().set_result(None)
+    await first
+    await asyncio.sleep(0)
+    disk.waiting.pop().set_result(None)
+    await second
+    points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
+    assert points == {("t", 0): 4, ("t", 1): 4}
+    disk.close()

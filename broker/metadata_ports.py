@@ -42,6 +42,10 @@ class TransactionTopic:
         """The partition of an id must not move: once the topic is there, its own size counts."""
         return len(self.leaders()) or self._partitions
 
+    def leads(self, node_id: int, shard: int) -> bool:
+        leaders = self.leaders()
+        return shard < len(leaders) and leaders[shard] == node_id
+
     def leaders(self) -> tuple[int, ...]:
         """Who leads each partition, NO_LEADER for nobody; empty while the topic is not there."""
         image = self._metadata.image

@@ -51,6 +51,7 @@ class Transactions:
             sender=MarkerSender(services.node_id, services.markers, remote),
             features=ImageFeatures(metadata),
             shard_count=topic.partitions,
+            is_awaited=lambda shard: topic.leads(services.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )

@@ -74,17 +74,20 @@ class TransactionCoordinator:
         sender: MarkerSender,
         features: FeatureLevels,
         shard_count: Callable[[], int],
+        is_awaited: Callable[[int], bool],
         spawn: Callable[[Coroutine[Any, Any, None], str], Any],
         on_failure: FailureHandler,
     ) -> None:
-        """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `spawn` runs a
-        task that somebody owns; `on_failure` hears of bugs and broken disks.
+        """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `is_awaited`: does
+        the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn` runs a task that
+        somebody owns; `on_failure` hears of bugs and broken disks.
         """
         self._clock = clock
         self._config = config
         self._producer_ids = producer_ids
         self._features = features
         self._shard_count = shard_count
+        self._is_awaited = is_awaited
         self._spawn = spawn
         self._on_failure = on_failure
         self._led: dict[int, _Led] = {}
@@ -244,9 +247,12 @@ class TransactionCoordinator:
         return engine.submit(command, timeout_ms=self._config.request_timeout_ms, wait_ms=wait_ms)
 
     def _led_for(self, transactional_id: str) -> _Led:
-        led = self._led.get(self.partition_of(transactional_id))
+        shard = self.partition_of(transactional_id)
+        led = self._led.get(shard)
         if led is None:
-            raise Refusal(ErrorCode.NOT_COORDINATOR)
+            # A client that is sent away would be sent back here: it had better stay.
+            awaited = not self._stopped and self._is_awaited(shard)
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if awaited else ErrorCode.NOT_COORDINATOR)
         return led
 
     def _described(self, led: _Led, txn: Transaction) -> Described:

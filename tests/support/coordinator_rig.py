@@ -56,6 +56,7 @@ class Sender:
 class CoordinatorRig:
     def __init__(self, *, level: int = 2, wait_ms: int = 1_000) -> None:
         self.sender = Sender()
+        self.awaited: list[int] = []
         self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 1}
         self.clock = FakeClock(NOW_MS)
         self.failures: list[BaseException] = []
@@ -70,6 +71,7 @@ class CoordinatorRig:
             sender=self.sender,
             features=Level(level),
             shard_count=lambda: 50,
+            is_awaited=self.awaited.__contains__,
             spawn=self.tasks.spawn,
             on_failure=self._failed,
         )

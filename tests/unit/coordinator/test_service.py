@@ -99,6 +99,14 @@ async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
     assert len(await rig.coordinator.list_transactions()) == 1
 
 
+async def test_a_shard_that_this_broker_is_about_to_lead_is_not_looked_for_elsewhere() -> None:
+    rig = await CoordinatorRig().ready()
+    rig.awaited.append(47)
+    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    rig.coordinator.stop()
+    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
+
+
 @pytest.mark.parametrize(
     "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ConnectionError("gone")]
 )

@@ -162,7 +162,11 @@ class BrokerProcess:
         if code < 0:
             return f"broker {self.node_id} was ended by {signal.Signals(-code).name} while it started"
         last = self.last_words()
-        return f"broker {self.node_id}: {last}" if last else f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
+        return (
+            f"broker {self.node_id}: {last}"
+            if last
+            else f"broker {self.node_id} ended with exit code {code}; see {self.command.log}"
+        )
 
     def last_words(self) -> str:
         """The last line of its log since it was started; empty when there is none."""

@@ -119,8 +119,20 @@ def start(nodes: NodeIds = None, directory: Directory = DIRECTORY_DEFAULT, empty
         if not started:
             raise BrokerFailed(f"all brokers of {cluster.path} run already")
         refuse_lost_disks(cluster, state, started, empty=empty)
+        refuse_minority(cluster, state, started)
         add(cluster, state, started)
     print("ready " + ",".join(state.plan.endpoint(node_id) for node_id in started), flush=True)
+
+
+def refuse_minority(cluster: ClusterDirectory, state: ClusterState, started: Sequence[int]) -> None:
+    """Too few voters can only wait for more. Raises BrokerFailed."""
+    plan = state.plan
+    voters = [node_id for node_id in plan.voters if node_id in started or node_id in state.alive()]
+    if len(voters) < plan.majority:
+        raise BrokerFailed(
+            f"majority lost: only {len(voters)} of {len(plan.voters)} voters would run, {plan.majority} are needed; "
+            f"start what is missing together: odradek start --dir {cluster.path}"
+        )
 
 
 def add(cluster: ClusterDirectory, state: ClusterState, node_ids: Sequence[int]) -> None:

@@ -210,6 +210,20 @@ def test_no_broker_says_what_to_do() -> None:
     assert "odradek up" in finished.stderr
 
 
+def test_an_address_that_is_dead_does_not_hide_one_that_lives(cluster: LocalCluster) -> None:
+    finished = odradek("topics", "list", "--bootstrap", f"127.0.0.1:1,{cluster.bootstrap}")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        finished = odradek("topics", "list", "--bootstrap", f"{address},{cluster.bootstrap}")
+        assert (finished.returncode, finished.stderr) == (0, "")
+        finished = odradek("topics", "list", "--bootstrap", f"{address},127.0.0.1:1")
+    assert finished.returncode == 1
+    assert address in finished.stderr
+    assert "127.0.0.1:1" in finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+
+
 def open_transaction(cluster: LocalCluster, topic: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-id", "client.id": f"{topic}-client"}

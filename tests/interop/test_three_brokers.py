@@ -72,7 +72,11 @@ def test_a_lost_majority_is_said_and_ends_with_the_remedy(tmp_path: Path) -> Non
         assert asked.returncode == 1
         assert "majority lost: 1 of 3 voters run, 2 are needed" in asked.stderr
         assert f"odradek start 1 3 --dir {tmp_path}" in asked.stderr
-        back = odradek("start", "1", "3", "--dir", str(tmp_path))
+        kill(tmp_path, 2)
+        alone = odradek("start", "2", "--dir", str(tmp_path))
+        assert alone.returncode == 1
+        assert alone.stderr.startswith("majority lost: only 1 of 3 voters would run, 2 are needed")
+        back = odradek("start", "--dir", str(tmp_path))
         assert back.returncode == 0, back.stderr
         commit(bootstrap, "t", b"2")
         assert read(bootstrap, "t", 2) == [b"1", b"2"]

@@ -1,0 +1,65 @@
+"""What brokers of a local cluster are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from odradek.launch import new_cluster_id
+from odradek.plan import Plan
+
+DATA = Path("/data")
+
+
+def plan(brokers: int, host: str = "127.0.0.1") -> Plan:
+    return Plan("q7cB0kFhTx2nUoWcD4vJ8g", host, {number: 9091 + number for number in range(1, brokers + 1)})
+
+
+def rows(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.parametrize(
+    ("brokers", "voters", "majority"), [(1, 1, 1), (2, 1, 1), (3, 3, 2), (4, 3, 2), (5, 5, 3), (6, 5, 3), (9, 5, 3)]
+)
+def test_the_voters_are_odd_and_at_most_five(brokers: int, voters: int, majority: int) -> None:
+    assert plan(brokers).voters == list(range(1, voters + 1))
+    assert plan(brokers).majority == majority
+
+
+def test_three_brokers_replicate_and_fewer_cannot() -> None:
+    told = rows(plan(3).properties(2, DATA))
+    assert told == {
+        "node.id": "2",
+        "listeners": "PLAINTEXT://127.0.0.1:9093",
+        "log.dirs": "/data",
+        "odradek.cluster.id": "q7cB0kFhTx2nUoWcD4vJ8g",
+        "controller.quorum.voters": "1@127.0.0.1:9092,2@127.0.0.1:9093,3@127.0.0.1:9094",
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+    }
+    assert "default.replication.factor" not in rows(plan(2).properties(1, DATA))
+
+
+@pytest.mark.parametrize(
+    ("host", "listener", "endpoint"),
+    [
+        ("0.0.0.0", "PLAINTEXT://0.0.0.0:9092", "127.0.0.1:9092"),
+        ("::1", "PLAINTEXT://[::1]:9092", "[::1]:9092"),
+        ("localhost", "PLAINTEXT://localhost:9092", "localhost:9092"),
+    ],
+)
+def test_nobody_is_told_to_connect_to_every_interface(host: str, listener: str, endpoint: str) -> None:
+    told = rows(plan(1, host).properties(1, DATA))
+    assert (told["listeners"], told["controller.quorum.voters"]) == (listener, f"1@{endpoint}")
+    assert plan(1, host).bootstrap == endpoint
+
+
+def test_cluster_ids_are_as_kafka_makes_them() -> None:
+    made = {new_cluster_id() for _ in range(300)}
+    assert len(made) == 300
+    assert all(len(one) == 22 and not one.startswith("-") for one in made)

@@ -63,6 +63,7 @@ class Parts:
             config=config("node.id=1"),
             metadata=self.metadata,
             peers=peers,
+            doubts=SimpleNamespace(look_again=lambda: None),
             raft=SimpleNamespace(suspect=lambda node_id: self.asked.append(("suspect", node_id))),
             controller=self,
             cluster_id="c",

@@ -94,6 +94,9 @@ class Leading:
         )
         self.configure()
         self.register()
+        for broker_id, follower in self._partition.followers.items():
+            if broker_id in replicas.followers and not replicas.followers[broker_id].in_sync:
+                follower.fell_out()
 
     def configure(self) -> None:
         """min.insync.replicas may have changed. More replicas than exist are never asked for."""
@@ -102,8 +105,10 @@ class Leading:
 
     def register(self) -> None:
         """Brokers have come or gone, or may join an ISR now: one that has fetched already may have nothing more to fetch."""
-        self.replicas.register(self._around.cluster.broker_epoch_of)
-        self._take_in(self._around.clock.monotonic_ms())
+        replicas = self.replicas
+        replicas.register(self._around.cluster.broker_epoch_of)
+        for replica in replicas.waiting(self._around.clock.monotonic_ms()):
+            self.take_in(replica)
 
     def close(self) -> None:
         self._gate.close()
@@ -153,16 +158,15 @@ class Leading:
         replica.fetched(offset, leader_end=self._partition.log.log_end_offset, now_ms=now_ms)
         self.recount()
         if not replica.in_sync:
-            self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
+            self.take_in(replica)
+
+    def take_in(self, replica: Replica) -> None:
+        """Ask for `replica` to be in sync, if it may be."""
+        self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
 
     def look_for_lag(self, now_ms: int) -> None:
-        """Take out of the ISR who has not kept up, and take in who was refused before."""
+        """Take out of the ISR who has not kept up."""
         self._send(self.replicas.shrinkage(self._partition.log.log_end_offset, now_ms))
-        self._take_in(now_ms)
-
-    def _take_in(self, now_ms: int) -> None:
-        for replica in self.replicas.waiting(now_ms):
-            self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
 
     def _send(self, wish: IsrWish | None) -> None:
         if wish is not None:

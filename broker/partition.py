@@ -51,6 +51,9 @@ class FollowerWatch(Protocol):
     def moved(self) -> None:
         """A watermark or the log start has moved: to be told with the next answer."""
 
+    def fell_out(self) -> None:
+        """It is not in sync."""
+
     def ended(self) -> None:
         """This broker does not lead the partition any more, or leads it in another epoch."""
 

@@ -314,5 +314,5 @@ class _Fetch:
         budget.take(gathering.size)
         get_running_loop().call_soon(budget.give, gathering.size)
         if session.id == NO_SESSION:
-            session.end()
+            self._owner.sessions.end(session)
         return response

@@ -7,6 +7,7 @@ the slots that have something to tell (*due*). A fetch that has nothing to carry
 """
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
@@ -107,6 +108,9 @@ class ReplicaSlot:
         if session.eager and session.parked is not None:
             session.parked.wake_soon()
 
+    def fell_out(self) -> None:
+        self.session.outside[self] = None
+
     def ended(self) -> None:
         session = self.session
         self.unsettled = True
@@ -155,15 +159,11 @@ class ReplicaSession:
     heard_ms: int = 0
     slots: dict[FetchKey, ReplicaSlot] = field(default_factory=dict)
     due: dict[ReplicaSlot, None] = field(default_factory=dict)
+    outside: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
     served: list[ReplicaSlot] = field(default_factory=list)
     """Slots whose records were sent last: to be sent again, unless the follower goes on from there or drops them."""
     parked: Parked | None = None
-
-    def end(self) -> None:
-        for slot in self.slots.values():
-            slot.detach()
-        if self.parked is not None:
-            self.parked.expire()
 
 
 class ReplicaSessions:
@@ -179,6 +179,9 @@ class ReplicaSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[ReplicaSession]:
+        return iter(list(self._sessions.values()))
 
     def led(self, partition: Partition) -> None:
         """A leader epoch has begun: followers that knew of it earlier have been waiting."""
@@ -210,7 +213,17 @@ class ReplicaSessions:
                     slot = slots[name, asked.partition] = ReplicaSlot(session, name, asked.partition)
                 slot.ask(asked)
                 self.settle(slot, now_ms)
+        if session.outside:
+            self._take_in(session)
         return session
+
+    def _take_in(self, session: ReplicaSession) -> None:
+        for slot in list(session.outside):
+            replica, partition = slot.replica, slot.partition
+            if replica is None or partition is None or partition.leading is None or replica.in_sync:
+                del session.outside[slot]
+            else:
+                partition.leading.take_in(replica)
 
     def _session(self, request: FetchRequest, replica_id: int, *, by_id: bool) -> ReplicaSession:
         session_id, epoch = request.session_id, request.session_epoch
@@ -242,12 +255,27 @@ class ReplicaSessions:
         """End that session; unknown ones are ignored."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            session.end()
+            self.end(session)
+
+    def end(self, session: ReplicaSession) -> None:
+        """Nothing is told to that session any more."""
+        for slot in session.slots.values():
+            self._forget(session, slot)
+        if session.parked is not None:
+            session.parked.expire()
 
     def _forget(self, session: ReplicaSession, slot: ReplicaSlot | None) -> None:
-        if slot is not None:
-            session.due.pop(slot, None)
-            slot.detach()
+        if slot is None:
+            return
+        session.due.pop(slot, None)
+        session.outside.pop(slot, None)
+        key = slot.topic, slot.index
+        waiting = self._unresolved.get(key)
+        if waiting is not None:
+            waiting.pop(slot, None)
+            if not waiting:
+                del self._unresolved[key]
+        slot.detach()
 
     def settle(self, slot: ReplicaSlot, now_ms: int) -> None:
         """Find out whether this broker leads what the slot asks for; if so, what it has counts from now on."""
@@ -277,6 +305,8 @@ class ReplicaSessions:
         replica.log_start = slot.log_start
         if slot.diverging is None:
             leading.fetched(replica, session.broker_epoch, slot.offset, now_ms)
+        if not replica.in_sync:
+            session.outside[slot] = None
 
     def _find(self, slot: ReplicaSlot) -> Partition:
         topic = slot.topic

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from broker.api_table import API_TABLE
+from broker.apis import fetch, list_offsets
 from broker.peers import Channel
 from broker.replication import Replication, Self
 from broker.session import Session
@@ -20,6 +20,8 @@ from cluster.image import DIRECTORY_UNASSIGNED
 from cluster.records import MetadataRecord
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest
 from protocol.records.metadata import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -33,7 +35,7 @@ from storage.producer_entry import Origin
 from tests.support import broker_context
 from tests.support.data_rig import NOW_MS, Rig, batch, outcome
 
-ROWS = {api.key: api for api in API_TABLE}
+ROWS: dict[int, Any] = {api.key: api for api in (fetch.API, list_offsets.API)}
 TOPIC_ID = UUID(int=100)
 
 
@@ -54,7 +56,7 @@ class Wire:
     ) -> "Future[Any]":
         future: Future[Any] = get_running_loop().create_future()
         self.asked.append(request)
-        asyncio.get_running_loop().create_task(self._carry(node_id, request, version, future))
+        self._brokers[self._node_id].spawn(self._carry(node_id, request, version, future), "carry")
         return future
 
     async def _carry(self, node_id: int, request: Message, version: int, future: "Future[Any]") -> None:
@@ -67,6 +69,9 @@ class Wire:
         target = brokers[node_id]
         session = self._sessions.setdefault(node_id, Session(self._node_id, broker_context.LISTENER, "peer", 1))
         session.wake_waiting()
+        if isinstance(request, ApiVersionsRequest):  # a nudge, whose answer nobody looks at
+            future.set_result(ApiVersionsResponse())
+            return
         row = ROWS[request.API_KEY]
         context = target.context(row.key, version)
         context.session = session
@@ -96,9 +101,12 @@ class Controller:
         answers = []
         for wish in partitions:
             error = self.errors.pop(0) if self.errors else ErrorCode.NONE
-            isr = [member for member, _ in wish.isr]
+            image = self._brokers[broker_id].metadata.image
+            known = image.topic_by_id(wish.topic_id).partitions[wish.index]
             if error is ErrorCode.NONE:
-                self._brokers.change(wish.index, isr=isr)
+                self._brokers.change(wish.index, isr=[member for member, _ in wish.isr])
+            elif error is ErrorCode.INVALID_UPDATE_VERSION:
+                self._brokers.change(wish.index, isr=list(known.isr))  # what it is that the wish did not know of
             state = self._brokers[broker_id].metadata.image.topic_by_id(wish.topic_id).partitions[wish.index]
             answers.append(
                 AlteredPartition(
@@ -140,6 +148,11 @@ class Broker(Rig):
     def begin(self) -> None:
         """Brokers are registered by `Brokers`."""
 
+    @property
+    def fetches(self) -> list[FetchRequest]:
+        """What it has asked leaders for so far."""
+        return [asked for asked in self.wire.asked if isinstance(asked, FetchRequest)]
+
     def append(self, *values: bytes, index: int = 0, acks: int = -1, **producer: Any) -> None:
         self.partition("t", index).append(batch(*values, **producer), origin=Origin.CLIENT, now_ms=NOW_MS, acks=acks)
 
@@ -167,6 +180,8 @@ class Brokers:
         self.controller = Controller(self)
         self.cut: dict[int, None] = {}
         self.deaf: dict[int, None] = {}
+        self._journal: list[tuple[MetadataRecord, ...]] = []
+        self._told: dict[int, int] = {}
         self._all = {number: Broker(self, number, folder / str(number), config) for number in range(1, count + 1)}
         self.play(
             *(
@@ -182,11 +197,22 @@ class Brokers:
         return one not in self.cut and other not in self.cut
 
     def play(self, *records: MetadataRecord) -> None:
-        """All brokers but deaf ones get to know of it."""
+        """All brokers get to know of it; deaf ones later."""
+        self._journal.append(records)
         for broker in self._all.values():
             if broker.node_id not in self.deaf:
-                broker.play(*records)
-                broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), None)
+                self._tell(broker)
+
+    def hear(self, node_id: int) -> None:
+        """A deaf broker gets to know what it has missed."""
+        self.deaf.pop(node_id, None)
+        self._tell(self._all[node_id])
+
+    def _tell(self, broker: Broker) -> None:
+        for records in self._journal[self._told.get(broker.node_id, 0) :]:
+            broker.play(*records)
+        self._told[broker.node_id] = len(self._journal)
+        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), None)
 
     def topic(self, count: int = 1, *, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> None:
         self.play(TopicRecord(name="t", topic_id=TOPIC_ID))

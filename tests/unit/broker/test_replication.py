@@ -85,10 +85,11 @@ async def test_an_epoch_that_wrote_nothing_is_no_endless_divergence(brokers: Bro
 async def test_many_partitions_share_one_fetch_and_idle_ones_cost_nothing(brokers: Brokers) -> None:
     brokers.topic(40)
     await brokers.until(lambda: all(len(brokers[1].partition("t", i).followers) == 2 for i in range(40)))
-    asked = brokers[2].wire.asked
     brokers[1].append(b"a", index=7)
     await brokers.until(lambda: brokers[1].committed(7) == 1)
-    assert [[p.partition for topic in last.topics for p in topic.partitions] for last in asked[-1:]] == [[7]]
+    assert [[p.partition for topic in last.topics for p in topic.partitions] for last in brokers[2].fetches[-1:]] == [
+        [7]
+    ]
 
 
 async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(brokers: Brokers) -> None:
@@ -98,3 +99,19 @@ async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(bro
     brokers.add_partitions(1, first=1)
     brokers[1].append(b"b", index=1)
     await brokers.until(lambda: brokers[1].committed(1) == 1, 500)
+
+
+async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_once(brokers: Brokers) -> None:
+    """Asked for before the leader knew of it, given up, asked for again: the first asking must not be answered any more."""
+    brokers.topic()
+    brokers.deaf[1] = None
+    brokers.add_partitions(1, first=1)
+    for _ in range(3):
+        asked = len(brokers[2].fetches)
+        gave_up = lambda: any(each.forgotten_topics_data for each in brokers[2].fetches[asked:])  # noqa: E731, B023
+        await brokers.until(gave_up, 200_000)
+    waiting = [slot for slots in brokers[1].sessions._unresolved.values() for slot in slots]
+    assert len(waiting) <= 2, "one for each follower at most"
+    brokers.hear(1)
+    brokers[1].append(b"a", index=1)
+    await brokers.until(lambda: brokers[1].committed(1) == 1, 200_000)

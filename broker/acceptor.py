@@ -4,8 +4,9 @@ from asyncio import AbstractServer, get_running_loop
 from collections.abc import Sequence
 
 from broker.addresses import ListenerAddress
-from broker.listener import Connection, Shared
+from broker.listener import Connection
 from broker.session import Listener
+from broker.shared import Shared
 
 
 class CannotListenError(OSError):

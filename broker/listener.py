@@ -19,7 +19,6 @@ from asyncio import (
     get_running_loop,
 )
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from functools import partial
 from inspect import iscoroutine
 from itertools import count
@@ -28,14 +27,12 @@ from typing import Any, Final, cast
 import structlog
 
 from broker.api import Ordered
-from broker.config import Config
-from broker.dispatch import Call, Dispatcher
-from broker.limits import ByteBudget, ConnectionLimits
+from broker.dispatch import Call
 from broker.outcome import Failure, discard, outcome
 from broker.session import Listener, Session
+from broker.shared import Shared
 from protocol.connection import RequestFrame, ServerConnection
 from protocol.errors import ErrorCode, Malformed, Refusal
-from runtime.tasks import Tasks
 
 SIZE_PREFIX_BYTES: Final = 4
 WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
@@ -43,29 +40,6 @@ WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
 REQUESTS_AT_A_TIME: Final = 8
 """Requests of one connection that are taken up in a row; then it is the others' turn."""
 _logger = structlog.get_logger("broker.listener")
-
-
-@dataclass(slots=True)
-class Shared:
-    """What all connections of a node have in common."""
-
-    config: Config
-    budget: ByteBudget
-    limits: ConnectionLimits
-    tasks: Tasks
-    dispatcher: Dispatcher = field(init=False)
-    """Set before anything is served."""
-    connections: dict[int, "Connection"] = field(default_factory=dict)
-    early: dict["Connection", None] = field(default_factory=dict)
-    """Connections made before the node serves anything; they wait, unread."""
-    serving: bool = False
-    ready: bool = False
-    """Until then only what is marked as early in the API table is served."""
-    waiting: dict["Connection", Call] = field(default_factory=dict)
-    """Connections whose next request waits until the node is ready."""
-    next_connection_id: int = 1
-    refusing: str | None = None
-    """The connection limit that has been logged and is still being hit."""
 
 
 class Connection(BufferedProtocol):

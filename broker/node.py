@@ -30,7 +30,6 @@ from broker.hosting import host_partitions
 from broker.jobs import Jobs
 from broker.life import Life
 from broker.limits import ByteBudget, ConnectionLimits
-from broker.listener import Shared
 from broker.membership import CannotWatchError, Membership
 from broker.metadata_log import follow_metadata
 from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
@@ -38,6 +37,7 @@ from broker.ports import AllowAll, Unlimited
 from broker.raft_network import PeerRaftNetwork, make_raft
 from broker.services import Services
 from broker.session import Listener
+from broker.shared import Shared
 from broker.topic_config import TopicSettings
 from broker.topics import TopicMaker
 from broker.transactions import Transactions

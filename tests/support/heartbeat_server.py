@@ -12,7 +12,7 @@ from broker.api import Api, RequestContext
 from broker.apis import api_versions
 from broker.dispatch import Dispatcher
 from broker.limits import ByteBudget, ConnectionLimits
-from broker.listener import Shared
+from broker.shared import Shared
 from broker.ports import Unlimited
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -70,6 +70,7 @@ class Server:
     async def start(self) -> None:
         await self.acceptor.bind(parse_listeners(self.config), self.shared)
         self.acceptor.open()
+        self.acceptor.ready()
 
     async def stop(self) -> None:
         await self.acceptor.close()

@@ -383,6 +383,7 @@ async def test_connections_made_before_the_node_serves_wait_and_are_served_first
     await asyncio.sleep(0.03)
     assert not early.done()
     server.acceptor.open()
+    server.acceptor.ready()
     await early
     await server.stop()
 

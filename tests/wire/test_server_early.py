@@ -37,6 +37,7 @@ def test_a_request_that_came_before_the_node_served_is_answered(
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0.05)  # time for the bytes to arrive, if the transport reads at all
                 server.acceptor.open()
+                server.acceptor.ready()
                 assert (await answer).error_code == 0
         finally:
             client.close()

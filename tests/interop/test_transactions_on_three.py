@@ -67,7 +67,18 @@ def three(cluster: LocalCluster) -> LocalCluster:
 def make_topic(cluster: LocalCluster, name: str, partitions: int = PARTITIONS) -> str:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, BROKERS)])[name].result(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not all(asyncio.run(knows(cluster, node_id, name)) for node_id in cluster.node_ids):
+        assert time.monotonic() < deadline
     return name
+
+
+async def knows(cluster: LocalCluster, node_id: int, topic: str) -> bool:
+    """Requests without retries have to wait until a broker has heard of a new topic."""
+    client = await connect(cluster, node_id)
+    answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+    client.close()
+    return answer.topics[0].error_code == 0 and all(each.error_code == 0 for each in answer.topics[0].partitions)
 
 
 async def connect(cluster: LocalCluster, node_id: int) -> RawClient:

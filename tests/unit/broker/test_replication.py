@@ -115,3 +115,13 @@ async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_on
     brokers.hear(1)
     brokers[1].append(b"a", index=1)
     await brokers.until(lambda: brokers[1].committed(1) == 1, 200_000)
+
+
+async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: Brokers) -> None:
+    """The fetch is parked in epoch 0, the leader is elected again in epoch 1: what it answers is old news by then."""
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    brokers.change(leader=1)
+    brokers[1].append(b"b")
+    await brokers.until(lambda: brokers[1].committed() == 2)

@@ -229,6 +229,35 @@ def test_compacted_topics_may_have_gaps(disk: FaultyDisk, tmp_path: Path) -> Non
     assert ends == {"__transaction_state": 10, "cleaned": 10, "plain": 0}
 
 
+async def test_checkpoints_that_overlap_leave_the_latest_state(
+    disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has looked at the recovery points, then one is lowered for a cut: the job's file must not come last."""
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    for sequence in range(8):
+        append(log, produced(7, sequence, size=200))
+    await log.flush()
+    release = asyncio.Event()
+    replace_file = disk.replace_file
+
+    async def slow(path: str, data: bytes) -> None:
+        if not release.is_set():
+            await release.wait()
+        await replace_file(path, data)
+
+    monkeypatch.setattr(disk, "replace_file", slow)
+    job = asyncio.ensure_future(manager.checkpoint_recovery_points())
+    await asyncio.sleep(0)
+    lowering = asyncio.ensure_future(manager.lower_recovery_point("t", 0, 4))
+    await asyncio.sleep(0)
+    release.set()
+    await job
+    await lowering
+    points = checkpoint.decode_offsets((tmp_path / checkpoint.RECOVERY_POINTS).read_bytes())
+    assert points["t", 0] <= 4
+
+
 async def test_a_cut_lowers_the_recovery_point_on_the_disk_first(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)

@@ -30,6 +30,7 @@ from protocol.messages.describe_quorum import (
     ResponseTopicData,
 )
 
+NODES_MIN_VERSION: Final = 2
 OBSERVER_SILENT_MS_MAX: Final = 300_000
 LISTENER_NAME: Final = "CONTROLLER"
 """Voters are configured by address alone; Kafka's tools print some name before it."""
@@ -45,6 +46,7 @@ def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQ
     nodes = [
         Node(voter.node_id, [Listener(LISTENER_NAME, voter.host, voter.port)])
         for voter in parse_voters(context.services.config)
+        if context.api_version >= NODES_MIN_VERSION
     ]
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 

@@ -108,7 +108,7 @@ def _add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> N
 def count_reached(world: "World", evidence: Evidence) -> None:
     """Add to the run's counters what a campaign has to reach."""
     monitor, history = world.monitor, world.history
-    for name, count in {**monitor.counters, **evidence.counters}.items():
+    for name, count in {**monitor.counters, **world.cluster.counters, **evidence.counters}.items():
         world.count(name, count)
     spans: dict[str, list[tuple[int, int]]] = {}
     for operation in history.of(INIT, END):

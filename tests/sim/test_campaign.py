@@ -1,4 +1,4 @@
-"""The campaign of `make test`: a hundred seeds of the whole node under faults, the same answer twice, and six planted bugs that must be found.
+"""The campaign of `make test`: a hundred seeds of one broker and more of clusters under faults, the same answer twice, and planted bugs that must be found.
 
 `make sim SEEDS=a..b` runs more of the same.
 """
@@ -10,20 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.campaign import explain, run_campaign
-from tests.sim.planted import PLANTED, Planted, seeds_to_find
-from tests.sim.run import run_seed
+from tests.sim.campaign import Campaign, explain, run_campaign, run_drawn, run_range
+from tests.sim.planted import PLANTED, SEEDS_MAX, Planted, seeds_to_find
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = range(100)
-SEEDS_TO_FIND_MAX = 200
+SEEDS_ALONE = range(100)
+SEEDS_OF_THREE = range(120)
+SEEDS_OF_FIVE = range(1000, 1040)
 
 pytestmark = pytest.mark.sim
 
 
-@pytest.mark.timeout(900)
-def test_no_seed_breaks_a_promise_and_everything_rare_is_reached(capsys: pytest.CaptureFixture[str]) -> None:
-    campaign = run_campaign(SEEDS, quiet=True, brokers=1)
+def judge(campaign: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{campaign.report()}")
     assert not campaign.failed, "\n".join(explain(result) for result in campaign.failed)
@@ -33,15 +31,33 @@ def test_no_seed_breaks_a_promise_and_everything_rare_is_reached(capsys: pytest.
     assert campaign.unreached() == []
 
 
-@pytest.mark.parametrize("seed", [1, 4, 11])
-def test_equal_seeds_give_equal_traces(seed: int) -> None:
-    first, second = run_seed(seed), run_seed(seed)
+@pytest.mark.timeout(900)
+def test_no_seed_of_one_broker_breaks_a_promise_and_everything_rare_is_reached(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    judge(run_campaign(SEEDS_ALONE, quiet=True, brokers=1), capsys)
+
+
+@pytest.mark.timeout(900)
+def test_no_seed_of_several_brokers_breaks_a_promise_and_everything_rare_is_reached(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    campaign = run_campaign(SEEDS_OF_THREE, quiet=True, brokers=3)
+    for result in run_range(SEEDS_OF_FIVE, brokers=5):
+        campaign.add(result)
+    judge(campaign, capsys)
+
+
+@pytest.mark.parametrize(("seed", "brokers"), [(1, 1), (4, 1), (11, 1), (2, 3), (7, 3), (1000, 5)])
+def test_equal_seeds_give_equal_traces(seed: int, brokers: int) -> None:
+    first, second = run_drawn(seed, brokers=brokers), run_drawn(seed, brokers=brokers)
     assert (first.digest, first.steps) == (second.digest, second.steps)
-    assert first.digest != run_seed(seed + 1000).digest
+    assert first.digest != run_drawn(seed + 1000, brokers=brokers).digest
 
 
-def test_another_process_with_another_hash_seed_gives_the_same_trace() -> None:
-    program = "from tests.sim.run import run_seed; print(run_seed(2).digest)"
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_another_process_with_another_hash_seed_gives_the_same_trace(brokers: int) -> None:
+    program = f"from tests.sim.campaign import run_drawn; print(run_drawn(2, brokers={brokers}).digest)"
     digests = [
         subprocess.run(
             [sys.executable, "-c", program],
@@ -53,13 +69,13 @@ def test_another_process_with_another_hash_seed_gives_the_same_trace() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    assert digests[0] == digests[1] == f"{run_seed(2).digest}\n"
+    assert digests[0] == digests[1] == f"{run_drawn(2, brokers=brokers).digest}\n"
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.title)
 def test_a_planted_bug_is_found(bug: Planted, capsys: pytest.CaptureFixture[str]) -> None:
-    found = seeds_to_find(bug, seeds_max=SEEDS_TO_FIND_MAX)
-    assert found is not None, f"{bug.title}: not found in {SEEDS_TO_FIND_MAX} seeds"
+    found = seeds_to_find(bug, seeds_max=SEEDS_MAX)
+    assert found is not None, f"{bug.title}: not found in {SEEDS_MAX} seeds"
     seeds, result = found
     with capsys.disabled():
         print(f"\nplanted: {bug.title:<42} | found at seed {seeds:>3} | {result.findings[0].splitlines()[0]:.90}")

@@ -1,0 +1,191 @@
+"""What judges several replicas: followed logs, the metadata log, committed data, against hand-written good and bad cases."""
+
+import struct
+from random import Random
+
+from tests.sim.checkers.batches import Batch, read_batches
+from tests.sim.checkers.committed import CommittedLog
+from tests.sim.checkers.metadata_log import MetadataModel
+from tests.sim.checkers.replica_log import ReplicaLog
+from tests.sim.checkers.replicas import check_replicas, read_watermarks
+from tests.sim.gate import GateKeeper
+from tests.sim.loop import SimLoop
+from tests.sim.medium import Medium
+from tests.sim.metadata_watch import MetadataWatch
+from tests.sim.monitor import Monitor
+from tests.sim.workloads.encode import encode_batch
+
+PLACE = ("ledger", 0)
+TOPIC_ID = bytes(range(16))
+
+
+def data(offset: int, *values: bytes, epoch: int = 0) -> bytes:
+    return encode_batch([(None, value) for value in values], timestamp=1, base_offset=offset, leader_epoch=epoch)
+
+
+def batches(*raw: bytes) -> list[Batch]:
+    return list(read_batches(b"".join(raw)))
+
+
+def test_a_replica_log_follows_writes_cuts_and_segments_that_go() -> None:
+    log = ReplicaLog()
+    for batch, segment, end in zip(
+        batches(data(0, b"a"), data(1, b"b", b"c"), data(3, b"d")), (0, 0, 3), (70, 150, 70), strict=True
+    ):
+        log.add(batch, segment, end)
+    found = log.find(2)
+    assert found is not None
+    assert (log.end, found.base_offset, log.model().end) == (4, 1, 4)
+    assert log.cut(3, 0) == 1
+    assert (log.end, log.end_ever, log.model().end) == (3, 4, 3)
+    assert log.cut(0, -1) == 2
+    assert (log.end, log.find(0)) == (0, None)
+
+
+def test_replicas_that_differ_below_their_watermarks_are_found() -> None:
+    same = batches(data(0, b"a"), data(1, b"b"))
+    other = batches(data(0, b"a"), data(1, b"x"))
+    assert not list(check_replicas("t-0", {1: same, 2: same}, {1: 2, 2: 2}, whole=[1, 2]))
+    assert not list(check_replicas("t-0", {1: same, 2: other}, {1: 2, 2: 1}))  # not committed at 2
+    assert "differs" in next(check_replicas("t-0", {1: same, 2: other}, {1: 2, 2: 2}))
+    older = batches(data(0, b"a"), data(1, b"b", epoch=1))
+    assert "differs" in next(check_replicas("t-0", {1: same, 2: older}, {1: 2, 2: 2}))
+    assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {1: 2, 2: 2}))
+    assert "at rest end at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {}, whole=[1, 2]))
+    assert "twice" in next(check_replicas("t-0", {1: [*same, same[1]]}, {1: 9}, whole=[1]))
+
+
+def test_watermarks_are_read_from_the_checkpoint_file() -> None:
+    assert read_watermarks("0\n2\nledger 0 17\n__transaction_state 3 4\n") == {
+        PLACE: 17,
+        ("__transaction_state", 3): 4,
+    }
+
+
+def test_committed_batches_that_a_new_leader_lacks_are_named() -> None:
+    full, short, other = ReplicaLog(), ReplicaLog(), ReplicaLog()
+    for log, raw in (
+        (full, (data(0, b"a"), data(1, b"b"))),
+        (short, (data(0, b"a"),)),
+        (other, (data(0, b"a"), data(1, b"x", epoch=1))),
+    ):
+        for batch in batches(*raw):
+            log.add(batch, 0, 0)
+    committed = CommittedLog()
+    assert not committed.extend(short, 2)
+    assert committed.extend(full, 2)
+    assert committed.missing_in(full) is None
+    for log in (short, other):
+        missing = committed.missing_in(log)
+        assert missing is not None
+        assert missing.base_offset == 1
+
+
+def uvarint_ids(*ids: int) -> bytes:
+    return bytes([len(ids) + 1]) + b"".join(struct.pack(">i", each) for each in ids)
+
+
+def partition_record(leader: int, *isr: int) -> bytes:
+    head = b"\x01\x03\x00" + struct.pack(">i", 0) + TOPIC_ID + uvarint_ids(1, 2, 3) + uvarint_ids(*isr)
+    return head + uvarint_ids() + uvarint_ids() + struct.pack(">iii", leader, 4, 7) + b"\0"
+
+
+def change_record(leader: int, *isr: int) -> bytes:
+    ids = uvarint_ids(*isr)
+    tags = b"\x02" + b"\x00" + bytes([len(ids)]) + ids + b"\x01\x04" + struct.pack(">i", leader)
+    return b"\x01\x05\x00" + struct.pack(">i", 0) + TOPIC_ID + tags
+
+
+TOPIC_RECORD = b"\x01\x02\x00" + b"\x07ledger" + TOPIC_ID + b"\0"
+
+
+def metadata_log(*records: bytes, epoch: int = 1) -> list[Batch]:
+    raw = (
+        encode_batch([(None, record)], timestamp=1, base_offset=offset, leader_epoch=epoch)
+        for offset, record in enumerate(records)
+    )
+    return batches(*raw)
+
+
+def test_the_metadata_log_is_read_without_the_brokers_code() -> None:
+    model = MetadataModel()
+    made = [
+        change
+        for batch in metadata_log(TOPIC_RECORD, partition_record(1, 1, 2, 3), change_record(2, 2, 3))
+        for change in model.apply(batch)
+    ]
+    assert [change.place for change in made] == [PLACE, PLACE]
+    state = model.partitions[PLACE]
+    assert (state.replicas, state.isr, state.leader, state.leader_epoch) == ((1, 2, 3), (2, 3), 2, 5)
+    (removed,) = model.apply(metadata_log(b"\x01\x09\x00" + TOPIC_ID + b"\0")[0])
+    assert (removed.place, removed.after, model.partitions) == (PLACE, None, {})
+
+
+class Watched:
+    """Three hosts whose metadata logs are written by hand."""
+
+    def __init__(self) -> None:
+        self.loop = SimLoop(Random(1))
+        self.monitor = Monitor(
+            "/data", "ledger", GateKeeper(self.loop), lambda: 0, flush=False, brokers=3, voters=3, min_in_sync=2
+        )
+        self.hosts = {number: self.monitor.watcher(number, Medium()) for number in (1, 2, 3)}
+        self.sizes: dict[tuple[int, str], int] = {}
+        self.loop.close()
+
+    def write(self, number: int, name: str, raw: bytes, *, synced: bool = True) -> None:
+        path = f"/data/{name}/00000000000000000000.log"
+        size = self.sizes.get((number, name), 0)
+        self.hosts[number].on_write(path, size, raw)
+        self.sizes[number, name] = size + len(raw)
+        if synced:
+            self.hosts[number].on_synced(path, size + len(raw))
+
+    def agree(self, *records: bytes, epoch: int = 1) -> None:
+        for offset, record in enumerate(records):
+            for number in (1, 2, 3):
+                self.write(
+                    number,
+                    "__cluster_metadata-0",
+                    encode_batch([(None, record)], timestamp=1, base_offset=offset, leader_epoch=epoch),
+                )
+
+
+def test_a_change_counts_once_a_majority_has_it_on_stable_storage() -> None:
+    watched = Watched()
+    raw = encode_batch([(None, TOPIC_RECORD), (None, partition_record(1, 1, 2, 3))], timestamp=1, leader_epoch=1)
+    watched.write(1, "__cluster_metadata-0", raw)
+    watched.write(2, "__cluster_metadata-0", raw, synced=False)
+    assert watched.monitor.metadata.partitions == {}
+    watched.write(3, "__cluster_metadata-0", raw)
+    assert watched.monitor.metadata.partitions[PLACE].leader == 1
+    assert isinstance(watched.monitor._metadata, MetadataWatch)
+
+
+def test_watermarks_beyond_the_isr_and_acknowledgements_by_too_few_are_seen() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.write(1, "ledger-0", data(0, b"a", epoch=4))
+    watched.monitor.acknowledged(1, (b"a",))
+    assert "I12" in watched.monitor.violations.pop()
+    watched.write(2, "ledger-0", data(0, b"a", epoch=4))
+    watched.monitor.acknowledged(1, (b"a",))
+    assert watched.monitor.violations == []
+    watched.monitor.advertised(PLACE, 1, 1)
+    assert "broker 3 of the ISR holds 0 at most" in watched.monitor.violations.pop()
+
+
+def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2, 3):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=4))
+    watched.monitor.advertised(PLACE, 1, 1)
+    watched.write(1, "ledger-0", data(1, b"b", epoch=4))
+    assert watched.monitor.violations == []
+    watched.write(2, "ledger-0", data(1, b"x", epoch=4))
+    assert "I11 two leaders in one epoch" in watched.monitor.violations.pop()
+    watched.hosts[3].on_truncate("/data/ledger-0/00000000000000000000.log", 0)
+    watched.sizes[3, "ledger-0"] = 0
+    watched.write(3, "ledger-0", data(0, b"y", epoch=5))
+    assert "leads in epoch 5 without offset 0" in watched.monitor.violations.pop()

@@ -1,7 +1,6 @@
 """Asking coordinators on behalf of produces: here, elsewhere, and while they move."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -85,7 +84,7 @@ class Peers:
 class Rig:
     def __init__(self) -> None:
         self.local, self.peers = Local(), Peers()
-        self.leaders: Sequence[int] = [HERE, THERE]
+        self.leaders = [HERE, THERE]
         self.coordinators = Coordinators(HERE, self.local, self.peers, lambda: self.leaders, timeout_ms=30_000)
 
     def add(self, name: str, *partitions: TopicPartition, epoch: int = 4, pid: int = 7) -> "asyncio.Future[Any]":

@@ -1,143 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 
 from protocol.errors import ErrorCode, Refusal
-from runtime.engine import Engine, LoadCancelled
-from runtime.shard import Again, Decision, EngineLimits, EngineState, Loaded, Marker, ShardRecord, Timer
-from tests.support.fake_shard_log import FakeClock, FakeShardLog
-
-TIMEOUT_MS = 60_000
-
-
-@dataclass(frozen=True)
-class Put:
-    key: str
-    value: int
-
-
-@dataclass(frozen=True)
-class Get:
-    key: str
-
-
-@dataclass(frozen=True)
-class Add:
-    """Waits until the cell has at least 20."""
-
-    key: str
-    value: int
-
-
-@dataclass(frozen=True)
-class Mark:
-    """An effect."""
-
-    key: str
-    value: int
-
-
-@dataclass
-class Cells:
-    """A shard of counters: Put of 0 is refused, of 13 is a bug in decide, of 99 breaks apply, of 7 sets a timer.
-
-    Put waits while the cell has something uncommitted; Get never does. Put of 50 writes, and is decided once more.
-    """
-
-    values: dict[str, int] = field(default_factory=dict)
-    offsets: dict[str, int] = field(default_factory=dict)
-    committed: int = 0
-    decided_on: list[int] = field(default_factory=list)
-
-    def decide(self, command: Put | Get | Add, now_ms: int) -> Decision[int] | Again:
-        if isinstance(command, Get):
-            return Decision(self.values.get(command.key, 0))
-        if isinstance(command, Add):
-            if self.values.get(command.key, 0) < 20:
-                return Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
-            total = self.values[command.key] + command.value
-            return Decision(total, records=(ShardRecord(command.key.encode(), str(total).encode()),))
-        if command.value == 0:
-            raise Refusal(ErrorCode.INVALID_REQUEST)
-        if command.value == 13:
-            raise ZeroDivisionError
-        if self.offsets.get(command.key, -1) >= self.committed:
-            return Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
-        record = ShardRecord(command.key.encode(), str(command.value).encode())
-        if command.value == 50 and self.values.get(command.key) != 50:
-            again = Again(command.key, Refusal(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return Decision(again, records=(record,), keys=(command.key,), effects=(Mark(command.key, 49),))
-        timers = (Timer(command.key, now_ms + 1_000, Put(command.key, 8)),) if command.value == 7 else ()
-        return Decision(
-            command.value,
-            records=(record,),
-            effects=(Mark(command.key, command.value),),
-            timers=timers,
-            keys=(command.key,),
-        )
-
-    def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        assert record.key is not None
-        assert record.value is not None
-        if record.value == b"99":
-            raise RuntimeError("a bug in apply")
-        self.values[record.key.decode()] = int(record.value)
-        self.offsets[record.key.decode()] = offset
-
-    def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
-        self.values["markers"] = self.values.get("markers", 0) + 1
-
-    def on_committed(self, high_watermark: int) -> None:
-        assert high_watermark >= self.committed
-        self.committed = high_watermark
-
-    def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
-        return Loaded(effects=tuple(Mark(key, value) for key, value in self.values.items()))
-
-    def append_refusal(self, error: ErrorCode) -> ErrorCode:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.REQUEST_TIMED_OUT else error
-
-
-class Rig:
-    def __init__(self, log: FakeShardLog | None = None, *, lag: bool = False, wait_ms_max: int = 1_000) -> None:
-        self.log = log or FakeShardLog(lag=lag)
-        self.clock = FakeClock()
-        self.effects: list[Mark] = []
-        self.failures: list[BaseException] = []
-        self.dropped = 0
-        self.cells = Cells()
-        self.engine: Engine[Put | Get | Add, int] = Engine(
-            self.cells,
-            self.log,
-            clock=self.clock,
-            on_effect=self.effects.append,
-            on_failure=lambda _name, failure: self.failures.append(failure),
-            on_dropped=self._on_dropped,
-            name="cells-0",
-            limits=EngineLimits(wait_ms_max=wait_ms_max, waiting_max=2, uncommitted_max=8),
-        )
-
-    def _on_dropped(self) -> None:
-        self.dropped += 1
-
-    async def loaded(self) -> Rig:
-        await self.engine.load(self.log.leader_epoch)
-        return self
-
-    def put(self, key: str, value: int, timeout_ms: int = TIMEOUT_MS) -> asyncio.Future[int]:
-        return self.engine.submit(Put(key, value), timeout_ms=timeout_ms)
-
-    def get(self, key: str, timeout_ms: int = TIMEOUT_MS) -> asyncio.Future[int]:
-        return self.engine.submit(Get(key), timeout_ms=timeout_ms)
-
-
-def refused(future: asyncio.Future[int]) -> ErrorCode:
-    exception = future.exception()
-    assert isinstance(exception, Refusal)
-    return exception.error
+from runtime.shard import EngineState
+from tests.support.cells import TIMEOUT_MS, Add, Mark, Put, Rig, refused
 
 
 async def test_an_answer_is_there_on_return_when_nothing_is_uncommitted() -> None:
@@ -296,18 +165,6 @@ async def test_lost_leadership_answers_everything_and_issues_nothing() -> None:
     assert rig.dropped == 0
 
 
-async def test_loading_replays_the_log_and_effects_wait_for_what_was_found_in_it() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 1)
-    before.put("b", 2)
-    rig = await Rig(before.log.successor()).loaded()
-    assert rig.cells.values == {"a": 1, "b": 2}
-    rig.log.commit(upto=1)
-    assert rig.effects == []
-    rig.log.commit()
-    assert rig.effects == [Mark("a", 1), Mark("b", 2)]
-
-
 async def test_a_waiting_command_is_looked_at_again_when_its_key_is_written() -> None:
     rig = await Rig(lag=True).loaded()
     rig.put("a", 1)
@@ -321,76 +178,6 @@ async def test_a_waiting_command_is_looked_at_again_when_its_key_is_written() ->
     assert (adding.done(), rig.cells.values) == (False, {"a": 25})
     rig.log.commit()
     assert adding.result() == 25
-
-
-async def test_commands_wait_for_the_load_for_a_bounded_time() -> None:
-    before = await Rig().loaded()
-    before.put("a", 1)
-    rig = Rig(before.log.successor(), wait_ms_max=5)
-    early, impatient = rig.get("a"), rig.engine.submit(Get("a"), timeout_ms=TIMEOUT_MS, wait_ms=0)
-    with pytest.raises(Refusal) as refusal:
-        await impatient
-    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert not early.done()
-    await rig.loaded()
-    assert early.result() == 1
-    late = Rig(before.log.successor(), wait_ms_max=1).get("a")
-    with pytest.raises(Refusal) as refusal:
-        await late
-    assert refusal.value.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-
-
-async def test_unloading_cancels_the_load_and_answers_who_waited_for_it() -> None:
-    before = await Rig().loaded()
-    before.put("a", 1)
-    rig = Rig(before.log.successor())
-    waiting = rig.get("a")
-    rig.log.before_replay = rig.engine.unload
-    with pytest.raises(LoadCancelled):
-        await rig.loaded()
-    assert refused(waiting) is ErrorCode.NOT_COORDINATOR
-    assert refused(rig.get("a")) is ErrorCode.NOT_COORDINATOR
-
-
-async def test_what_the_log_held_at_election_has_to_be_committed_before_anything_is_decided() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 1)
-    before.put("b", 2)
-    rig = await Rig(before.log.successor()).loaded()
-    early = [rig.put("c", 3), rig.get("c"), rig.put("a", 0)]
-    rig.log.commit(upto=1)
-    assert (rig.engine.waiting, len(rig.log.batches), rig.effects) == (3, 0, [])
-    rig.log.commit()
-    assert rig.effects == [Mark("a", 1), Mark("b", 2)]
-    rig.log.commit()
-    assert [early[0].result(), early[1].result(), refused(early[2])] == [3, 3, ErrorCode.INVALID_REQUEST]
-
-
-async def test_what_waits_for_the_commit_of_the_load_ends_with_the_leadership() -> None:
-    before = await Rig(lag=True).loaded()
-    before.put("a", 7)
-    rig = await Rig(before.log.successor()).loaded()
-    waiting = rig.get("a")
-    rig.engine.unload()
-    rig.log.commit()
-    assert refused(waiting) is ErrorCode.NOT_COORDINATOR
-    assert (rig.effects, rig.log.subscribers) == ([], [])
-
-
-async def test_a_log_that_cannot_be_read_closes_the_engine() -> None:
-    rig = Rig()
-    rig.log.broken = True
-    with pytest.raises(OSError, match="disk"):
-        await rig.loaded()
-    assert rig.engine.state is EngineState.CLOSED
-
-
-async def test_markers_in_the_log_reach_the_core() -> None:
-    log = FakeShardLog()
-    log.entries = [(0, Marker(1, 2, 3, commit=True), 0), (1, ShardRecord(b"a", b"5"), 0)]
-    log.commit()
-    rig = await Rig(log).loaded()
-    assert rig.cells.values == {"markers": 1, "a": 5}
 
 
 async def test_a_command_submitted_by_an_effect_follows_in_order() -> None:

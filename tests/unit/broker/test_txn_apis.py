@@ -18,6 +18,7 @@ from broker.apis import (
 )
 from broker.dispatch import Call, Dispatcher
 from broker.ports import AclOperation, AllowAll
+from broker.session import ALL_ROLES
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -47,12 +48,18 @@ APIS: tuple[AnyApi, ...] = (
 
 
 async def ask(
-    rig: CoordinatorRig, version: int, request: Any, authorizer: AllowAll | None = None, now_ms: int = NOW_MS
+    rig: CoordinatorRig,
+    version: int,
+    request: Any,
+    authorizer: AllowAll | None = None,
+    now_ms: int = NOW_MS,
+    roles: tuple[str, ...] = ALL_ROLES,
 ) -> Any:
     """What a client would read: through dispatch, encoded and decoded in `version`."""
     api = next(api for api in APIS if api.request is type(request))
     given = context(version, TOPICS, authorizer=authorizer)
     given.services.transactions = rig.coordinator
+    given.session.listener = replace(given.session.listener, roles=roles)
     given.api_key, given.client_id, given.now_ms = api.key, "client-7", now_ms
     request = decode(api.request, version, encode(request, version))
     dispatcher = Dispatcher(APIS, given.services, on_unexpected=lambda _where, bug: pytest.fail(repr(bug)))
@@ -212,6 +219,17 @@ async def test_only_brokers_use_the_batched_versions() -> None:
     response = await ask(rig, 4, AddPartitionsToTxnRequest(transactions=[add_v4(("t", [0]))]), denied)
     assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert response.results_by_transaction == []
+
+
+async def test_where_brokers_have_a_listener_of_their_own_the_batched_versions_are_served_there_alone() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    batched = AddPartitionsToTxnRequest(transactions=[add_v4(("u", [0]))])
+    response = await ask(rig, 5, batched, roles=("client",))
+    assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (await ask(rig, 5, batched, roles=("client", "broker"))).error_code == ErrorCode.NONE
+    response = await ask(rig, 3, add_v3(("t", [1]), pid=pid, epoch=epoch), roles=("client",))
+    assert told(response.results_by_topic_v3_and_below) == {"t-1": "NONE"}
 
 
 async def test_a_batch_waits_for_all_of_its_transactions() -> None:

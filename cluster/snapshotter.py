@@ -66,17 +66,27 @@ class Snapshotter:
     def _on_committed(self, batches: Sequence[LogBatch]) -> None:
         self._bytes += sum(batch.size for batch in batches)
         self._newest_ms = max(batch.timestamp_ms for batch in batches)
-        now_ms = self._clock.monotonic_ms()
         if self._since_ms is None:
-            self._since_ms = now_ms
+            self._since_ms = self._clock.monotonic_ms()
+        self._begin_if_due()
+
+    def _begin_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        assert self._since_ms is not None
         interval_ms = self._config.interval_ms
-        due = self._bytes >= self._config.bytes_max or 0 < interval_ms <= now_ms - self._since_ms
-        if due and not self._writing and self._metadata.image.offset >= 0:
+        old = self._bytes > 0 and 0 < interval_ms <= now_ms - self._since_ms
+        if (old or self._bytes >= self._config.bytes_max) and not self._writing and self._metadata.image.offset >= 0:
             self._bytes, self._since_ms, self._writing = 0, now_ms, True
             self._tasks.spawn(self._make(self._metadata.image), NAME)
 
     async def _make(self, image: MetadataImage) -> None:
-        snapshot = EpochEnd(image.epoch, image.offset + 1)
+        try:
+            await self._try(image, EpochEnd(image.epoch, image.offset + 1))
+        finally:
+            self._writing = False
+        self._begin_if_due()  # by what has been committed meanwhile
+
+    async def _try(self, image: MetadataImage, snapshot: EpochEnd) -> None:
         writer: SnapshotWriter | None = None
         try:
             writer = self._driver.begin_snapshot(snapshot)
@@ -90,8 +100,6 @@ class Snapshotter:
         else:
             _logger.info("snapshot of the metadata", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
             self._driver.snapshot_made(snapshot)
-        finally:
-            self._writing = False
 
     async def _write(self, image: MetadataImage, snapshot: EpochEnd, writer: SnapshotWriter) -> None:
         now_ms = self._clock.wall_ms()

@@ -162,6 +162,13 @@ async def test_any_flipped_bit_is_noticed() -> None:
 # ---- three nodes --------------------------------------------------------------------------------------------------------
 
 
+class SetClock(LoopClock):
+    now_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+
 class Replicas(Cluster):
     """Drivers with metadata caches and snapshotters on top."""
 
@@ -169,6 +176,7 @@ class Replicas(Cluster):
         super().__init__()
         self.caches: dict[int, MetadataCache] = {}
         self.limits = SnapshotConfig(bytes_max, 0)
+        self.clock: LoopClock = LoopClock()
 
     def prepare(self, node: int) -> None:
         cache = self.caches[node] = MetadataCache()
@@ -176,7 +184,7 @@ class Replicas(Cluster):
         driver = self.drivers[node]
         driver.on_committed(cache.on_committed)
         driver.on_snapshot(cache.on_snapshot)
-        Snapshotter(driver, cache, LoopClock(), self.tasks, lambda _, error: self.failures.append(error), self.limits)
+        Snapshotter(driver, cache, self.clock, self.tasks, lambda _, error: self.failures.append(error), self.limits)
 
     async def make_topics(self, first: int, count: int) -> None:
         leader = await self.leader()
@@ -220,4 +228,38 @@ async def test_a_node_far_behind_is_brought_up_by_a_snapshot_and_a_new_leader_st
     names = [r.decode_record(value) for _, value in found]
     assert len([name for name in names if isinstance(name, r.TopicRecord)]) == 61
     assert [offset for offset, _ in found] == sorted(offset for offset, _ in found)
+    await cluster.stop()
+
+
+async def test_a_snapshot_that_cannot_be_written_is_given_up_and_tried_again() -> None:
+    cluster = Replicas(bytes_max=600)
+    await cluster.start([1])
+    storage = cluster.storages[1]
+    storage.snapshots_broken = True
+    await cluster.make_topics(0, 10)
+    await cluster.until(lambda: cluster.all_have(10, [1]))
+    assert not storage.files
+    storage.snapshots_broken = False
+    await cluster.make_topics(10, 10)
+    await cluster.until(lambda: cluster.all_have(20, [1]))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert storage.files
+    await cluster.stop()
+
+
+async def test_a_snapshot_is_made_when_the_last_one_is_old_and_something_is_new() -> None:
+    cluster = Replicas(bytes_max=2**40)
+    cluster.limits = SnapshotConfig(2**40, interval_ms=1_000)
+    clock = cluster.clock = SetClock()
+    await cluster.start([1])
+    counts = []
+    for number, now_ms in enumerate([0, 999, 1_000, 1_500, 1_999, 5_000]):
+        clock.now_ms = now_ms
+        await cluster.make_topics(number, 1)
+        await cluster.until(lambda number=number: cluster.all_have(number + 1, [1]))  # type: ignore[misc]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        counts.append(len(cluster.storages[1].snapshots()))
+    assert counts == [0, 0, 1, 1, 1, 2]
     await cluster.stop()

@@ -1,0 +1,116 @@
+"""Kafka's tools about agreement, on three brokers: who leads, how far everybody is, and what stands in log and snapshots."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek import LocalCluster
+from tests.support.kafka_broker import JARS
+from tests.support.kafka_tools import run_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.kafka_broker import KafkaBroker
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+TOOL = "kafka-metadata-quorum"
+UNTIL_S = 60
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalCluster, Path]]:
+    directory = tmp_path_factory.mktemp("quorum")
+    settings = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
+    with LocalCluster(brokers=3, directory=directory, settings=settings) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        for number in range(10):
+            [made] = admin.create_topics([NewTopic(f"topic-{number}", 3, 3)]).values()
+            made.result(timeout=30)
+        yield cluster, directory
+
+
+def describe(bootstrap: str, what: str) -> str:
+    finished = run_tool(TOOL, "--bootstrap-server", bootstrap, "describe", what)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def labels(text: str) -> list[str]:
+    return [line.split(":")[0] for line in text.splitlines() if line.strip()]
+
+
+def test_the_status_reads_as_that_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
+    ours = describe(three[0].bootstrap, "--status")
+    assert labels(ours) == labels(describe(kafka_broker.bootstrap, "--status"))
+    found = {line.split(":")[0]: line.split(":", 1)[1].strip() for line in ours.splitlines() if line.strip()}
+    assert found["LeaderId"] in {"1", "2", "3"}
+    assert int(found["LeaderEpoch"]) >= 1
+    assert int(found["HighWatermark"]) > 10
+    assert [f'"id": {voter}' in found["CurrentVoters"] for voter in (1, 2, 3)] == [True] * 3
+    assert found["CurrentObservers"] == "[]"
+
+
+def test_the_replication_reads_as_that_of_kafka(three: tuple[LocalCluster, Path], kafka_broker: KafkaBroker) -> None:
+    theirs = describe(kafka_broker.bootstrap, "--replication").splitlines()
+    give_up_s = time.monotonic() + UNTIL_S
+    while True:
+        ours = describe(three[0].bootstrap, "--replication").splitlines()
+        rows = [line.split() for line in ours[1:] if line.strip()]
+        if all(row[3] == "0" for row in rows) or time.monotonic() > give_up_s:
+            break
+    assert ours[0].split() == theirs[0].split()
+    assert sorted(row[0] for row in rows) == ["1", "2", "3"]
+    assert sorted(row[-1] for row in rows) == ["Follower", "Follower", "Leader"]
+    assert {row[3] for row in rows} == {"0"}, "a follower does not catch up"
+
+
+def dump(path: Path) -> list[str]:
+    tool = ["java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    done = subprocess.run(
+        [*tool, "--cluster-metadata-decoder", "--files", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout.splitlines()
+
+
+def newest(directory: Path, node_id: int, suffix: str) -> Path:
+    """The snapshot or segment that stays longest: others may go while they are looked at."""
+    folder = directory / f"broker-{node_id}" / "__cluster_metadata-0"
+    give_up_s = time.monotonic() + UNTIL_S
+    while not (found := sorted(folder.glob(f"*{suffix}"))):
+        assert time.monotonic() < give_up_s, f"no {suffix} in {folder}"
+        time.sleep(0.1)
+    return found[-1]
+
+
+def test_kafka_reads_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
+    for node_id in (1, 2, 3):
+        path = newest(three[1], node_id, ".checkpoint")
+        lines = dump(path)
+        end_offset, epoch = path.name.removesuffix(".checkpoint").split("-")
+        assert lines[1] == f"Snapshot end offset: {int(end_offset)}, epoch: {int(epoch)}"
+        assert "SnapshotHeader" in lines[3]
+        assert "SnapshotFooter" in lines[-1]
+        text = "\n".join(lines)
+        assert '"name":"topic-0"' in text
+        assert text.count('"type":"PARTITION_RECORD"') == 3 * text.count('"type":"TOPIC_RECORD"') > 10
+        assert text.count('"type":"REGISTER_BROKER_RECORD"') == 3
+        assert "isvalid: false" not in text.lower()
+
+
+def test_kafka_reads_the_log_of_every_voter(three: tuple[LocalCluster, Path]) -> None:
+    for node_id in (1, 2, 3):
+        lines = dump(newest(three[1], node_id, ".log"))
+        assert not [line for line in lines if "mismatch" in line.lower() or "found invalid" in line.lower()]

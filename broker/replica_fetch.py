@@ -138,8 +138,11 @@ class Gathering:
         due, served = session.due, session.served
         topics: dict[str | UUID, FetchableTopicResponse] = {}
         for slot, row in self.rows:
-            due.pop(slot, None)
             error = slot.error
+            told = error or row.records or row.diverging_epoch.epoch >= 0
+            # Something may have come while others were read from the disk: then it is told with the next answer.
+            if told or not (slot.behind or slot.unsettled):
+                due.pop(slot, None)
             if error:
                 row.error_code = wire_error(context.api_key, context.api_version, error)
                 slot.told_high_watermark = -1

@@ -1,10 +1,13 @@
 """Followers and leaders together: real logs, handlers and wire format, a test in place of the controller."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from broker.partition import Partition
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
 from tests.support.replication_rig import Brokers
@@ -125,3 +128,31 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     brokers.change(leader=1)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
+
+
+async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was begun with nothing to fetch from one partition, and waits for the disk because of another one."""
+    brokers.topic(2)
+    leader = brokers[1]
+    for index in (0, 1):
+        leader.append(b"a", index=index)
+    await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
+    reading, go_on = asyncio.Event(), asyncio.Event()
+    on_disk = Partition.on_disk
+
+    async def slow(partition: Partition, read: Awaitable[Any]) -> Any:
+        reading.set()
+        await go_on.wait()
+        return await on_disk(partition, read)
+
+    monkeypatch.setattr(Partition, "on_disk", slow)
+    for follower in leader.partition("t", 0).followers.values():
+        follower.moved()
+    leader.disk.failing["cold"] = 0
+    leader.append(b"b", index=1)
+    await reading.wait()
+    leader.append(b"c", index=0)
+    go_on.set()
+    await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 2)

@@ -72,25 +72,37 @@ class Breaker:
             self._moved.notify_all()
 
     def run(self, open_gate: Callable[[], None]) -> None:
-        """Carry out the kills. ``open_gate`` lets the producer come to the last of them. Raises RuntimeError, OSError."""
+        """Carry out the kills. Raises RuntimeError, OSError.
+
+        ``open_gate`` is called twice: it lets the producer come to the last kill, and then beyond it, so that there is something
+        left to commit however short the run.
+        """
         for kill in self._kills:
-            if kill is self._kills[-1]:
+            last = kill is self._kills[-1]
+            if last:
                 open_gate()
             pids = self._cluster.pids()
             self._await_hour(kill.after_hour)
             if self._stopped.wait(kill.delay_seconds):
                 return
-            self._carry_out(kill, pids)
+            node_id, at = self._strike(kill, pids)
+            if last:
+                open_gate()
+            self._bring_back(kill, node_id, at)
 
     def _await_hour(self, hour: int) -> None:
         with self._moved:
             self._moved.wait_for(lambda: self._hour >= hour or self._stopped.is_set())
 
-    def _carry_out(self, kill: BrokerKill, pids: dict[int, int]) -> None:
+    def _strike(self, kill: BrokerKill, pids: dict[int, int]) -> tuple[int, float]:
+        """Returns who was hit, and when."""
         node_id = self._target(kill)
         self._cluster.kill(node_id, pids)
         at = time.monotonic()
         self._on_event({"event": "broker killed", "kill": kill, "node_id": node_id, "at": at})
+        return node_id, at
+
+    def _bring_back(self, kill: BrokerKill, node_id: int, at: float) -> None:
         if self._stopped.wait(AWAY_SECONDS):
             return
         self._cluster.restart(node_id)

@@ -17,7 +17,7 @@ from pipeline.cluster import BROKERS, OwnCluster, create_topics, delete_topics
 from pipeline.delays_job import Places
 from pipeline.feed import write_feed
 from pipeline.flights import load_flights
-from pipeline.plan import BROKER_KILLS, HOURS_MIN, KILLS, draw_broker_kills, draw_kills
+from pipeline.plan import BROKER_KILLS, HOURS_MIN, KILLS, broker_gates, draw_broker_kills, draw_kills
 from pipeline.plot import draw
 from pipeline.progress import read_progress
 from pipeline.run import Outcome, QueryFailed, run
@@ -79,7 +79,7 @@ def demo(options: argparse.Namespace, console: Console) -> int:
             breaker = None
             if cluster is not None:
                 breaker = Breaker(cluster, broker_kills, flights_topic, run_name, screen.broker_event)
-            supervisor = supervise(task, kills, screen, breaker, broker_kills)
+            supervisor = supervise(task, kills, screen, breaker, broker_kills, len(hours))
             outcome = run(supervisor, breaker, places, topics, options.master, out / "spark.log", screen)
         campaign = supervisor.campaign
         campaign.broker_deaths = breaker.deaths if breaker is not None else None
@@ -90,16 +90,21 @@ def demo(options: argparse.Namespace, console: Console) -> int:
 
 
 def supervise(
-    task: Task, kills: Sequence[Kill], screen: Screen, breaker: Breaker | None, broker_kills: Sequence[BrokerKill]
+    task: Task,
+    kills: Sequence[Kill],
+    screen: Screen,
+    breaker: Breaker | None,
+    broker_kills: Sequence[BrokerKill],
+    hours: int,
 ) -> Supervisor:
-    """The producer's supervisor; what it commits moves the breaker on. Its gate stands before the last kill of a broker."""
+    """The producer's supervisor; what it commits moves the breaker on. Its gates stand before and after the last of a broker's kills."""
 
     def on_event(event: dict[str, Any]) -> None:
         screen.producer_event(event)
         if breaker is not None:
             breaker.committed(committed_hour(event))
 
-    return Supervisor(task, kills, on_event, broker_kills[-1].after_hour if broker_kills else None)
+    return Supervisor(task, kills, on_event, broker_gates(broker_kills, hours))
 
 
 def clear(out: Path) -> None:

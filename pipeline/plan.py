@@ -10,6 +10,10 @@ import math
 import random
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SOURCE_ROWS = 336_776
 ABORT_ONE_IN = 10
@@ -21,6 +25,7 @@ HOURS_MIN = 60  # fewer leave no room for kills before the last of them
 LEADER_KILL_PART = (0.25, 0.45)
 """Of all hours: where in the load the leader of a data partition is killed."""
 COORDINATOR_KILL_PART = (0.55, 0.75)
+HOURS_AFTER_BROKERS = 10  # that are written only when the last broker has been killed
 TIMED_KILL_DELAY_MAX_SECONDS = 0.030
 WINDOW_KILL_DELAY_SECONDS = (0.000_1, 0.010)  # drawn evenly in the logarithm: before as well as after the answer
 
@@ -120,3 +125,8 @@ def draw_broker_kills(seed: int, hours: int, partitions: int) -> tuple[BrokerKil
         return BrokerKill(target, hour, rng.uniform(0, TIMED_KILL_DELAY_MAX_SECONDS), rng.randrange(partitions))
 
     return drawn(Target.LEADER, LEADER_KILL_PART), drawn(Target.COORDINATOR, COORDINATOR_KILL_PART)
+
+
+def broker_gates(kills: Sequence[BrokerKill], hours: int) -> tuple[int, ...]:
+    """Hours at which the producer waits: for the first broker to be back, and for the last one to be killed."""
+    return (kills[-1].after_hour, hours - HOURS_AFTER_BROKERS) if kills else ()

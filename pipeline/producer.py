@@ -55,8 +55,8 @@ class Writer:
         self._progress_topic: str = arguments.progress_topic
         self._life: int = arguments.life
         self._attempts = 0
-        self._gate: int | None = arguments.gate
-        self._opened = arguments.opened
+        self._gates: list[int] = arguments.gates
+        self._opened: threading.Semaphore = arguments.opened
         self._feed = Feed(arguments.feed)
         self._producer = Producer(
             {
@@ -77,9 +77,9 @@ class Writer:
         tell("resumed", hour=first)
         aborted = aborted_hours(seed, len(self._feed.hours))
         for hour in self._feed.hours[first:]:
-            if hour.index == self._gate:
-                tell("waiting", hour=hour.index)
-                self._opened.wait()
+            if self._gates and hour.index == self._gates[0]:
+                tell("waiting", hour=self._gates.pop(0))
+                self._opened.acquire()
             for fate in fates(hour.index, aborted):
                 while not self._attempt(hour, fate):
                     pass
@@ -131,13 +131,14 @@ def main() -> None:
     parser.add_argument("--transactional-id", required=True)
     parser.add_argument("--life", type=int, required=True, help="how many producers came before this one")
     parser.add_argument("--seed", type=int, required=True, help="which hours are aborted first")
-    parser.add_argument("--gate", type=int, help="the hour that is not begun before a byte comes on standard input")
+    gates = "hours that are not begun before a byte for each has come on standard input"
+    parser.add_argument("--gates", type=int, nargs="*", default=[], help=gates)
     arguments = parser.parse_args()
-    arguments.opened = threading.Event()
+    arguments.opened = threading.Semaphore(0)
 
     def end_with_owner() -> None:
         while os.read(sys.stdin.fileno(), 1):  # not through sys.stdin: its lock would outlive this thread at exit
-            arguments.opened.set()
+            arguments.opened.release()
         os._exit(1)
 
     threading.Thread(target=end_with_owner, daemon=True).start()

@@ -90,11 +90,11 @@ class Supervisor:
         task: Task,
         kills: Sequence[Kill],
         on_event: Callable[[dict[str, Any]], None],
-        gate: int | None = None,
+        gates: Sequence[int] = (),
     ) -> None:
-        """``gate``: the hour that is not begun before `open_gate`."""
+        """``gates``: hours, in order, each of which is not begun before an `open_gate` of its own."""
         self._task = task
-        self._gate = gate
+        self._gates = list(gates)
         self._gate_lock = threading.Lock()
         self._kills = list(kills)
         self._on_event = on_event
@@ -115,9 +115,9 @@ class Supervisor:
         return not self._stopped.is_set()
 
     def open_gate(self) -> None:
-        """Let the producer go on, this one and those that follow it."""
+        """Let the producer pass the next gate, this one and those that follow it."""
         with self._gate_lock:
-            self._gate = None
+            self._gates.pop(0)
             if self._process is not None and self._process.stdin is not None:
                 with contextlib.suppress(OSError, ValueError):  # it was killed a moment ago: the next one has no gate
                     self._process.stdin.write("o")
@@ -184,8 +184,7 @@ class Supervisor:
         command += ["--topic", task.topic, "--progress-topic", task.progress_topic]
         command += ["--transactional-id", task.transactional_id]
         command += ["--life", str(self.campaign.lives), "--seed", str(task.seed)]
-        if self._gate is not None:
-            command += ["--gate", str(self._gate)]
+        command += ["--gates", *map(str, self._gates)]
         with task.console.open("ab") as console:
             return subprocess.Popen(
                 command,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.topics import Topics
 
 ROWS = 1500
-GATE = 5
+GATES = [5, 20]
 SEED = 3
 
 
@@ -95,19 +95,20 @@ def test_timed_kills_never_break_an_hour(bench: Bench) -> None:
     assert resumed == sorted(resumed)
 
 
-def test_the_producer_waits_at_its_gate_also_when_it_was_killed_before(bench: Bench) -> None:
+def test_the_producer_waits_at_its_gates_also_when_it_was_killed_before(bench: Bench) -> None:
     def open_at_the_gate(event: dict[str, Any]) -> None:
         bench.events.append(event)
         if event["event"] == "waiting":
             supervisor.open_gate()
 
-    kills = [Kill(1, KillKind.TIMED, 2, 0.001), Kill(2, KillKind.TIMED, GATE + 1, 0.001)]
-    supervisor = Supervisor(bench.task, kills, open_at_the_gate, GATE)
+    kills = [Kill(1, KillKind.TIMED, 2, 0.001), Kill(2, KillKind.TIMED, GATES[0] + 1, 0.001)]
+    supervisor = Supervisor(bench.task, kills, open_at_the_gate, GATES)
     assert supervisor.run()
     assert supervisor.campaign.lives == 3
     told = [(event["event"], event.get("hour")) for event in bench.events]
-    assert [hour for event, hour in told if event == "waiting"] == [GATE], "once it is open it stays open"
-    assert told.index(("waiting", GATE)) < told.index(("writing", GATE))
+    assert [hour for event, hour in told if event == "waiting"] == GATES, "once it is open it stays open"
+    for gate in GATES:
+        assert told.index(("waiting", gate)) < told.index(("writing", gate))
     assert told[-1][0] == "finished"
 
 

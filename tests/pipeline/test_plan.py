@@ -24,6 +24,7 @@ from pipeline.plan import (
     Target,
     aborted_hours,
     attempt_name,
+    broker_gates,
     draw_broker_kills,
     draw_kills,
     fates,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 SEEDS = st.integers(0, 2**31 - 1)
 PARTITIONS = 6
-LEFT_MIN = 10  # hours that follow the last kill of a broker
 
 
 @given(SEEDS, st.integers(1, 7000))
@@ -67,7 +67,8 @@ def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: i
 def test_a_leader_dies_first_then_the_coordinator_both_under_load(seed: int, hours: int) -> None:
     leader, coordinator = kills = draw_broker_kills(seed, hours, PARTITIONS)
     assert (leader.target, coordinator.target) == (Target.LEADER, Target.COORDINATOR)
-    assert 0 < leader.after_hour < coordinator.after_hour < hours - LEFT_MIN
+    first, second = broker_gates(kills, hours)
+    assert 0 < leader.after_hour < first == coordinator.after_hour < second < hours
     assert all(0 <= kill.partition < PARTITIONS and 0 <= kill.delay_seconds < 1 for kill in kills)
     assert kills == draw_broker_kills(seed, hours, PARTITIONS)
 

@@ -7,6 +7,7 @@ from tests.sim.faults import (
     ADD,
     ALTER_PARTITION,
     ANY,
+    CONTROLLER,
     COORDINATOR,
     END,
     FETCH,
@@ -31,6 +32,9 @@ OPERATIONS_EXPECTED: Final = 260
 FAULTS_MIN, FAULTS_MAX = 4, 10
 TRANSACTIONS_MIN: Final = 26
 
+PAIR_PROBABILITY: Final = 0.0
+PAIRS: Final = ("late marker", "late change of the ISR", "elections in a row", "lagging follower")
+
 KINDS: Final = (
     "kill", "kill", "die_at_disk", "pause", "pause", "restart", "rolling", "storm", "cut", "cut", "cut_from_clients", "slow", "datagrams",
     "frame", "frame", "frame", "cut_all", "reset", "clock", "move_leader", "reassign", "delete_topic",
@@ -42,8 +46,8 @@ BETWEEN_BROKERS: Final = (MARKERS, MARKERS, ADD, FETCH, ALTER_PARTITION)
 FROM_CLIENTS: Final = (PRODUCE, PRODUCE, INIT, ADD, END, END)
 
 
-def draw_cluster(rng: Random, options: "Options", brokers: int) -> None:
-    """Make of the options of one broker those of several."""
+def draw_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) -> None:
+    """Make of the options of one broker those of several; with `pairs` there is always a pair of faults that are dangerous together."""
     options.brokers = brokers
     options.voters = 3 if brokers == 5 and rng.random() < 0.6 else brokers
     options.replication = rng.choices((3, 2), (85, 15))[0]
@@ -68,10 +72,10 @@ def draw_cluster(rng: Random, options: "Options", brokers: int) -> None:
     options.leave_behind = rng.choice(("", "", "dead", "cut"))
     if options.replication == options.min_in_sync:
         options.leave_behind = ""  # nothing could be written any more
-    options.faults = _draw_faults(rng, options)
+    options.faults = _draw_faults(rng, options, pairs=pairs)
 
 
-def _draw_faults(rng: Random, options: "Options") -> list[Fault]:
+def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]:
     kinds = list(KINDS)
     if options.durability != KILL:
         kinds += POWER_KINDS
@@ -82,7 +86,33 @@ def _draw_faults(rng: Random, options: "Options") -> list[Fault]:
     disabled = rng.sample(sorted(set(kinds)), rng.randint(0, len(set(kinds)) // 2))
     enabled = [kind for kind in kinds if kind not in disabled]
     faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
+    if rng.random() < (1.0 if pairs else PAIR_PROBABILITY):
+        faults += _draw_pair(rng)
     return sorted(faults, key=lambda fault: (fault.operations, fault.steps))
+
+
+def _draw_pair(rng: Random) -> list[Fault]:
+    """Two faults that are dangerous together: a frame is held back, and who sent it is deposed before it arrives; or a link that lags, and no more."""
+    operations = rng.randrange(20, OPERATIONS_EXPECTED // 2)
+    kind = rng.choice(PAIRS)
+    number = rng.randrange(64)
+    if kind == "late marker":
+        return [
+            Fault("hold_request", operations, 0, api_key=MARKERS, seconds=2.0 + rng.random(), other="brokers"),
+            Fault("kill", operations + 8, 0, target=COORDINATOR, number=1 + 3 * number, seconds=0.5),
+        ]
+    if kind == "late change of the ISR":
+        return [
+            Fault("hold_request", operations, 0, api_key=ALTER_PARTITION, seconds=2.0 + rng.random(), other="brokers"),
+            Fault("cut", operations, 0, target=LEADER, number=number, seconds=1.5, other="one", one_way=True),
+            Fault("pause", operations + 30, 0, target=LEADER, number=number, seconds=1.5),
+        ]
+    if kind == "elections in a row":
+        return [
+            Fault("storm", operations + 15 * turn, 0, target=CONTROLLER, number=number, seconds=0.3)
+            for turn in range(3)
+        ]
+    return [Fault("slow", operations, 0, target=LEADER, number=2 + 3 * number, seconds=6.0, other="one", one_way=True)]
 
 
 def _draw_fault(rng: Random, kind: str) -> Fault:

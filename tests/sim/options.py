@@ -81,13 +81,13 @@ class Options:
         )
 
 
-def draw(seed: int, *, durability: str | None = None, brokers: int | None = None) -> Options:
+def draw(seed: int, *, durability: str | None = None, brokers: int | None = None, pairs: bool = False) -> Options:
     """The options of a seed; a test may fix the size, and for one broker the durability (and with it the kinds of faults that are drawn)."""
     another = Random(seed * 104_729 + 5)
     drawn = another.choices(*BROKERS)[0] if brokers is None else brokers
     options = _draw_one(seed, durability)
     if drawn > 1:
-        draw_cluster(another, options, drawn)
+        draw_cluster(another, options, drawn, pairs=pairs)
     return options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 BUCKET_SECONDS = 0.2
 BEFORE_SECONDS = 2.0
 AFTER_SECONDS_MIN = 6.0
+HEADROOM = 1.6
+"""What had piled up during a gap comes at once; the picture is cut off above this multiple of the rate before the kill."""
 LEVELS = " ▁▂▃▄▅▆▇█"
 COLOURS = ("tab:red", "tab:blue")
 
@@ -29,9 +32,10 @@ def span(kills: Kills) -> float:
 
 def buckets(timeline: Timeline, after: float) -> list[int]:
     """How many acknowledgements came in each BUCKET_SECONDS."""
-    counts = [0] * round((BEFORE_SECONDS + after) / BUCKET_SECONDS)
+    last = max(timeline.acknowledged, default=0.0)  # the load ends soon after acknowledgements come again
+    counts = [0] * (int((BEFORE_SECONDS + min(after, last)) / BUCKET_SECONDS) + 1)
     for at in timeline.acknowledged:
-        index = int((at + BEFORE_SECONDS) / BUCKET_SECONDS)
+        index = floor((at + BEFORE_SECONDS) / BUCKET_SECONDS)
         if 0 <= index < len(counts):
             counts[index] += 1
     return counts
@@ -60,13 +64,16 @@ def draw(kills: Kills, path: Path) -> None:
     after = span(kills)
     figure, axes = plt.subplots(len(kills), 1, figsize=(11, 3.4 * len(kills)), squeeze=False)
     for axis, (what, timelines) in zip(axes[:, 0], kills.items(), strict=True):
+        top = 1.0
         for colour, (system, timeline) in zip(COLOURS, timelines.items(), strict=False):
             counts = buckets(timeline, after)
             times = [number * BUCKET_SECONDS - BEFORE_SECONDS for number in range(len(counts))]
             rates = [count / BUCKET_SECONDS for count in counts]
+            top = max(top, *rates[: round(BEFORE_SECONDS / BUCKET_SECONDS)])
             label = f"{system}: longest gap {timeline.gap_s:.2f} s"
             axis.step(times, rates, where="post", color=colour, label=label)
             axis.fill_between(times, rates, step="post", color=colour, alpha=0.15)
+        axis.set_ylim(0, top * HEADROOM)
         axis.axvline(0.0, color="black", linestyle="--", linewidth=1)
         axis.set_title(f"kill -9 of {what}")
         axis.set_xlabel("seconds from the kill")

@@ -114,7 +114,7 @@ class TopicSettings:
         fixed = [name for name in configs if not PROPERTIES[name].is_dynamic]
         if fixed:
             raise Refusal(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
+                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             )
         for name, text in configs.items():
             try:

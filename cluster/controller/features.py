@@ -86,7 +86,7 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[
     results = []
     records: list[MetadataRecord] = []
     for update in command.updates:
-        reason = _refused(state.image, update)
+        reason = _refused(state, update)
         if reason is None:
             results.append(FeatureResult(update.name))
             if update.max_level != state.image.feature(update.name):
@@ -104,13 +104,14 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[
     return Verdict(tuple(results), () if command.validate_only else tuple(records))
 
 
-def _refused(image: MetadataImage, update: FeatureUpdate) -> str | None:
+def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
+    image = state.image
     current = image.feature(update.name)
     if update.max_level < 0:
         return "A feature version cannot be less than 0."
     if update.name == KRAFT_VERSION and update.max_level != current:
         return KRAFT_VERSION_IS_FIXED
-    reason = _not_supported(update.name, update.max_level)
+    reason = _not_supported(update.name, update.max_level, f"Local controller {state.config.node_id}")
     if reason is not None:
         return reason
     for broker in image.brokers.values():
@@ -136,12 +137,10 @@ def _needs_elr(image: MetadataImage) -> str | None:
     return None
 
 
-def _not_supported(name: str, level: int) -> str | None:
+def _not_supported(name: str, level: int, who: str = "This version") -> str | None:
     supported = SUPPORTED_FEATURES.get(name)
     if supported is None:
-        return "The controller does not support this feature."
-    if level == 0 and supported.min > 0:
-        return f"This version only supports levels {supported.min} to {supported.max}."
-    if level and not supported.min <= level <= supported.max:
-        return f"This version only supports levels {supported.min} to {supported.max}."
+        return f"{who} does not support this feature."
+    if not supported.min <= level <= supported.max:
+        return f"{who} only supports versions {supported.min}-{supported.max}"
     return None

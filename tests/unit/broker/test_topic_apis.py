@@ -253,7 +253,7 @@ def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> 
     ("given", "error", "message"),
     [
         ({"no.such": "1"}, E.INVALID_CONFIG, "Unknown broker config name: no.such"),
-        ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: Set(node.id)"),
+        ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
         ({"log.segment.bytes": "x"}, E.INVALID_CONFIG, "Invalid value for configuration log.segment.bytes: 'x' is not"),
     ],
 )

@@ -1,0 +1,157 @@
+"""Kafka's tools that move replicas and leaders, on three brokers of ours and on three of Apache Kafka's: the same commands in the
+same order have to print the same. Nothing that Kafka prints is stored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek import LocalCluster
+from tests.support.kafka_cluster import KafkaCluster
+from tests.support.kafka_tools import run_tool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BROKERS = 3
+ATTEMPTS = 60
+REASSIGN, ELECT, FEATURES = "kafka-reassign-partitions", "kafka-leader-election", "kafka-features"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+
+Cluster = LocalCluster | KafkaCluster
+
+
+@pytest.fixture(scope="module")
+def clusters() -> Iterator[dict[str, Cluster]]:
+    with LocalCluster(BROKERS) as odradek, KafkaCluster.local(BROKERS) as kafka:
+        yield {"odradek": odradek, "kafka": kafka}
+
+
+def rubbed(text: str) -> list[str]:
+    """Lines with what must differ taken out: ids, ports, directories, the order of an ISR."""
+    text = re.sub(r"TopicId: \S+", "TopicId: ID", text)
+    text = re.sub(r"127\.0\.0\.1[: ]\d+", "HOST:PORT", text)
+    text = re.sub(r"Isr: (\S+)", lambda found: f"Isr: {sorted(found[1].split(','))}", text)
+    text = re.sub(r'"log_dirs":\[[^]]*\]', '"log_dirs":DIRS', text)
+    text = re.sub(r"Local controller \d", "Local controller N", text)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return [line for line in lines if line and not line.startswith(("SLF4J", "at ", "\tat "))]
+
+
+def run(cluster: Cluster, tool: str, *arguments: str) -> list[str]:
+    first = [arguments[0]] if tool == "kafka-cluster" else []
+    rest = arguments[len(first) :]
+    finished = run_tool(tool, *first, "--bootstrap-server", cluster.bootstrap, *rest)
+    return [f"exit {finished.returncode}", *rubbed(finished.stdout)]
+
+
+def same(clusters: dict[str, Cluster], tool: str, *arguments: str) -> list[str]:
+    found = {name: run(cluster, tool, *arguments) for name, cluster in clusters.items()}
+    assert found["odradek"] == found["kafka"]
+    return found["odradek"]
+
+
+def until(clusters: dict[str, Cluster], ready: Callable[[list[str]], bool], tool: str, *arguments: str) -> list[str]:
+    """The same on both, once it is so on each."""
+    found = {}
+    for name, cluster in clusters.items():
+        for _ in range(ATTEMPTS):
+            found[name] = run(cluster, tool, *arguments)
+            if ready(found[name]):
+                break
+            time.sleep(0.5)
+    assert found["odradek"] == found["kafka"]
+    return found["odradek"]
+
+
+def plan(path: Path, topic: str, **replicas: list[int]) -> str:
+    """A file for kafka-reassign-partitions: p0=[1, 2], p1=[...]."""
+    rows = [{"topic": topic, "partition": int(name[1:]), "replicas": brokers} for name, brokers in replicas.items()]
+    path.write_text(json.dumps({"version": 1, "partitions": rows}))
+    return str(path)
+
+
+def create(clusters: dict[str, Cluster], topic: str, *replicas: str) -> None:
+    assignment = ("--replica-assignment", ",".join(replicas))
+    assert same(clusters, "kafka-topics", "--create", "--topic", topic, *assignment)[0] == "exit 0"
+
+
+def test_replicas_are_moved_added_and_leaders_follow(clusters: dict[str, Cluster], tmp_path: Path) -> None:
+    create(clusters, "moved", "1:2", "2:3", "3:1")
+    goal = plan(tmp_path / "goal.json", "moved", p0=[3, 1], p1=[2, 3, 1])
+    assert same(clusters, REASSIGN, "--reassignment-json-file", goal, "--execute")[0] == "exit 0"
+    done = until(
+        clusters,
+        lambda lines: sum("is completed" in line for line in lines) == 2,
+        *(REASSIGN, "--reassignment-json-file", goal, "--verify"),
+    )
+    assert "Reassignment of partition moved-0 is completed." in done
+    described = same(clusters, "kafka-topics", "--describe", "--topic", "moved")
+    assert "Topic: moved Partition: 0 Leader: 1 Replicas: 3,1 Isr: ['1', '3'] Elr: LastKnownElr:" in described
+    one = ("--topic", "moved", "--partition", "0")
+    for _ in range(2):
+        assert same(clusters, ELECT, "--election-type", "preferred", *one)[0] == "exit 0"
+    same(clusters, ELECT, "--election-type", "unclean", *one)
+    same(clusters, ELECT, "--election-type", "preferred", "--topic", "moved", "--partition", "7")
+    described = same(clusters, "kafka-topics", "--describe", "--topic", "moved")
+    assert "Topic: moved Partition: 0 Leader: 3 Replicas: 3,1 Isr: ['1', '3'] Elr: LastKnownElr:" in described
+    same(clusters, REASSIGN, "--reassignment-json-file", goal, "--cancel")
+    assert same(clusters, REASSIGN, "--list")[1] == "No partition reassignments found."
+
+
+def test_features_go_down_and_up(clusters: dict[str, Cluster]) -> None:
+    change = [
+        ("downgrade", "transaction.version=1"),
+        ("upgrade", "transaction.version=2"),
+        ("upgrade", "transaction.version=3"),
+        ("upgrade", "no.such=2"),
+        ("downgrade", "eligible.leader.replicas.version=0"),
+        ("upgrade", "eligible.leader.replicas.version=1"),
+    ]
+    codes = [same(clusters, FEATURES, verb, "--feature", feature)[0] for verb, feature in change]
+    assert codes == ["exit 0", "exit 0", "exit 1", "exit 1", "exit 0", "exit 0"]
+
+
+def test_settings_are_changed(clusters: dict[str, Cluster]) -> None:
+    create(clusters, "settings", "1:2:3")
+    topic = ("--entity-type", "topics", "--entity-name", "settings")
+    everybody = ("--entity-type", "brokers", "--entity-default")
+    one = ("--entity-type", "brokers", "--entity-name", "1")
+    alter = ("kafka-configs", "--alter")
+    assert same(clusters, *alter, *topic, "--add-config", "cleanup.policy=[delete,compact]")[0] == "exit 0"
+    assert same(clusters, *alter, *topic, "--add-config", "no.such=5")[0] == "exit 1"
+    assert len(same(clusters, "kafka-configs", "--describe", *topic)) == 3
+    assert same(clusters, *alter, *topic, "--delete-config", "cleanup.policy")[0] == "exit 0"
+    assert same(clusters, *alter, *everybody, "--add-config", "log.segment.bytes=20000000")[0] == "exit 0"
+    assert same(clusters, *alter, *one, "--add-config", "log.segment.bytes=30000000")[0] == "exit 0"
+    assert same(clusters, *alter, *one, "--add-config", "node.id=3")[0] == "exit 1"
+    assert same(clusters, *alter, *one, "--add-config", "min.insync.replicas=3")[0] == "exit 1"
+    assert same(clusters, *alter, *everybody, "--delete-config", "min.insync.replicas")[0] == "exit 1"
+    assert len(same(clusters, "kafka-configs", "--describe", *everybody)) == 4
+    assert len(same(clusters, "kafka-configs", "--describe", *one)) == 3
+
+
+def test_a_broker_that_is_away_is_fenced_and_unregistered(clusters: dict[str, Cluster]) -> None:
+    create(clusters, "waiting", "1:3")
+    for cluster in clusters.values():
+        cluster.kill(3)
+    endpoints = ("kafka-cluster", "list-endpoints", "--include-fenced-brokers")
+    until(clusters, lambda lines: "3 HOST:PORT null fenced broker" in lines, *endpoints)
+    described = same(clusters, "kafka-topics", "--describe", "--topic", "waiting")
+    assert "Topic: waiting Partition: 0 Leader: 1 Replicas: 1,3 Isr: ['1'] Elr: 3 LastKnownElr:" in described
+    assert same(clusters, "kafka-cluster", "unregister", "--id", "9")[0] == "exit 1"
+    assert same(clusters, "kafka-cluster", "unregister", "--id", "3")[0] == "exit 0"
+    assert len(same(clusters, *endpoints)) == 1 + BROKERS
+    # a broker that still lives after all registers again by itself
+    for cluster in clusters.values():
+        if isinstance(cluster, KafkaCluster):
+            cluster.start_node(3)
+        else:
+            cluster.start(3)
+    until(clusters, lambda lines: "3 HOST:PORT null unfenced broker" in lines, *endpoints)

@@ -123,7 +123,7 @@ def count_reached(world: "World", evidence: Evidence) -> None:
         if operation.outcome == OK and written_at < operation.invoked:
             world.count("duplicate sequence")
     for frame in world.late_frames:
-        if _came_late(world, frame):
+        if frame.transactional_id and _came_late(world, frame):
             world.count("late EndTxn")
     world.count("reads", sum(1 for operation in history.of(FETCH, LIST) if operation.outcome == OK))
 

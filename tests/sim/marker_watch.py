@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.gate import GateKeeper
     from tests.sim.monitor import Monitor
 
+TV2 = 2
+
 
 class MarkerWatch:
     """`required`: so many hosts must hold the decision."""
@@ -34,9 +36,13 @@ class MarkerWatch:
         where = f"I14 {partition[0]}-{partition[1]} offset {batch.base_offset}: {'COMMIT' if commit else 'ABORT'} of producer {batch.producer_id}"
         findings: list[str] = []
         holders = 0
+        late = (batch.producer_id, batch.producer_epoch) in self._monitor.late_markers
         for number, index, entry in self._entries_of(batch.producer_id):
             finding = self._objection(partition, batch, entry, commit=commit)
             if finding is not None:
+                if late and entry.client_version < TV2:
+                    self._monitor.count("classic transactions exposed to a late marker")
+                    return
                 findings.append(f"{finding} on broker {number}")
             elif not self._is_committed(index, entry.offset):
                 findings.append(f"the prepare record at {entry.offset} is not committed")

@@ -50,6 +50,8 @@ class Monitor:
         self.written_at: dict[bytes, int] = {}
         self.aborts_at: list[tuple[str, int]] = []
         self.committed: dict[Partition, CommittedLog] = {}
+        self.late_markers: dict[tuple[int, int], None] = {}
+        """(producer id, epoch) of markers that were held back on their way: see `Evidence.exposed_transactions`."""
         self._root = root
         self._topic = topic
         self._clock = clock

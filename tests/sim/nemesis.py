@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
 NEVER: Final = 1 << 60
 
 
@@ -71,6 +72,9 @@ class Nemesis:
 
     def _on_late_delivery(self, frame: bytes) -> None:
         world = self.world
+        for producer_id, epoch, commit in parse_markers(frame):
+            world.late_frames.append(LateFrame("", producer_id, epoch, commit, 0, world.history.clock))
+            world.monitor.late_markers[producer_id, epoch] = None
         found = parse_end_txn(frame)
         if found is not None:
             transactional_id, producer_id, epoch, commit, version = found
@@ -102,3 +106,35 @@ def parse_end_txn(frame: bytes) -> tuple[str, int, int, bool, int] | None:
     producer_id = int.from_bytes(frame[position : position + 8], "big", signed=True)
     epoch = int.from_bytes(frame[position + 8 : position + 10], "big", signed=True)
     return transactional_id, producer_id, epoch, bool(frame[position + 10]), version
+
+
+def parse_markers(frame: bytes) -> list[tuple[int, int, bool]]:
+    """(producer id, epoch, commit) of each marker of a WriteTxnMarkers frame (all its versions are flexible); none of any other frame."""
+    if int.from_bytes(frame[4:6], "big") != WRITE_TXN_MARKERS:
+        return []
+    transaction_versions = int.from_bytes(frame[6:8], "big") >= 2
+    position = 14 + max(0, int.from_bytes(frame[12:14], "big", signed=True)) + 1
+    count, position = _uvarint(frame, position)
+    found = []
+    for _ in range(count - 1):
+        producer_id = int.from_bytes(frame[position : position + 8], "big", signed=True)
+        epoch = int.from_bytes(frame[position + 8 : position + 10], "big", signed=True)
+        found.append((producer_id, epoch, bool(frame[position + 10])))
+        topics, position = _uvarint(frame, position + 11)
+        for _ in range(topics - 1):
+            size, position = _uvarint(frame, position)
+            partitions, position = _uvarint(frame, position + size - 1)
+            position += 4 * (partitions - 1) + 1
+        position += 4 + transaction_versions + 1
+    return found
+
+
+def _uvarint(data: bytes, position: int) -> tuple[int, int]:
+    shift = result = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, position
+        shift += 7

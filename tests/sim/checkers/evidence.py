@@ -8,6 +8,8 @@ from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import History, Partition
 from tests.sim.world import LateFrame
 
+TV2 = 2
+
 
 @dataclass(slots=True)
 class SnapshotRow:
@@ -57,7 +59,7 @@ class Evidence:
         self.counters[name] = self.counters.get(name, 0) + by
 
     def exposed_transactions(self) -> dict[int, None]:
-        """Transactions that a late EndTxn of their own (producer id, epoch) may have ended: the known hole of the classic protocol.
+        """Transactions that a late EndTxn, or a late marker, of their own (producer id, epoch) may have ended: the known hole of the classic protocol.
 
         Such a request names no transaction, so nothing tells it from one of the transaction that runs when it arrives. TV2 closes the hole by
         a new epoch per transaction: there it exposes nothing.
@@ -69,7 +71,10 @@ class Evidence:
             for number, operations in self.history.transactions().items():
                 first = operations[0]
                 if (
-                    first.transactional_id == frame.transactional_id
+                    (
+                        first.transactional_id == frame.transactional_id
+                        or (not frame.transactional_id and first.generation < TV2)
+                    )
                     and (first.producer_id, first.producer_epoch) == (frame.producer_id, frame.producer_epoch)
                     and operations[-1].completed > frame.clock
                 ):

@@ -9,6 +9,7 @@ import coordinator.txn.service
 import storage.segments
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from protocol.messages.end_txn import EndTxnRequest
+from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from runtime.shard import EngineLimits
 from tests.sim.checkers.batches import read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, parse_entry
@@ -18,7 +19,7 @@ from tests.sim.limits import limited
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
 from tests.sim.monitor import Monitor
-from tests.sim.nemesis import parse_end_txn
+from tests.sim.nemesis import parse_end_txn, parse_markers
 from tests.sim.options import FLUSH, KILL, LOOSE, draw
 from tests.sim.overflow import rewrite_epochs
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
@@ -60,6 +61,18 @@ def test_a_late_end_txn_is_recognised_in_every_version(version: int) -> None:
     frame = encode_request(request, version, 3, "client")
     assert parse_end_txn(frame) == ("bank", 1 << 40, 7, True, version)
     assert parse_end_txn(encode_request(AddPartitionsToTxnRequest(), 3, 3, "client")) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_late_markers_are_recognised_in_every_version(version: int) -> None:
+    topics = [WritableTxnMarkerTopic(name="ledger", partition_indexes=[0, 3]), WritableTxnMarkerTopic(name="t")]
+    markers = [
+        WritableTxnMarker(producer_id=number, producer_epoch=7, transaction_result=number == 1, topics=topics)
+        for number in (1, 1 << 40)
+    ]
+    frame = encode_request(WriteTxnMarkersRequest(markers=markers), version, 3, "broker-1-markers")
+    assert parse_markers(frame) == [(1, 7, True), (1 << 40, 7, False)]
+    assert parse_markers(encode_request(EndTxnRequest(), 3, 3, "client")) == []
 
 
 @pytest.mark.parametrize("value", [ONGOING_V0, ONGOING_V1])

@@ -12,8 +12,8 @@ from broker.api import Api, RequestContext
 from broker.apis import api_versions
 from broker.dispatch import Dispatcher
 from broker.limits import ByteBudget, ConnectionLimits
-from broker.shared import Shared
 from broker.ports import Unlimited
+from broker.shared import Shared
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from runtime.tasks import Tasks

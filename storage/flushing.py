@@ -29,11 +29,15 @@ class Flusher:
         self.sealed_from = sealed_from
         self.names_changed = True  # since the directory was synced last
         self.metadata_unsynced = False  # partition.metadata has just been written
+        self._cuts = 0
         self._running: asyncio.Future[None] | None = None
 
     async def flush(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
-        """Return when everything below `end_offset`, which has been appended, is durable. Raises OSError."""
-        while self.flushed_offset < end_offset or self.sealed_from < segments.base_below(end_offset):
+        """Return when everything below `end_offset`, which has been appended, is durable, or the log has been cut. Raises OSError."""
+        cuts = self._cuts
+        while cuts == self._cuts and (
+            self.flushed_offset < end_offset or self.sealed_from < segments.base_below(end_offset)
+        ):
             if self._running is not None:
                 await asyncio.shield(self._running)
                 continue
@@ -49,8 +53,11 @@ class Flusher:
     ) -> None:
         active = segments.active
         due = epochs.dirty, self.metadata_unsynced, self.names_changed
+        cuts = self._cuts
         try:
             for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
+                if cuts != self._cuts:
+                    return  # a segment may be gone, and what was written again since is not what was flushed
                 await segment.sync(indexes=segment is not active)
             await snapshots.sync()
             await self._sync_small_files(epochs)
@@ -60,6 +67,8 @@ class Flusher:
             self.metadata_unsynced |= due[1]
             self.names_changed |= due[2]
             raise
+        if cuts != self._cuts:
+            return
         self.flushed_offset = max(self.flushed_offset, end_offset)
         self.sealed_from = max(self.sealed_from, active.base_offset)
 
@@ -103,6 +112,7 @@ class Flusher:
         return min(self.flushed_offset, self.sealed_from)
 
     def truncated(self, end_offset: int, segments: Segments) -> None:
+        self._cuts += 1
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.sealed_from = min(self.sealed_from, segments.base_below(end_offset))
 

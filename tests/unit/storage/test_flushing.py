@@ -85,3 +85,19 @@ async def test_held_bytes_make_a_kill_a_power_cut(root: str) -> None:
     assert survivor.active_producers()[0].last_sequence == 6
     assert survivor.epochs.entries() == [(0, 0)]
     holding.close()
+
+
+async def test_a_log_that_is_cut_under_a_flush_counts_as_flushed_no_further_than_the_cut(
+    disk: FaultyDisk, root: str
+) -> None:
+    log = open_log(disk, root, SMALL)
+    for _ in range(4):
+        append(log, batch(1, size=600), commit=False)
+    flush = asyncio.ensure_future(log.flush())
+    await asyncio.sleep(0)
+    log.truncate_to(1, now_ms=NOW_MS)
+    append(log, batch(3, size=100), commit=False)
+    await flush
+    assert log.flushed_offset <= 1
+    await log.flush()
+    assert log.flushed_offset == log.log_end_offset

@@ -4,6 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from broker.env import Env
+from broker.lost_heads import LostHeads
 from broker.partitions import Partitions
 from broker.replica_fetch import ReplicaFetches
 from broker.replica_sessions import ReplicaSessions
@@ -22,6 +23,7 @@ def host_partitions(
     *,
     broker_epoch: Callable[[], int],
     disk_failed: DiskFailed,
+    lost_heads: LostHeads,
 ) -> tuple[Partitions, Replication]:
     """What `services` reaches partitions and followers by; nothing is hosted before the first `on_metadata`."""
     config = services.config
@@ -35,6 +37,7 @@ def host_partitions(
         clock=env.clock,
         spawn=spawn,
         disk_failed=disk_failed,
+        lost_heads=lost_heads,
     )
     partitions = Partitions(
         node_id=config.node_id,

@@ -30,6 +30,7 @@ from broker.hosting import host_partitions
 from broker.jobs import Jobs
 from broker.life import Life
 from broker.limits import ByteBudget, ConnectionLimits
+from broker.lost_heads import LostHeads
 from broker.membership import CannotWatchError, Membership
 from broker.metadata_log import follow_metadata
 from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
@@ -96,6 +97,7 @@ class Node:
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._budget = ByteBudget(config.byte_budget)
         self.life = Life(env.disk, config.log_dirs, env.boot_id)
+        self.lost_heads = LostHeads(lambda: self.life.begin(self.lifecycle.broker_epoch))
         self.logs: LogManager
         self.peers: Peers
         self.raft: RaftDriver
@@ -252,6 +254,7 @@ class Node:
         """Tell the controller that this broker is here, and wait until it may lead."""
         config = self.config
         clean = self.logs.previous_broker_epoch >= 0
+        vouched = self.logs.previous_broker_epoch if clean else self.life.last_broker_epoch()
         registration = BrokerRegistration(
             config.node_id,
             self.logs.cluster_id,
@@ -264,7 +267,7 @@ class Node:
             SUPPORTED_FEATURES,
             (self.logs.directory_id,),
             rack=config.broker_rack,
-            previous_broker_epoch=self.logs.previous_broker_epoch if clean else self.life.last_broker_epoch(),
+            previous_broker_epoch=vouched,
         )
         self.lifecycle = BrokerLifecycle(
             registration,
@@ -278,7 +281,7 @@ class Node:
         )
         self.lifecycle.start()
         await self.lifecycle.wait_unfenced()
-        self.life.begin(self.lifecycle.broker_epoch)
+        self.lost_heads.begin(self.logs, self.metadata.image, config.node_id, trusted=vouched >= 0)
 
     def _host_partitions(self) -> None:
         """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""
@@ -290,6 +293,7 @@ class Node:
             spawn,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             disk_failed=self._disk_failed,
+            lost_heads=self.lost_heads,
         )
         self._undo.callback(replication.close)
         self._undo.callback(self.partitions.close)
@@ -360,4 +364,4 @@ class Node:
 
     def _close_logs(self) -> None:
         epoch = self.lifecycle.broker_epoch if hasattr(self, "lifecycle") else -1
-        self.logs.close(clean=self._fatal is None, broker_epoch=epoch)
+        self.logs.close(clean=self._fatal is None and not self.lost_heads, broker_epoch=epoch)

@@ -84,7 +84,7 @@ class ReplicaFetcher:
             self.remove(partition)
         followed = Followed(partition, Following(self.leader, leader_epoch))
         self._session.add(followed)
-        self._ask_for(followed)
+        self._begin(followed)
 
     def remove(self, partition: Partition) -> None:
         """Nothing that comes for it counts any more."""
@@ -107,6 +107,14 @@ class ReplicaFetcher:
         self._failures = 0
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+    def _begin(self, followed: Followed) -> None:
+        """Fetch, unless the leader has to be asked first where its log begins."""
+        if self._mender.lost_heads.about(followed.partition.topic, followed.partition.index):
+            self._stop_for(followed, Event.OUT_OF_RANGE)
+            self._mend(followed, self._mender.locate(followed, self.holds))
+        else:
+            self._ask_for(followed)
 
     def _ask_for(self, followed: Followed) -> None:
         self._session.due[followed] = None
@@ -294,7 +302,7 @@ class ReplicaFetcher:
     def _resume(self, followed: Followed) -> None:
         followed.timer = None
         followed.following.step(Event.PAUSED)
-        self._ask_for(followed)
+        self._begin(followed)
 
     def _mend(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
         partition = followed.partition

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from broker.follower_session import Followed
+from broker.lost_heads import LostHeads
 from broker.peers import Channel, Peers
 from cluster.replication.follower import Cut, Event, Remedy, cut_for, remedy_for
 from protocol.messages.list_offsets import (
@@ -45,6 +46,7 @@ class Mender:
     peers: Peers
     clock: Clock
     request_timeout_ms: int
+    lost_heads: LostHeads
 
     async def cut_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
         """The leader's log has `epoch` up to `end_offset`, and nothing of what this one has behind that."""
@@ -75,11 +77,19 @@ class Mender:
             return Event.NOT_NOW
         if end is None or start is None or not holds(followed):
             return Event.NOT_NOW
-        remedy, offset = remedy_for(followed.partition.log.log_end_offset, start, end)
+        log = followed.partition.log
+        remedy, offset = remedy_for(log.log_end_offset, start, end)
         followed.following.step(Event.LOCATED)
-        if remedy is Remedy.START_AT:
-            return await self.start_at(followed, offset, holds)
-        return await self._cut(followed, Cut(offset), holds)
+        if self.lost_heads.about(log.topic, log.partition) and start < log.log_start_offset:
+            remedy, offset = Remedy.START_AT, start
+        event = await (
+            self.start_at(followed, offset, holds)
+            if remedy is Remedy.START_AT
+            else self._cut(followed, Cut(offset), holds)
+        )
+        if holds(followed):
+            self.lost_heads.settle(log.topic, log.partition)
+        return event
 
     async def _cut(self, followed: Followed, cut: Cut, holds: Holds) -> Event:
         partition = followed.partition

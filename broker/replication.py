@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from broker.config import Config
 from broker.follower_session import FetchSettings
 from broker.isr_changes import IsrChanges, IsrController
+from broker.lost_heads import LostHeads
 from broker.partition import Partition
 from broker.peers import Peers
 from broker.replica_fetcher import ReplicaFetcher
@@ -67,6 +68,7 @@ class Replication:
         clock: Clock,
         spawn: Spawn,
         disk_failed: DiskFailed,
+        lost_heads: LostHeads,
     ) -> None:
         self.lag_max_ms = config.replica_lag_time_max_ms
         self.sessions: ReplicaSessions
@@ -77,8 +79,9 @@ class Replication:
         self._clock = clock
         self._spawn = spawn
         self._disk_failed = disk_failed
+        self._lost_heads = lost_heads
         self._changes = IsrChanges(me.node_id, me.epoch, controller, spawn)
-        self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms)
+        self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms, lost_heads)
         self._settings = FetchSettings(
             config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
@@ -110,6 +113,7 @@ class Replication:
         self._changes.send(partition, wish)
 
     def led(self, partition: Partition) -> None:
+        self._lost_heads.settle(partition.topic, partition.index)
         self.sessions.led(partition)
 
     def follow(self, partition: Partition, leader: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from broker.apis import fetch, list_offsets
+from broker.lost_heads import LostHeads
 from broker.peers import Channel
 from broker.replication import Replication, Self
 from broker.session import Session
@@ -122,6 +123,9 @@ class Broker(Rig):
     def __init__(self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None) -> None:
         self.brokers = brokers
         self.wire = Wire(brokers, node_id)
+        self.broker_epoch = 10 + node_id
+        self.vouches = 0
+        self.lost_heads = LostHeads(self.vouch)
         self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
         super().__init__(folder, "replica.fetch.wait.max.ms=200", f"node.id={node_id}", config=config, node_id=node_id)
@@ -132,7 +136,7 @@ class Broker(Rig):
     def make_replication(self) -> Replication:
         return Replication(
             self.config,
-            Self(self.node_id, lambda: 10 + self.node_id),
+            Self(self.node_id, lambda: self.broker_epoch),
             metadata=self.metadata,
             peers=self.wire,  # type: ignore[arg-type]  # the part of Peers that is used
             controller=self.brokers.controller,
@@ -140,7 +144,11 @@ class Broker(Rig):
             clock=self.clock,
             spawn=self.spawn,
             disk_failed=lambda what, others: self.disk_failures.append((what, others)),
+            lost_heads=self.lost_heads,
         )
+
+    def vouch(self) -> None:
+        self.vouches += 1
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         await asyncio.sleep(0)
@@ -243,6 +251,12 @@ class Brokers:
             BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=1),
             PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
         )
+
+    def restart(self, node_id: int) -> None:
+        """The broker registers anew, and may join."""
+        broker = self._all[node_id]
+        broker.broker_epoch += 100
+        self.play(RegisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch, fenced=False))
 
     def unfence(self, node_id: int) -> None:
         self.play(BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=-1))

@@ -150,7 +150,7 @@ async def test_a_fetch_that_is_answered_is_forgotten_by_its_session(tmp_path: Pa
 async def test_the_loss_of_a_partition_ends_the_wait(tmp_path: Path, loss: str) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", replicas=(1, 2))
-    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, leader_epoch=0))
     if loss == "leadership":
         rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
     elif loss == "disk":
@@ -158,7 +158,7 @@ async def test_the_loss_of_a_partition_ends_the_wait(tmp_path: Path, loss: str) 
     else:
         rig.play(RemoveTopicRecord(topic_id=topic_id))
     expected = {
-        "leadership": E.NOT_LEADER_OR_FOLLOWER,
+        "leadership": E.FENCED_LEADER_EPOCH,
         "disk": E.KAFKA_STORAGE_ERROR,
         "topic": E.UNKNOWN_TOPIC_OR_PARTITION,
     }

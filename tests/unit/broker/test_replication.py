@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from broker.partition import Partition
+from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
+from tests.support.data_rig import NOW_MS
 from tests.support.replication_rig import Brokers
 
 E = ErrorCode
@@ -156,3 +158,29 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
     leader.append(b"c", index=0)
     go_on.set()
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 2)
+
+
+@pytest.mark.parametrize(("trusted", "content"), [(False, 3), (True, 1)])
+async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
+    brokers: Brokers, trusted: bool, content: int
+) -> None:
+    """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
+    brokers.topic()
+    for value in (b"a", b"b", b"c"):
+        brokers[1].append(value)
+    await brokers.until(lambda: brokers[1].committed() == 3 and brokers[2].committed() == 3, 200_000)
+    follower = brokers[2].partition()
+    brokers.fence(2, isr=[1, 3])
+    brokers[2].replication.stop_following(follower)
+    follower.log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    follower.log.append_as_follower(brokers[1].content()[-(len(brokers[1].content()) // 3) :], now_ms=NOW_MS)
+    doubts = brokers[2].lost_heads
+    doubts.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
+    assert (bool(doubts), brokers[2].vouches) == (not trusted, int(trusted))
+    brokers.restart(2)
+    brokers[2].replication.follow(follower, 1)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2), 200_000)
+    assert len(list(iter_batches(brokers[2].content()))) == content
+    assert (bool(doubts), brokers[2].vouches) == (False, 1)

@@ -152,6 +152,35 @@ def test_a_broker_of_another_cluster_is_refused(tmp_path: Path) -> None:
         assert str(tmp_path / "three" / "broker-2") in refused.stderr
 
 
+def test_a_voter_list_that_disagrees_is_refused(tmp_path: Path) -> None:
+    with detached(tmp_path) as bootstrap:
+        kill(tmp_path, 3)
+        config = ClusterDirectory(tmp_path).config(3)
+        second = bootstrap.split(",")[1]
+        config.write_text(config.read_text().replace(f",2@{second}", ""))
+        refused = odradek("broker", "--config", str(config))
+        assert refused.returncode == 1
+        reason = refused.stderr.splitlines()[-1]
+        assert str(tmp_path / "broker-3") in reason
+        assert "the voters [1, 2, 3], but [1, 3] are configured: set controller.quorum.voters" in reason
+
+
+def test_a_node_id_that_a_living_broker_has_is_refused(tmp_path: Path) -> None:
+    session = ("--set", "broker.session.timeout.ms=1500", "--set", "broker.heartbeat.interval.ms=300")
+    with detached(tmp_path, *session) as bootstrap:
+        twin = 1 if status(tmp_path)["controller"] != 1 else 2
+        config = str(ClusterDirectory(tmp_path).config(twin))
+        own = ("--set", f"log.dirs={tmp_path / 'other'}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
+        refused = odradek("broker", "--config", config, *own, *session)
+        assert refused.returncode == 1
+        address = bootstrap.split(",")[twin - 1]
+        assert refused.stderr.splitlines()[-1].endswith(
+            f"node.id {twin} is in use by a living broker at {address}; every node needs an id of its own"
+        )
+        assert [row["state"] for row in status(tmp_path)["brokers"]] == ["running"] * BROKERS
+        commit(bootstrap, "t", b"1")
+
+
 def test_up_in_the_foreground_holds_all_brokers_also_those_that_others_have_started(tmp_path: Path) -> None:
     command = [str(ODRADEK), "up", "--dir", str(tmp_path), "--port", "0"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -111,8 +111,12 @@ class Flusher:
             return self.flushed_offset
         return min(self.flushed_offset, self.sealed_from)
 
-    def truncated(self, end_offset: int, segments: Segments) -> None:
+    def abandon(self) -> None:
+        """The files are about to be closed, or cut: a flush under way has nothing left to do."""
         self._cuts += 1
+
+    def truncated(self, end_offset: int, segments: Segments) -> None:
+        self.abandon()
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.sealed_from = min(self.sealed_from, segments.base_below(end_offset))
 

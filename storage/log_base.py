@@ -349,6 +349,7 @@ class LogBase:
                 self.flusher.flush_now(self.segments, self.snapshots, self.epochs, self.log_end_offset)
         finally:
             self.closed = True
+            self.flusher.abandon()
             for segment in self.segments:
                 segment.close()
             for files in self.deleted:

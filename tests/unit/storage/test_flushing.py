@@ -101,3 +101,14 @@ async def test_a_log_that_is_cut_under_a_flush_counts_as_flushed_no_further_than
     assert log.flushed_offset <= 1
     await log.flush()
     assert log.flushed_offset == log.log_end_offset
+
+
+async def test_a_log_that_is_closed_under_a_flush_ends_it(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root, SMALL)
+    for _ in range(4):
+        append(log, batch(1, size=600), commit=False)
+    flush = asyncio.ensure_future(log.flush())
+    await asyncio.sleep(0)
+    log.close(clean=False)
+    await flush
+    assert log.flushed_offset == 0

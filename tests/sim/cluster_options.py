@@ -87,19 +87,30 @@ def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]
     enabled = [kind for kind in kinds if kind not in disabled]
     faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     if rng.random() < (1.0 if pairs else PAIR_PROBABILITY):
-        faults += _draw_pair(rng)
+        faults += _draw_pair(rng, options)
     return sorted(faults, key=lambda fault: (fault.operations, fault.steps))
 
 
-def _draw_pair(rng: Random) -> list[Fault]:
+def _draw_pair(rng: Random, options: "Options") -> list[Fault]:
     """Two faults that are dangerous together: a frame is held back, and who sent it is deposed before it arrives; or a link that lags, and no more."""
     operations = rng.randrange(20, OPERATIONS_EXPECTED // 2)
     kind = rng.choice(PAIRS)
     number = rng.randrange(64)
     if kind == "late marker":
+        options.classic = 2  # under TV2 the producer's own epoch gives a late marker away first
+        options.think_seconds = min(options.think_seconds, 0.1)
+        held = [
+            Fault(
+                "hold_request", operations + turn, 0, api_key=MARKERS, seconds=1.0 + 2 * rng.random(), other="brokers"
+            )
+            for turn in range(5)
+        ]
         return [
-            Fault("hold_request", operations, 0, api_key=MARKERS, seconds=2.0 + rng.random(), other="brokers"),
-            Fault("kill", operations + 8, 0, target=COORDINATOR, number=1 + 3 * number, seconds=0.5),
+            *held,
+            *(
+                Fault("kill", operations + 6, 40 * turn, target=COORDINATOR, number=6 * number + turn, seconds=0.5)
+                for turn in range(2)
+            ),
         ]
     if kind == "late change of the ISR":
         return [

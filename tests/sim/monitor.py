@@ -216,10 +216,9 @@ class Monitor:
             )
             return
         if batch.is_control and batch.producer_id >= 0:
-            self._markers.judge(partition, batch)
-            producer = host.log(partition).model().producers.get(batch.producer_id)
             marker = host.log(partition).model().markers[-1]
-            if producer is not None and marker.first_offset is not None and marker.first_offset < base:
+            self._markers.judge(partition, batch, harmless=marker.first_offset is None)
+            if marker.first_offset is not None and marker.first_offset < base:
                 self.count("segment roll inside a transaction")
         elif batch.records and not batch.is_control:
             value = batch.records[0][1]

@@ -53,13 +53,19 @@ class ControllerClient:
         forwarding: Forwarding,
         *,
         request_timeout_ms: int,
+        answer_timeout_ms: int,
     ) -> None:
-        """`leader_id()`: who leads the metadata log as far as this node knows, -1 nobody."""
+        """`leader_id()`: who leads the metadata log as far as this node knows, -1 nobody.
+
+        `answer_timeout_ms`: a controller that is silent for so long is taken for gone, and its connection ended: well below a
+        session, since a machine that loses its power says nothing.
+        """
         self._controller = controller
         self._leader_id = leader_id
         self._peers = peers
         self._forwarding = forwarding
         self._request_timeout_ms = request_timeout_ms
+        self._answer_timeout_ms = answer_timeout_ms
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         if self._controller.is_active:

@@ -42,6 +42,11 @@ def lifecycle_config(config: Config) -> LifecycleConfig:
     )
 
 
+def answer_timeout_ms(config: Config) -> int:
+    """How long a broker waits for a controller before it takes the connection for dead: two tries within half a session."""
+    return max(config.broker_session_timeout_ms // 4, 1)
+
+
 def own_controller(
     node_id: int, incarnation_id: UUID, voters: Sequence[Voter], listeners: Sequence[Listener]
 ) -> ControllerRegistration | None:

@@ -20,7 +20,13 @@ from broker.api import BROKER, CLIENT
 from broker.api_table import API_TABLE
 from broker.config import Config
 from broker.controller_client import ControllerClient
-from broker.controller_config import controller_config, lifecycle_config, missing_controllers, own_controller
+from broker.controller_config import (
+    answer_timeout_ms,
+    controller_config,
+    lifecycle_config,
+    missing_controllers,
+    own_controller,
+)
 from broker.dispatch import Dispatcher, log_unexpected
 from broker.doubts import Doubts
 from broker.env import Env
@@ -218,7 +224,12 @@ class Node:
         config = self.config
         forwarding = Forwarding(self._controller_id, self.peers, request_timeout_ms=config.request_timeout_ms)
         self.controller_client = ControllerClient(
-            self.controller, self._controller_id, self.peers, forwarding, request_timeout_ms=config.request_timeout_ms
+            self.controller,
+            self._controller_id,
+            self.peers,
+            forwarding,
+            request_timeout_ms=config.request_timeout_ms,
+            answer_timeout_ms=answer_timeout_ms(config),
         )
         self.services = Services(
             config=config,

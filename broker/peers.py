@@ -232,8 +232,7 @@ class _Link(BufferedProtocol):
         self._transport.write(data)
 
     def _timed_out(self, asked: _Asked) -> None:
-        if asked.future.done():
-            return
+        """Also when whoever asked has given up by now: what does not answer may be a machine that is gone without a word."""
         asked.finish(TimeoutError(f"node {self._node_id} did not answer in time"))
         self.end(ConnectionError(f"node {self._node_id} did not answer an earlier request in time"))
 

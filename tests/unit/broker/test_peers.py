@@ -116,6 +116,15 @@ async def test_an_answer_that_does_not_come_ends_the_connection_for_those_behind
             await second
 
 
+async def test_a_connection_that_is_silent_is_ended_although_nobody_waits_for_the_answer_any_more() -> None:
+    """A machine that lost its power says nothing: who gave up and asks again must not ask into the same void."""
+    async with served(lambda correlation_id, writer: None) as rig:
+        first, second = rig.ask(timeout_ms=1), rig.ask()
+        first.cancel()
+        with pytest.raises(ConnectionError):
+            await second
+
+
 async def test_garbage_ends_the_connection() -> None:
     async with served(lambda _, writer: writer.write(b"\x00\x00\x00\x05\x00\x00\x00\x63x")) as rig:
         with pytest.raises(ConnectionError, match="cannot be read"):

@@ -118,7 +118,13 @@ async def test_an_answer_that_does_not_come_ends_the_connection_for_those_behind
 
 async def test_a_connection_that_is_silent_is_ended_although_nobody_waits_for_the_answer_any_more() -> None:
     """A machine that lost its power says nothing: who gave up and asks again must not ask into the same void."""
-    async with served(lambda correlation_id, writer: None) as rig:
+
+    def once(correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        if correlation_id == 0:
+            numbered(correlation_id, writer)
+
+    async with served(once) as rig:
+        await rig.ask()
         first, second = rig.ask(timeout_ms=1), rig.ask()
         first.cancel()
         with pytest.raises(ConnectionError):

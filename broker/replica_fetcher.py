@@ -145,6 +145,7 @@ class ReplicaFetcher:
             await self._secure()
             if self._session.idle:
                 self._session.begin_anew()
+                self._failures = 0  # who is added next is not kept waiting for a pause that nobody takes
                 await self._rest(None)
                 continue
             self._asked = True

@@ -113,9 +113,7 @@ class TopicSettings:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
         fixed = [name for name in configs if not PROPERTIES[name].is_dynamic]
         if fixed:
-            raise Refusal(
-                ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-            )
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
         for name, text in configs.items():
             try:
                 PROPERTIES[name].parse(text)

@@ -87,8 +87,9 @@ class ClusterStrikes:
         machine.die_at_disk(fault.number, power=True, downtime=fault.seconds)
 
     def _pause(self, fault: Fault, machine: "Machine") -> None:
-        self._disturbed(fault.seconds)
-        self.world.loop.stall(machine.name, fault.seconds)
+        if machine.alive:
+            self._disturbed(fault.seconds)
+            self.world.loop.stall(machine.name, fault.seconds)
 
     def _restart(self, fault: Fault, machine: "Machine") -> None:
         machine.restart(downtime=fault.seconds)

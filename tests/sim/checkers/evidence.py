@@ -68,15 +68,18 @@ class Evidence:
         for frame in self.late_frames:
             if frame.version >= 5:
                 continue
+            marker = not frame.transactional_id
+            latest = -1
             for number, operations in self.history.transactions().items():
                 first = operations[0]
-                if (
-                    (
-                        first.transactional_id == frame.transactional_id
-                        or (not frame.transactional_id and first.generation < TV2)
-                    )
-                    and (first.producer_id, first.producer_epoch) == (frame.producer_id, frame.producer_epoch)
-                    and operations[-1].completed > frame.clock
-                ):
+                if (first.producer_id, first.producer_epoch) != (frame.producer_id, frame.producer_epoch):
+                    continue
+                if first.generation >= TV2 if marker else first.transactional_id != frame.transactional_id:
+                    continue
+                if operations[-1].completed > frame.clock:
                     exposed[number] = None
+                else:
+                    latest = number
+            if marker and latest >= 0:
+                exposed[latest] = None  # it was over for its producer, its own markers were still to come
         return exposed

@@ -144,6 +144,15 @@ def test_controlled_shutdown_moves_leaders_then_waits_until_the_others_know() ->
     assert rig.core.state.image.brokers[1].fenced
 
 
+def test_whoever_has_begun_to_leave_comes_back_by_a_new_registration_only() -> None:
+    rig = with_topic(ControllerRig().with_brokers(1, 2), 1, 2)
+    beat(rig, 1, want_shut_down=True)
+    rig.do(FenceBroker(1))
+    assert beat(rig, 1).is_fenced
+    rig.do(RegisterBroker(registration(1, incarnation=8), rig.now_ms))
+    assert not beat(rig, 1).is_fenced
+
+
 def test_silent_brokers_lose_their_session_but_not_the_controllers_own() -> None:
     rig = with_topic(ControllerRig().with_brokers(1, 2), 2, 1)
     rig.now_ms = 5_000

@@ -136,6 +136,15 @@ def test_the_last_in_sync_replica_stays_eligible_over_a_clean_stop() -> None:
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (2, (2,), 0)
 
 
+def test_a_clean_stop_of_another_life_or_another_disk_says_nothing() -> None:
+    for change in ({"previous_broker_epoch": 1}, {"directories": OTHER_DISK}):
+        rig = cluster(2)
+        rig.do(FenceBroker(2))
+        assert partition(rig).elr == (2,)
+        rig.do(RegisterBroker(restarted(2, rig, clean=True, **change), 0))
+        assert (partition(rig).elr, partition(rig).last_known_elr) == ((), (2,))
+
+
 def test_after_an_unclean_stop_the_last_known_leader_leads_for_want_of_a_better_one() -> None:
     rig = cluster(2, 3)
     rig.do(FenceBroker(3))

@@ -212,8 +212,12 @@ class Loader:
         self._snapshot(self.log_end_offset)
 
     def _gap_allowed(self, segment: Segment) -> bool:
-        """Between two segments, as between two batches, only the cleaner leaves a gap."""
-        return self._config.compacted and segment.base_offset > self.log_end_offset
+        """Between two segments, as between two batches, only the cleaner leaves a gap.
+
+        Not in what was never flushed: there a power cut may have taken an older segment and left a newer one.
+        """
+        flushed = self._options.clean or segment.base_offset <= self._options.recovery_point
+        return self._config.compacted and flushed and segment.base_offset > self.log_end_offset
 
     def _recover_segment(self, segment: Segment) -> bool:
         """Derive everything about the segment from its batches; False when it had to be cut."""

@@ -229,6 +229,21 @@ def test_compacted_topics_may_have_gaps(disk: FaultyDisk, tmp_path: Path) -> Non
     assert ends == {"__transaction_state": 10, "cleaned": 10, "plain": 0}
 
 
+@pytest.mark.parametrize(("flushed", "end"), [(0, 0), (6, 6)])
+def test_a_gap_is_the_cleaners_only_in_what_was_flushed(
+    disk: FaultyDisk, tmp_path: Path, flushed: int, end: int
+) -> None:
+    """A power cut has emptied the first segment and left the second."""
+    directory = tmp_path / "__transaction_state-0"
+    directory.mkdir()
+    (directory / f"{0:020d}.log").write_bytes(b"")
+    (directory / f"{5:020d}.log").write_bytes(batch(1, base_offset=5))
+    points = checkpoint.encode_offsets({("__transaction_state", 0): flushed})
+    (tmp_path / checkpoint.RECOVERY_POINTS).write_bytes(points)
+    (log,) = opened(disk, tmp_path)
+    assert log.log_end_offset == end
+
+
 async def test_checkpoints_that_overlap_leave_the_latest_state(
     disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.sim.world import LateFrame, World
 
 WATERMARKS = "replication-offset-checkpoint"
+LEADERLESS_MS = 60_000
+"""How long several brokers may need to agree again, whatever the faults, before a late abort is held against them."""
 FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
 
 
@@ -47,7 +49,10 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
         lossy=options.lossy,
         replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,
-        disturbance_ms=nemesis.disturbance_ms + world.cluster.downtime_ms + _delayed_ms(nemesis),
+        disturbance_ms=nemesis.disturbance_ms
+        + world.cluster.downtime_ms
+        + _delayed_ms(nemesis)
+        + (LEADERLESS_MS if options.brokers > 1 else 0),
         clock_jumped=any(fault.kind == "clock" for fault in nemesis.struck),
         described_producers=described.producers,
         # Where ids expire within the run, one may be gone between the question and the end.

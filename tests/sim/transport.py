@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES: Final = 64 * 1024
 FIFO_SECONDS: Final = 1e-7
 SEGMENT_PROBABILITY: Final = 0.15
+SENT_LAST_MAX: Final = 6
 SIZE = struct.Struct(">i")
+ENDS_TRANSACTIONS: Final = (26, 27)
+"""EndTxn and WriteTxnMarkers."""
 REQUEST_START = struct.Struct(">hhi")
 
 Buffer = bytes | bytearray | memoryview
@@ -92,6 +95,8 @@ class Pipe:
         self.half_open = False
         """The receiving end went without a word: it lost power."""
         self.stalled: deque[bytes | None] = deque()
+        self.sent_last: deque[bytes] = deque(maxlen=SENT_LAST_MAX)
+        """Requests that may be among what is stalled: they arrive late, when their sender has long gone another way."""
         self.sink: SimTransport | None = None
         self.source: SimTransport | None = None
         self.in_flight = 0
@@ -154,6 +159,8 @@ class Pipe:
         if self.is_request and len(frame) >= SIZE.size + REQUEST_START.size:
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, SIZE.size)
             self.api_keys[correlation_id] = api_key
+            if api_key in ENDS_TRANSACTIONS:
+                self.sent_last.append(frame)
         fault = self.network.frame_fault(self, frame)
         if fault is not None:
             part = self.network.strike(self, fault, frame)
@@ -211,6 +218,9 @@ class Pipe:
         sink, loop = self.sink, self.network.loop
         assert sink is not None
         stalled, self.stalled = self.stalled, deque()
+        if self.network.on_late_delivery is not None:
+            for frame in self.sent_last:
+                self.network.on_late_delivery(frame)
         due = max(loop.time() + self.network.latency.draw(self.network.rng), self._last_due)
         for data in stalled:
             due += FIFO_SECONDS

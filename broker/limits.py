@@ -7,6 +7,8 @@ from broker.config import Config
 
 SMALL_SHARE: Final = 8192
 """The part of the budget that every connection may hold whatever the others do: 64 KiB of 512 MiB."""
+LOG_LINES_PER_SECOND: Final = 5
+"""About connections that are closed for what their clients have sent."""
 ANSWER_SHARE: Final = 8
 """The part of what is left that one answer made of stored records may take."""
 
@@ -125,3 +127,25 @@ class ConnectionLimits:
         """
         self._last_slot_s = max(self._last_slot_s, now_s - 1.0) + self._interval_s
         return max(0.0, self._last_slot_s - now_s)
+
+
+class LogLimit:
+    """Lines about clients that misbehave: so many a second, and then how many were left out. Hostile clients fill no disk."""
+
+    def __init__(self, lines_per_second: int = LOG_LINES_PER_SECOND) -> None:
+        self._lines_per_second = lines_per_second
+        self._second = -1
+        self._said = 0
+        self._left_out = 0
+
+    def admit(self, now_s: float) -> int | None:
+        """None: say nothing. Otherwise say it, and that so many before it were left out."""
+        second = int(now_s)
+        if second != self._second:
+            self._second, self._said = second, 0
+        if self._said >= self._lines_per_second:
+            self._left_out += 1
+            return None
+        self._said += 1
+        left_out, self._left_out = self._left_out, 0
+        return left_out

@@ -380,8 +380,11 @@ class Connection(BufferedProtocol):
         session = self._session
         if session is None or session.closed:
             return
-        client = f"{session.client_host}:{session.client_port}"
-        _logger.warning(event, client=client, listener=session.listener.name, reason=reason)
+        left_out = self._shared.complaints.admit(self._loop.time())
+        if left_out is not None:
+            client = f"{session.client_host}:{session.client_port}"
+            more = {"left_out": left_out} if left_out else {}
+            _logger.warning(event, client=client, listener=session.listener.name, reason=reason, **more)
         self.close()
 
     def _is_open(self) -> bool:

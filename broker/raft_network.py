@@ -43,9 +43,15 @@ REPLIES: Final = (
 REQUEST_TIMEOUT_MS: Final = 2_000
 """How long another node may take to answer a message of agreement, beside the time that a fetch may wait there."""
 REMEDY: Final = "correct odradek.cluster.id, or controller.quorum.voters"
+TWIN_AFTER_S: Final = 10.0
+"""So long may other nodes take this one for their leader because of an earlier life of it."""
 OPEN_QUESTIONS_MAX: Final = 10_000
 """Questions of other nodes that the core has not answered yet."""
 _logger = structlog.get_logger("broker.raft")
+
+
+class IdInUse(Exception):
+    """Another process with this node's id leads the metadata log."""
 
 
 class WrongCluster(Exception):
@@ -76,6 +82,7 @@ class PeerRaftNetwork:
         self._on_failure = on_failure
         self._strangers: dict[int, None] = {}
         self._belongs = False
+        self._twin_since_s: float | None = None
         self._request_timeout_ms = request_timeout_ms
         self._fetch_wait_ms = fetch_wait_ms
         self._step: Callable[[core.Message], None] | None = None
@@ -127,6 +134,8 @@ class PeerRaftNetwork:
                 _logger.warning("an answer about the metadata cannot be read", node=asked.target, reason=str(error))
         elif not isinstance(failure, OSError):
             raise failure
+        if isinstance(reply, core.VoteReply | core.FetchReply):
+            self._check_twin(asked.target, reply.leader_id)
         reply = reply or _no_answer(asked)
         if isinstance(reply, core.VoteReply) and reply.error is ErrorCode.INVALID_REQUEST:
             self._say_once(
@@ -135,6 +144,20 @@ class PeerRaftNetwork:
             )
         if reply is not None and self._step is not None:
             self._step(reply)
+
+    def _check_twin(self, node_id: int, leader_id: int) -> None:
+        """A leader asks for no votes and fetches from nobody: where others go on following one of this id, it is another process.
+
+        For a moment they may follow this node's own earlier life.
+        """
+        now_s = get_running_loop().time()
+        if leader_id != self.node_id:
+            self._twin_since_s = None
+        elif self._twin_since_s is None:
+            self._twin_since_s = now_s
+        elif now_s - self._twin_since_s > TWIN_AFTER_S:
+            told = f"node {node_id} follows another process with node.id {self.node_id} as its controller"
+            self._on_failure("cluster", IdInUse(f"{told}: every node needs an id of its own"))
 
     def _say_once(self, node_id: int, what: str) -> None:
         if node_id not in self._told:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from broker.config import Config
-from broker.limits import ByteBudget, ConnectionLimits
+from broker.limits import ByteBudget, ConnectionLimits, LogLimit
 from runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -29,5 +29,6 @@ class Shared:
     waiting: "dict[Connection, Call]" = field(default_factory=dict)
     """Connections whose next request waits until the node is ready."""
     next_connection_id: int = 1
+    complaints: LogLimit = field(default_factory=LogLimit)
     refusing: str | None = None
     """The connection limit that has been logged and is still being hit."""

@@ -1,6 +1,6 @@
 import itertools
 
-from broker.limits import ByteBudget, ConnectionLimits
+from broker.limits import ByteBudget, ConnectionLimits, LogLimit
 from tests.support.broker_context import config
 
 
@@ -106,3 +106,9 @@ def test_new_connections_are_spaced_once_a_seconds_worth_has_come() -> None:
     assert delays[:10] == [0.0] * 10
     assert [round(delay, 3) for delay in delays[10:]] == [0.1, 0.2]
     assert limits.delay_s(102.0) == 0.0
+
+
+def test_complaints_are_limited_by_the_second_and_what_is_left_out_is_counted() -> None:
+    limit = LogLimit(2)
+    assert [limit.admit(10.0), limit.admit(10.1), limit.admit(10.2), limit.admit(10.9)] == [0, 0, None, None]
+    assert [limit.admit(11.0), limit.admit(11.0), limit.admit(11.0)] == [2, 0, None]

@@ -94,9 +94,10 @@ class Pipe:
         self.is_request = is_request
         self.half_open = False
         """The receiving end went without a word: it lost power."""
-        self.stalled: deque[bytes | None] = deque()
-        self.sent_last: deque[bytes] = deque(maxlen=SENT_LAST_MAX)
-        """Requests that may be among what is stalled: they arrive late, when their sender has long gone another way."""
+        self._flight: deque[bytes | None] = deque()
+        self._ripe = 0
+        self._sent_last: deque[bytes] = deque(maxlen=SENT_LAST_MAX)
+        """Requests that may be among what a cut holds up: they arrive late, when their sender has long gone another way."""
         self.sink: SimTransport | None = None
         self.source: SimTransport | None = None
         self.in_flight = 0
@@ -160,7 +161,7 @@ class Pipe:
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, SIZE.size)
             self.api_keys[correlation_id] = api_key
             if api_key in ENDS_TRANSACTIONS:
-                self.sent_last.append(frame)
+                self._sent_last.append(frame)
         fault = self.network.frame_fault(self, frame)
         if fault is not None:
             part = self.network.strike(self, fault, frame)
@@ -186,16 +187,35 @@ class Pipe:
         due = max(loop.time() + delay, self._last_due + FIFO_SECONDS)
         self._last_due = due
         self.in_flight += len(data) if data else 0
-        loop.call_at(due, self._arrive, data, context=sink.context)
+        self._flight.append(data)
+        loop.call_at(due, self._arrive, context=sink.context)
 
-    def _arrive(self, data: bytes | None) -> None:
-        sink, loop = self.sink, self.network.loop
-        assert sink is not None
+    def _arrive(self) -> None:
+        """One more piece is due; pieces keep their order, whatever holds them up."""
+        self._ripe += 1
+        self._hand_over()
+
+    def _hand_over(self) -> None:
         links = self.network.links
-        if self.stalled or not links.is_open(*self.link):
-            self.stalled.append(data)
+        if not links.is_open(*self.link):
             links.when_open(self.link, self._unstall)
             return
+        while self._ripe:
+            self._ripe -= 1
+            self._deliver(self._flight.popleft())
+
+    def _unstall(self) -> None:
+        """The link is open again: what was sent meanwhile is sent again."""
+        sink, network = self.sink, self.network
+        assert sink is not None
+        if network.on_late_delivery is not None:
+            for frame in self._sent_last:
+                network.on_late_delivery(frame)
+        network.loop.call_later(network.latency.draw(network.rng), self._hand_over, context=sink.context)
+
+    def _deliver(self, data: bytes | None) -> None:
+        sink, loop = self.sink, self.network.loop
+        assert sink is not None
         if sink.gone or self.lost:
             if self.half_open and self.source is not None:  # who is asked about a connection it does not know resets it
                 self.half_open = False
@@ -212,20 +232,6 @@ class Pipe:
         )
         self.arrived.append(data)
         sink.deliver()
-
-    def _unstall(self) -> None:
-        """The link is open again: what was sent meanwhile arrives in its order."""
-        sink, loop = self.sink, self.network.loop
-        assert sink is not None
-        stalled, self.stalled = self.stalled, deque()
-        if self.network.on_late_delivery is not None:
-            for frame in self.sent_last:
-                self.network.on_late_delivery(frame)
-        due = max(loop.time() + self.network.latency.draw(self.network.rng), self._last_due)
-        for data in stalled:
-            due += FIFO_SECONDS
-            loop.call_at(due, self._arrive, data, context=sink.context)
-        self._last_due = due
 
     def delivered(self, size: int) -> None:
         self.in_flight -= size

@@ -30,6 +30,7 @@ class Watch:
         self._children = {process.identity: process for process in processes}
         self._selector = selectors.DefaultSelector()
         self._watched: dict[ProcessId, int] = {}
+        self._gone: dict[ProcessId, None] = {}
         self._signals, writer = os.pipe()
         for descriptor in (self._signals, writer):
             os.set_blocking(descriptor, False)
@@ -42,7 +43,7 @@ class Watch:
         """Until it is interrupted, or no broker is left. Returns the exit code of ``up``."""
         died = False
         while True:
-            self._look()
+            died |= self._look()
             if not self._watched:
                 return FAILED if died else self._exit_code()
             for key, _ in self._selector.select():
@@ -52,20 +53,31 @@ class Watch:
                 else:
                     died |= self._ended(*key.data)
 
-    def _look(self) -> None:
-        """Watch whatever runs now."""
+    def _look(self) -> bool:
+        """Watch whatever runs now. True when a broker was gone before it could be watched."""
         state = self._directory.read_state()
         assert state is not None
+        died = False
         for node_id, identity in state.running.items():
-            if identity not in self._watched and (descriptor := identity.descriptor()) is not None:
+            if identity in self._watched or identity in self._gone:
+                continue
+            descriptor = identity.descriptor()
+            if descriptor is None:
+                died |= self._say_ended(node_id, identity)
+            else:
                 self._watched[identity] = descriptor
                 self._selector.register(descriptor, selectors.EVENT_READ, (node_id, identity))
+        return died
 
     def _ended(self, node_id: int, identity: ProcessId) -> bool:
         """A broker is gone. True when nobody had asked it to be."""
         descriptor = self._watched.pop(identity)
         self._selector.unregister(descriptor)
         os.close(descriptor)
+        return self._say_ended(node_id, identity)
+
+    def _say_ended(self, node_id: int, identity: ProcessId) -> bool:
+        self._gone[identity] = None
         child = self._children.get(identity)
         code = None if child is None else child.join()
         state = self._directory.read_state()

@@ -1,6 +1,7 @@
 """A whole node over a real directory and real sockets, spoken to in raw requests."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -117,10 +118,14 @@ class Running:
                 await asyncio.sleep(0.01)
 
 
+LIVES = itertools.count(7)
+"""Seeds: two lives of a node never draw the same incarnation."""
+
+
 def make(path: Path, *assignments: str) -> tuple[Node, list[tuple[str, BaseException]]]:
     unexpected: list[tuple[str, BaseException]] = []
     chosen = config(f"log.dirs={path}", "listeners=PLAINTEXT://127.0.0.1:0", *assignments)
-    env = Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate, "boot")
+    env = Env(OsDisk(), SystemClock(), random.Random(next(LIVES)), LocalCommitGate, "boot")
     return Node(chosen, env, on_unexpected=lambda where, exception: unexpected.append((where, exception))), unexpected
 
 

@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
 MVN := mvn -q -B --no-transfer-progress
+TEST_PROCESSES ?= 2
 export PYTHONHASHSEED := 0
 NODE_PACKAGES := protocol storage runtime coordinator cluster broker odradek
 
@@ -40,7 +41,7 @@ demo: setup ## The main job: real flights through transactions, kills and Spark,
 
 .PHONY: test
 test: check ## All checks and tests (interop, Spark and simulation campaigns included)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, types, import contracts, tidy rules, freshness of generated files

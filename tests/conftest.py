@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+
+from tests.interop import table
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,3 +19,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-client-table", action="store_true", help="write docs/clients.md from the results of tests/interop"
     )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The table of clients is made of all results: those of processes that share a run are brought together first."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["client_table"] = table.results()
+        return
+    outcome = table.settle(write=bool(config.getoption("--write-client-table")))
+    if outcome:
+        config.get_terminal_writer().line(f"\n{outcome}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    for client, feature, passed in getattr(node, "workeroutput", {}).get("client_table", ()):
+        table.record(client, feature, passed=passed)

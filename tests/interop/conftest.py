@@ -90,13 +90,6 @@ def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    outcome = table.settle(write=bool(session.config.getoption("--write-client-table")))
-    if outcome:
-        session.config.get_terminal_writer().line(f"\n{outcome}")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
     report = yield

@@ -25,6 +25,11 @@ def record(client: str, feature: str, *, passed: bool) -> None:
     _results[client, feature] = _results.get((client, feature), True) and passed
 
 
+def results() -> list[tuple[str, str, bool]]:
+    """Everything noted so far, in a form that can be handed to another process."""
+    return [(client, feature, passed) for (client, feature), passed in _results.items()]
+
+
 def render() -> str:
     clients = [client for client in CLIENTS if any(name == client for name, _ in _results)]
     titles = [f"{client} {version(package)}" if (package := CLIENTS[client]) else client for client in clients]

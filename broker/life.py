@@ -22,6 +22,8 @@ class Life:
         self._disk = disk
         self._path = f"{log_dir}/{FILE_NAME}"
         self._boot_id = boot_id
+        self._doubtful = False
+        self.begun = False
 
     def last_broker_epoch(self) -> int:
         """The broker epoch of the last life, if nothing can have been lost since; otherwise UNKNOWN_EPOCH."""
@@ -34,10 +36,14 @@ class Life:
             return UNKNOWN_EPOCH  # what cannot be read vouches for nothing
 
     def begin(self, broker_epoch: int) -> None:
-        """This life is registered as `broker_epoch`. Raises OSError."""
+        """This life is registered as `broker_epoch`, and holds all that its registration says. Raises OSError."""
+        if self._doubtful:
+            return
+        self.begun = True
         left = {"version": 0, "bootId": self._boot_id, "brokerEpoch": broker_epoch}
         self._disk.write_atomic(self._path, json.dumps(left).encode())
 
     def forget(self) -> None:
         """The disk has refused something: what is read back later may not be what was written. Raises OSError."""
+        self._doubtful = True
         self._disk.remove(self._path)

@@ -289,10 +289,19 @@ class Node:
             config=lifecycle_config(config),
             own_controller=own_controller(config.node_id, self._incarnation_id, self._voters, self.listeners),
             missing=lambda: missing_controllers(config.node_id, self._voters, self.peers, self.env.clock),
+            on_registered=lambda epoch: self._registered(epoch, vouched=vouched >= 0),
         )
         self.lifecycle.start()
         await self.lifecycle.wait_unfenced()
         self.lost_heads.begin(self.logs, self.metadata.image, config.node_id, trusted=vouched >= 0)
+
+    def _registered(self, epoch: int, *, vouched: bool) -> None:
+        """Leave the epoch behind before anything is acknowledged as it. A start that may have lost something waits (`lost_heads`)."""
+        if vouched or self.life.begun:
+            try:
+                self.life.begin(epoch)
+            except OSError as error:
+                self.fail(self.config.log_dirs, error)
 
     def _host_partitions(self) -> None:
         """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""

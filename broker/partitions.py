@@ -159,17 +159,18 @@ class Partitions:
         self._image = image
         for deleted in delta.deleted_topics():
             self._delete(deleted)
-        for key in delta.changed_partitions():
-            self._due[key] = None
-        self._work()
-        if delta.changed_brokers():
-            self._register_brokers()
+        # Settings first: a leader must not judge a smaller ISR by a `min.insync.replicas` that was raised before it shrank.
         for kind, name in delta.changed_configs():
             if kind == RESOURCE_TOPIC:
                 self._configure(name, image)
             elif kind == RESOURCE_BROKER:
                 for topic_name in list(self._by_name):
                     self._configure(topic_name, image)
+        for key in delta.changed_partitions():
+            self._due[key] = None
+        self._work()
+        if delta.changed_brokers():
+            self._register_brokers()
 
     def close(self) -> None:
         """The node stops: whoever waits is told that this broker leads nothing any more."""

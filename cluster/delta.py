@@ -7,7 +7,7 @@ and by the publisher of committed metadata, whose subscribers read from it what 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster import records as r
 from cluster.image import (
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from cluster.image import ConfigResource
+
+
+LINEAGE_MAX: Final = 16
+"""Starts in a row that did not get as far as being unfenced, of which the last are remembered."""
 
 
 class InconsistentMetadata(Exception):
@@ -261,8 +265,17 @@ class MetadataDelta:
             record.in_controlled_shutdown,
             tuple(record.log_dirs),
             tuple(record.cordoned_log_dirs or ()),
+            self._lineage(record),
         )
         self.changes.brokers.put(record.broker_id, image)
+
+    def _lineage(self, record: r.RegisterBrokerRecord) -> tuple[int, ...]:
+        before = self.changes.brokers.get(record.broker_id)
+        if before is None:
+            return ()
+        if before.epoch == record.broker_epoch:
+            return before.lineage
+        return (*before.lineage, before.epoch)[-LINEAGE_MAX:]
 
     def _broker(self, broker_id: int, epoch: int) -> BrokerImage:
         broker = self.changes.brokers.get(broker_id)
@@ -278,6 +291,8 @@ class MetadataDelta:
             raise InconsistentMetadata(f"broker {record.broker_id} is changed to an unknown state")
         if record.fenced:
             broker = replace(broker, fenced=record.fenced == 1)
+            if not broker.fenced:
+                broker = replace(broker, lineage=())
         if record.in_controlled_shutdown:
             broker = replace(broker, in_controlled_shutdown=True)
         if record.log_dirs:
@@ -290,7 +305,7 @@ class MetadataDelta:
         self.changes.brokers.put(record.id, replace(self._broker(record.id, record.epoch), fenced=True))
 
     def _unfence_broker(self, record: r.UnfenceBrokerRecord) -> None:
-        self.changes.brokers.put(record.id, replace(self._broker(record.id, record.epoch), fenced=False))
+        self.changes.brokers.put(record.id, replace(self._broker(record.id, record.epoch), fenced=False, lineage=()))
 
     def _unregister_broker(self, record: r.UnregisterBrokerRecord) -> None:
         self._broker(record.broker_id, record.broker_epoch)

@@ -71,6 +71,10 @@ class BrokerImage:
     in_controlled_shutdown: bool
     directories: tuple[UUID, ...]
     cordoned_directories: tuple[UUID, ...] = ()
+    lineage: tuple[int, ...] = field(default=(), compare=False)
+    """Epochs of the registrations under this id before it, as long as none of them, nor this one, was ever unfenced since the first.
+    They have acknowledged nothing after it. Not in snapshots: what is forgotten there counts as lost.
+    """
 
     @property
     def is_active(self) -> bool:

@@ -68,8 +68,11 @@ class BrokerLifecycle:
         config: LifecycleConfig | None = None,
         own_controller: ControllerRegistration | None = None,
         missing: Callable[[], str] = lambda: "",
+        on_registered: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`on_failure` hears of a registration that is refused for good: the node has to stop.
+
+        `on_registered(broker epoch)` is called before the controller hears anything more of this broker; it must not raise.
 
         `own_controller`: what a node that votes registers besides. `missing()`: the controllers that nothing was heard of.
         """
@@ -82,6 +85,7 @@ class BrokerLifecycle:
         self._config = config or LifecycleConfig()
         self._own_controller = own_controller
         self._missing = missing
+        self._on_registered = on_registered
         self._unfenced = Event()
         self._leaving = False
         self._wants_fence = False
@@ -137,6 +141,7 @@ class BrokerLifecycle:
             if self._own_controller is not None and self.broker_epoch < 0:
                 self._tasks.spawn(self._register_controller(self._own_controller), "register the controller")
             self.broker_epoch = epoch
+            self._on_registered(epoch)
             # A broker that does not know its own registration is not caught up: do not ask before that.
             await self._metadata.wait_for(epoch)
             return True

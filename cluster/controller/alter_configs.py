@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cluster.controller.configs import MIN_IN_SYNC
 from cluster.controller.election import next_change
-from cluster.controller.leaders import rules_for
+from cluster.controller.leaders import new_partition_epoch, rules_for, topic_rules
 from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
 from cluster.controller.state import ControllerState, Verdict
 from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
@@ -16,9 +16,10 @@ from cluster.records import ConfigRecord
 from protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from cluster.controller.commands import AlterConfigs
+    from cluster.image import TopicImage
     from cluster.records import MetadataRecord
 
 
@@ -107,7 +108,14 @@ def _apply(
 def _min_in_sync_changes(
     state: ControllerState, resource: ConfigChange, after: Mapping[str, str]
 ) -> list[MetadataRecord]:
-    """Where the ISR is large enough by the new value, the high watermark moves, and who was eligible may lack what follows."""
+    """What another `min.insync.replicas` does to partitions.
+
+    Where the ISR is large enough by a lower value, the high watermark moves, and who was eligible may lack what follows.
+
+    A higher value gives every partition a new partition epoch: 1. the value is raised to 2; 2. the leader, which has not applied that
+    yet, asks for an ISR of itself alone; 3. were it granted, whoever leaves would be eligible by the new value, while the leader
+    acknowledges alone by the old one. So it is refused (INVALID_UPDATE_VERSION), and the leader learns the value first.
+    """
     image = state.image
     if resource.kind == RESOURCE_TOPIC:
         topics = [image.topics[resource.name]]
@@ -119,12 +127,16 @@ def _min_in_sync_changes(
         topics = [topic for topic in image.topics.values() if MIN_IN_SYNC not in image.topic_config(topic.name)]
     text = after.get(MIN_IN_SYNC) or image.config(RESOURCE_BROKER, "").get(MIN_IN_SYNC)
     min_isr = state.configs.min_insync_replicas if text is None else int(text)
-    records: list[MetadataRecord] = []
-    for topic in topics:
-        for partition in topic.partitions.values():
-            if partition.elr:
-                rules = replace(rules_for(state, topic.name, partition), min_isr=min_isr)
-                record = next_change(topic.topic_id, partition, partition, rules)
-                if record is not None:
-                    records.append(record)
-    return records
+    return [record for topic in topics for record in _judged_anew(state, topic, min_isr)]
+
+
+def _judged_anew(state: ControllerState, topic: TopicImage, min_isr: int) -> Iterator[MetadataRecord]:
+    shared = topic_rules(state, topic.name)
+    rises = min_isr > shared.min_isr
+    for partition in topic.partitions.values():
+        rules = replace(rules_for(state, shared, partition), min_isr=min_isr)
+        record = next_change(topic.topic_id, partition, partition, rules) if partition.elr else None
+        if record is None and rises:
+            record = new_partition_epoch(topic, partition)
+        if record is not None:
+            yield record

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.controller.brokers import begin_sessions
 from cluster.controller.configs import cluster_min_in_sync
+from cluster.controller.leaders import new_partition_epoch, partitions_with
 from cluster.controller.port import FeatureResult
 from cluster.controller.state import ControllerState, Verdict
 from cluster.image import (
@@ -100,8 +101,18 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[
         raise Refusal(failed.error, text)
     for update in command.updates:
         if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION:
-            records += cluster_min_in_sync(state) if update.max_level > 0 else [ClearElrRecord()]
+            records += _switch_elr(state, on=update.max_level > 0)
     return Verdict(tuple(results), () if command.validate_only else tuple(records))
+
+
+def _switch_elr(state: ControllerState, *, on: bool) -> list[MetadataRecord]:
+    """Leaders learn that `min.insync.replicas` is one for all before anybody is eligible by it (see `alter_configs`)."""
+    if not on:
+        return [ClearElrRecord()]
+    if state.elr_enabled:
+        return []
+    partitions = partitions_with(state, lambda _: True)
+    return [*cluster_min_in_sync(state), *(new_partition_epoch(topic, partition) for topic, partition in partitions)]
 
 
 def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:

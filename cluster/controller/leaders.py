@@ -11,6 +11,7 @@ from cluster.controller.election import Election, Rules, next_change
 from cluster.controller.port import PartitionResult
 from cluster.controller.state import Notice, Verdict
 from cluster.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from cluster.records import PartitionChangeRecord
 from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ def rules_for(
         shared.election,
         shared.unclean_shutdown,
     )
+
+
+def new_partition_epoch(topic: TopicImage, partition: PartitionImage) -> PartitionChangeRecord:
+    """Nothing but that: what the leader asked for on its former knowledge is refused."""
+    return PartitionChangeRecord(partition_id=partition.index, topic_id=topic.topic_id, isr=list(partition.isr))
 
 
 def partitions_with(

@@ -45,10 +45,14 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Verdict[
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
-    """Has this broker everything that its last incarnation had? It says so by the epoch in its clean-shutdown marker."""
+    """Has this broker everything that its last incarnation had? It says so by the epoch that it left behind when it stopped.
+
+    That may be the epoch of an incarnation before the last, when the last one was killed before it could write down its own: it was
+    never unfenced then, and has acknowledged nothing.
+    """
     return (
         existing is not None
-        and registration.previous_broker_epoch == existing.epoch
+        and registration.previous_broker_epoch in {existing.epoch, *existing.lineage}
         and all(directory in registration.directories for directory in existing.directories)
     )
 

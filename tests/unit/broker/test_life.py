@@ -35,3 +35,11 @@ def test_a_disk_that_has_refused_vouches_for_nothing(tmp_path: Path) -> None:
 def test_what_cannot_be_read_vouches_for_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     assert life(tmp_path).last_broker_epoch() == -1
+
+
+def test_after_a_refusal_another_registration_does_not_vouch_again(tmp_path: Path) -> None:
+    left = life(tmp_path)
+    left.begin(17)
+    left.forget()
+    left.begin(18)
+    assert life(tmp_path).last_broker_epoch() == -1

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 import broker.partition
+from broker.leading import Leadership, Leading
 from broker.partition import Partition, Role
 from protocol.errors import ErrorCode, Refusal
 from protocol.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
@@ -170,6 +171,27 @@ async def test_topic_settings_reach_logs_at_once(tmp_path: Path) -> None:
     rig.log_config = LogConfig(retention_bytes=6)
     rig.play(ConfigRecord(resource_type=BROKER, resource_name="", name="log.retention.bytes", value="6"))
     assert rig.partition().log.config.retention_bytes == 6
+
+
+async def test_a_smaller_isr_is_judged_by_the_settings_that_came_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both in one piece of news: by the former `min.insync.replicas` the leader would acknowledge alone."""
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", replicas=(NODE, 2))
+    required: list[int] = []
+    judge = Leading.update
+
+    def update(leading: Leading, leadership: Leadership) -> None:
+        required.append(rig.partition().log.config.min_insync_replicas)
+        judge(leading, leadership)
+
+    monkeypatch.setattr(Leading, "update", update)
+    rig.play(
+        ConfigRecord(resource_type=TOPIC, resource_name="t", name="min.insync.replicas", value="2"),
+        PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[NODE]),
+    )
+    assert required == [2]
 
 
 async def test_flush_before_acknowledge_can_be_turned_on_for_a_running_topic(tmp_path: Path) -> None:

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from cluster.controller.commands import AlterConfigs, CreateTopics, FenceBroker, UnfenceBroker
-from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult, NewTopic
+from cluster.controller.commands import (
+    AlterConfigs,
+    AlterPartition,
+    CreateTopics,
+    FenceBroker,
+    UnfenceBroker,
+    UpdateFeatures,
+)
+from cluster.controller.port import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResult,
+    FeatureUpdate,
+    NewTopic,
+    PartitionIsr,
+)
 from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from protocol.errors import ErrorCode
 from tests.support.raft_memory import ControllerRig
@@ -112,6 +128,42 @@ def test_with_a_lower_min_isr_nobody_is_eligible_by_the_old_one(before: str, aft
         assert rig.core.state.image.topics["t"].partitions[0].elr == ((2,) if before != "1" else ())
         assert alter(rig, kind, name, ("min.insync.replicas", SET, after)) == (E.NONE, None)
         assert (2 in rig.core.state.image.topics["t"].partitions[0].elr) == eligible
+
+
+@pytest.mark.parametrize(("kind", "name"), [(RESOURCE_TOPIC, "t"), (RESOURCE_BROKER, "")])
+def test_a_leader_that_has_not_heard_of_a_higher_min_isr_does_not_get_a_smaller_isr(kind: int, name: str) -> None:
+    """It would acknowledge alone by the old value, while who leaves is eligible by the new one."""
+    rig = cluster()
+    alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", DELETE, None))
+    known = rig.core.state.image.topics["t"].partitions[0]
+    alter(rig, kind, name, ("min.insync.replicas", SET, "2"))
+    raised = rig.core.state.image.topics["t"].partitions[0]
+    assert (raised.partition_epoch, raised.leader_epoch) == (known.partition_epoch + 1, known.leader_epoch)
+    wish = PartitionIsr(
+        rig.core.state.image.topics["t"].topic_id, 0, known.leader_epoch, known.partition_epoch, ((1, -1),)
+    )
+    epoch = rig.core.state.image.brokers[1].epoch
+    (refused,) = rig.do(AlterPartition(1, epoch, (wish,)))
+    assert refused.error is E.INVALID_UPDATE_VERSION
+    assert rig.core.state.image.topics["t"].partitions[0] == raised
+    (granted,) = rig.do(AlterPartition(1, epoch, (replace(wish, partition_epoch=raised.partition_epoch),)))
+    assert granted.error is E.NONE
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (2,)
+    # lower values, and others, are no news to leaders
+    before = rig.core.state.image.topics["t"].partitions[0].partition_epoch
+    alter(rig, RESOURCE_TOPIC, "t", ("retention.ms", SET, "5"))
+    assert rig.core.state.image.topics["t"].partitions[0].partition_epoch == before
+
+
+def test_leaders_hear_of_elr_before_anybody_is_eligible() -> None:
+    rig = cluster(elr=False)
+    before = rig.core.state.image.topics["t"].partitions[0].partition_epoch
+    on = UpdateFeatures((FeatureUpdate("eligible.leader.replicas.version", 1),))
+    rig.do(on)
+    assert rig.core.state.image.topics["t"].partitions[0].partition_epoch == before + 1
+    length = len(rig.log)
+    rig.do(on)
+    assert len(rig.log) == length
 
 
 def test_topics_with_their_own_min_isr_do_not_follow_that_of_all_brokers() -> None:

@@ -35,6 +35,7 @@ class Script:
         self.replies = list(replies)
         self.heartbeats: list[BrokerHeartbeat] = []
         self.controllers: list[ControllerRegistration] = []
+        self.told: list[tuple[int, int]] = []
         self.registered = 0
         self.gate: asyncio.Event | None = None
         self.failures: list[BaseException] = []
@@ -49,6 +50,7 @@ class Script:
             on_failure=self.fail,
             config=LifecycleConfig(heartbeat_interval_ms=60_000, retry_backoff_ms=1, duplicate_limit_ms=-1),
             own_controller=ControllerRegistration(1, UUID(int=7), (), {}),
+            on_registered=lambda epoch: self.told.append((epoch, len(self.heartbeats))),
         )
         self.lifecycle.start()
 
@@ -128,6 +130,7 @@ async def test_a_broker_that_the_controller_has_forgotten_registers_again(error:
     assert [beat.broker_epoch for beat in script.heartbeats] == [EPOCH, 2 * EPOCH + 1]
     await script.tasks.cancel_all()
     assert len(script.controllers) == 2, "once, with a second try"
+    assert script.told == [(EPOCH, 0), (2 * EPOCH + 1, 1)], "before any heartbeat of that epoch"
 
 
 async def test_an_id_that_stays_in_use_stops_the_node_and_says_what_to_do() -> None:

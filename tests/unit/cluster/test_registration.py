@@ -17,6 +17,7 @@ from cluster.controller.commands import (
     UnfenceBroker,
 )
 from cluster.controller.port import BrokerHeartbeat, NewTopic
+from cluster.delta import LINEAGE_MAX
 from cluster.image import VersionRange
 from protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
@@ -143,6 +144,30 @@ def test_a_clean_stop_of_another_life_or_another_disk_says_nothing() -> None:
         assert partition(rig).elr == (2,)
         rig.do(RegisterBroker(restarted(2, rig, clean=True, **change), 0))
         assert (partition(rig).elr, partition(rig).last_known_elr) == ((), (2,))
+
+
+def test_a_start_that_did_not_get_as_far_as_writing_down_its_epoch_has_lost_nothing() -> None:
+    """Three storms: everybody is killed, registers by the epoch it left behind, and is killed before it leaves the new one."""
+    rig = cluster(1, 2, 3, configs=(("min.insync.replicas", "2"),))
+    left_behind = {broker_id: broker(rig, broker_id).epoch for broker_id in (1, 2, 3)}
+    for storm in (8, 9, 10):
+        for broker_id, epoch in left_behind.items():
+            rig.do(RegisterBroker(registration(broker_id, incarnation=storm, previous=epoch), 0))
+        assert (partition(rig).isr, partition(rig).elr) == ((), (2, 3))
+    rig.do(UnfenceBroker(3))
+    assert (partition(rig).leader, partition(rig).leader_recovery_state) == (3, 0)
+    # once it was unfenced it may have acknowledged what an epoch from before does not vouch for
+    rig.do(RegisterBroker(registration(3, incarnation=11, previous=left_behind[3]), 0))
+    assert partition(rig).elr == (2,)
+
+
+def test_so_many_starts_in_a_row_are_remembered() -> None:
+    rig = cluster(2)
+    first = broker(rig, 2).epoch
+    for life in range(LINEAGE_MAX + 2):
+        rig.do(RegisterBroker(registration(2, incarnation=20 + life, previous=first), 0))
+        assert len(broker(rig, 2).lineage) <= LINEAGE_MAX
+    assert (partition(rig).elr, partition(rig).last_known_elr) == ((), (2,)), "what is forgotten counts as lost"
 
 
 def test_after_an_unclean_stop_the_last_known_leader_leads_for_want_of_a_better_one() -> None:

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from broker.config import PROPERTIES
 from broker.env import Env
 from broker.lost_heads import LostHeads
+from broker.partition import Partition
 from broker.partitions import Partitions
 from broker.replica_fetch import ReplicaFetches
 from broker.replica_sessions import ReplicaSessions
+from broker.replica_throttle import ReplicaThrottles, Throttle
 from broker.replication import DiskFailed, Replication, Self
 from broker.services import Services
 from storage.log_manager import LogManager
@@ -27,6 +30,7 @@ def host_partitions(
 ) -> tuple[Partitions, Replication]:
     """What `services` reaches partitions and followers by; nothing is hosted before the first `on_metadata`."""
     config = services.config
+    throttles = _throttles(services)
     replication = Replication(
         config,
         Self(config.node_id, broker_epoch),
@@ -38,6 +42,7 @@ def host_partitions(
         spawn=spawn,
         disk_failed=disk_failed,
         lost_heads=lost_heads,
+        throttles=throttles,
     )
     partitions = Partitions(
         node_id=config.node_id,
@@ -48,9 +53,30 @@ def host_partitions(
         config_of=services.topic_settings.log_config,
         replication=replication,
     )
-    replication.sessions = ReplicaSessions(partitions, env.rng, eager=config.replica_selector_class is not None)
+    replication.sessions = ReplicaSessions(
+        partitions, env.rng, eager=config.replica_selector_class is not None, throttles=throttles
+    )
     services.partitions = partitions
     services.replica_fetches = ReplicaFetches(
         replication.sessions, env.clock, services.budget, spawn, config.fetch_max_bytes
     )
     return partitions, replication
+
+
+def _throttles(services: Services) -> ReplicaThrottles:
+    settings, clock = services.topic_settings, services.clock
+    leader, follower = (
+        PROPERTIES["leader.replication.throttled.rate"],
+        PROPERTIES["follower.replication.throttled.rate"],
+    )
+
+    def in_sync(partition: Partition) -> bool:
+        image = services.metadata.image.partition(partition.topic, partition.index)
+        return image is not None and services.node_id in image.isr
+
+    return ReplicaThrottles(
+        services.node_id,
+        Throttle(lambda: int(settings.current(leader)), clock),
+        Throttle(lambda: int(settings.current(follower)), clock),
+        in_sync,
+    )

@@ -88,6 +88,9 @@ class Gathering:
         room = min(slot.max_bytes, self.max_bytes - self.size)
         if room <= 0 and self.size:
             return None
+        in_sync = slot.replica is not None and slot.replica.in_sync
+        if self.sessions.throttles.leader_holds_back(partition, follower_in_sync=in_sync):
+            return None  # it stays due
         log = partition.log
         try:
             found = partition.read(
@@ -115,6 +118,8 @@ class Gathering:
         if found is not None and found.records:
             row.records = found.records
             self.size += len(found.records)
+            assert slot.partition is not None
+            self.sessions.throttles.leader_gave(slot.partition, len(found.records))
         elif slot.behind:
             return  # no room for its first batch: it stays due
         self.rows.append((slot, row))

@@ -18,6 +18,7 @@ import structlog
 from broker.follower_session import FetchSettings, Followed, FollowerSession, Identity
 from broker.partition import NO_EPOCH, Partition
 from broker.peers import Channel, Peers
+from broker.replica_throttle import ReplicaThrottles
 from broker.replica_truncation import Mender
 from cluster.replication.follower import Event, Following, State, event_of, pause_ms
 from protocol.errors import ErrorCode, Refusal
@@ -55,6 +56,7 @@ class ReplicaFetcher:
         clock: Clock,
         spawn: Spawn,
         settings: FetchSettings,
+        throttles: ReplicaThrottles,
     ) -> None:
         self.leader = leader
         self._identity = identity
@@ -63,6 +65,7 @@ class ReplicaFetcher:
         self._clock = clock
         self._spawn = spawn
         self._settings = settings
+        self._throttles = throttles
         self._session = FollowerSession()
         self._asked = False
         self._nudged = False
@@ -143,6 +146,7 @@ class ReplicaFetcher:
     async def run(self) -> None:
         while not self._closed:
             await self._secure()
+            self._hold_back_throttled()
             if self._session.idle:
                 self._session.begin_anew()
                 self._failures = 0  # who is added next is not kept waiting for a pause that nobody takes
@@ -233,6 +237,8 @@ class ReplicaFetcher:
             return 0
         partition.follow_watermarks(answer.high_watermark, answer.log_start_offset)
         following.step(Event.DATA)
+        if records:
+            self._throttles.follower_took(partition, len(records))
         return len(records)
 
     def _append(self, followed: Followed, answer: PartitionData, records: Buffer) -> bool:
@@ -320,6 +326,16 @@ class ReplicaFetcher:
         followed.following.step(event)
         if followed.following.state is State.FETCHING:
             self._ask_for(followed)
+
+    def _hold_back_throttled(self) -> None:
+        """Throttled replicas that have taken more than they may are not asked for just now."""
+        due = self._session.due
+        named = [each for each in due if each.partition.log.config.follower_replication_throttled_replicas]
+        for followed in named:
+            delay_ms = self._throttles.follower_wait_ms(followed.partition)
+            if delay_ms:
+                self._stop_for(followed, Event.NOT_NOW)
+                followed.timer = get_running_loop().call_later(delay_ms / 1_000, self._resume, followed)
 
     async def _secure(self) -> None:
         """What the next fetch will acknowledge has to be as safe here as flush.messages asks."""

@@ -16,6 +16,7 @@ from broker.fetch_read import divergence
 from broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ID_MAX, FetchKey
 from broker.partition import NO_EPOCH, Partition
 from broker.partitions import Partitions
+from broker.replica_throttle import ReplicaThrottles
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest
 
@@ -169,8 +170,9 @@ class ReplicaSession:
 class ReplicaSessions:
     """All of them. Calls belong on the event loop."""
 
-    def __init__(self, partitions: Partitions, rng: random.Random, *, eager: bool) -> None:
+    def __init__(self, partitions: Partitions, rng: random.Random, *, eager: bool, throttles: ReplicaThrottles) -> None:
         """`eager`: see `ReplicaSession`."""
+        self.throttles = throttles
         self._partitions = partitions
         self._rng = rng
         self._eager = eager

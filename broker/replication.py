@@ -12,6 +12,7 @@ from broker.lost_heads import LostHeads
 from broker.partition import Partition
 from broker.peers import Peers
 from broker.replica_fetcher import ReplicaFetcher
+from broker.replica_throttle import ReplicaThrottles
 from broker.replica_truncation import Logs, Mender
 from cluster.delta import MetadataDelta
 from cluster.image import NO_LEADER, MetadataImage
@@ -69,6 +70,7 @@ class Replication:
         spawn: Spawn,
         disk_failed: DiskFailed,
         lost_heads: LostHeads,
+        throttles: ReplicaThrottles,
     ) -> None:
         self.lag_max_ms = config.replica_lag_time_max_ms
         self.sessions: ReplicaSessions
@@ -79,6 +81,7 @@ class Replication:
         self._clock = clock
         self._spawn = spawn
         self._disk_failed = disk_failed
+        self._throttles = throttles
         self._lost_heads = lost_heads
         self._changes = IsrChanges(me.node_id, me.epoch, controller, spawn)
         self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms, lost_heads)
@@ -133,7 +136,7 @@ class Replication:
         found = self._fetchers.get(leader)
         if found is None:
             found = self._fetchers[leader] = ReplicaFetcher(
-                leader, self._me, self._peers, self._mender, self._clock, self._spawn, self._settings
+                leader, self._me, self._peers, self._mender, self._clock, self._spawn, self._settings, self._throttles
             )
             self._spawn(found.run(), f"fetch from {leader}")
         return found

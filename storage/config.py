@@ -41,6 +41,8 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     min_insync_replicas: int = 1
     unclean_leader_election_enable: bool = False
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
 
     producer_id_expiration_ms: int = DAY_MS
     verification_enabled: bool = True  # transaction.partition.verification.enable

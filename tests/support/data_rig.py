@@ -18,8 +18,10 @@ from broker.marker_writer import MarkerWriter
 from broker.partition import Partition
 from broker.partitions import Partitions
 from broker.ports import AllowAll, Unlimited
+from broker.property import LONG_MAX
 from broker.replica_fetch import ReplicaFetches
 from broker.replica_sessions import ReplicaSessions
+from broker.replica_throttle import ReplicaThrottles, Throttle
 from broker.session import Session
 from broker.txn_verification import TransactionVerifier
 from cluster.delta import MetadataDelta
@@ -226,6 +228,13 @@ class Rig:
         self.log_config = config or LogConfig()
         self.tasks: list[asyncio.Task[Any]] = []
         self.metadata = SimpleNamespace(image=EMPTY_IMAGE)
+        self.rates = {"leader": LONG_MAX, "follower": LONG_MAX}
+        self.throttles = ReplicaThrottles(
+            node_id,
+            Throttle(lambda: self.rates["leader"], self.clock),
+            Throttle(lambda: self.rates["follower"], self.clock),
+            self.is_in_sync,
+        )
         self.replication: Any = self.make_replication()
         self.partitions = Partitions(
             node_id=node_id,
@@ -255,11 +264,14 @@ class Rig:
             node_id=node_id,
             peers=SimpleNamespace(heard=self.heard.append),
         )
-        self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=False)
+        self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=False, throttles=self.throttles)
         self.services.replica_fetches = ReplicaFetches(
             self.sessions, self.clock, self.services.budget, self.spawn, self.config.fetch_max_bytes
         )
         self.begin()
+
+    def is_in_sync(self, partition: Partition) -> bool:
+        return self.node_id in self.metadata.image.partition(partition.topic, partition.index).isr
 
     def make_replication(self) -> Any:
         return ReplicationOf(self.metadata)

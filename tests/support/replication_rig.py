@@ -145,6 +145,7 @@ class Broker(Rig):
             spawn=self.spawn,
             disk_failed=lambda what, others: self.disk_failures.append((what, others)),
             lost_heads=self.lost_heads,
+            throttles=self.throttles,
         )
 
     def vouch(self) -> None:
@@ -263,6 +264,11 @@ class Brokers:
 
     def change(self, index: int = 0, **change: Any) -> None:
         self.play(PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, **change))
+
+    async def rounds(self, count: int) -> None:
+        """Let everybody work for a while."""
+        for _ in range(count):
+            await asyncio.sleep(0)
 
     async def until(self, holds: Any, rounds: int = 20_000) -> None:
         """Let everybody work until `holds()`."""

@@ -29,8 +29,6 @@ class Leadership:
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    recovering: bool = False
-    """Elected uncleanly. The next change of the ISR says that it has recovered."""
 
 
 class Cluster(Protocol):

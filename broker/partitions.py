@@ -12,7 +12,7 @@ from uuid import UUID
 from broker.leading import Cluster, Leadership, Surroundings
 from broker.partition import Partition, say_offline
 from cluster.delta import MetadataDelta
-from cluster.image import RECOVERING, RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
+from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from storage.config import LogConfig
@@ -223,9 +223,8 @@ class Partitions:
                 self._replication.follow(partition, image.leader)
             return
         self._replication.stop_following(partition)
-        recovering = image.leader_recovery_state == RECOVERING
-        leadership = Leadership(image.leader_epoch, image.partition_epoch, image.replicas, image.isr, recovering)
-        if partition.lead(leadership):
+        # One that was elected uncleanly has recovered by leading: its next change of the ISR says so (KIP-704).
+        if partition.lead(Leadership(image.leader_epoch, image.partition_epoch, image.replicas, image.isr)):
             self._replication.led(partition)
             listener = self._listeners.get(partition.topic)
             if listener is not None:

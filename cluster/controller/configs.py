@@ -42,7 +42,7 @@ def allows_unclean_election(state: ControllerState, topic: str) -> bool:
 
 
 def min_in_sync(state: ControllerState, topic: str) -> int:
-    """`min.insync.replicas` of a topic; where it has fewer replicas, that many count."""
+    """`min.insync.replicas` of a topic, which may be more than it has replicas: then all of them are asked for."""
     value = _dynamic(state, topic, MIN_IN_SYNC)
     return state.configs.min_insync_replicas if value is None else int(value)
 

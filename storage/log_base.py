@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from storage import checkpoint, names, retention, truncation
+from storage.config import OpenOptions
 from storage.flushing import Flusher
-from storage.recovery import Loader, OpenOptions
+from storage.recovery import Loader
 from storage.segment import Segment
 
 if TYPE_CHECKING:

@@ -30,22 +30,10 @@ from storage.validation import read_marker
 
 if TYPE_CHECKING:
     from protocol.batch import BatchHeader
-    from storage.config import LogConfig
+    from storage.config import LogConfig, OpenOptions
     from storage.disk import Disk
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class OpenOptions:
-    """What is known of a log from the checkpoints of its data directory."""
-
-    recovery_point: int
-    log_start_offset: int
-    high_watermark: int
-    clean: bool  # the last stop wrote the clean-shutdown marker
-    now_ms: int
-    durable_end: int = 0  # everything below is known to have been durable: if it is missing, that is rot, not a crash
 
 
 class Loader:

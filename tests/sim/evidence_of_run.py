@@ -46,6 +46,7 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
             index: read_entries(monitor.surviving_batches((TRANSACTION_STATE, index))) for index in monitor.coordinators
         },
         late_frames=world.late_frames,
+        written_at=monitor.written_at,
         lossy=options.lossy,
         replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,

@@ -40,6 +40,8 @@ class Evidence:
     partitions: dict[Partition, PartitionModel]
     coordinators: dict[int, list[Entry]] = field(default_factory=dict)
     late_frames: list[LateFrame] = field(default_factory=list)
+    written_at: dict[bytes, int] = field(default_factory=dict)
+    """Place in the order of all events at which a leader wrote the batch that begins with this value, for the last time."""
     lossy: bool = False
     scan_interval_ms: int = 0
     disturbance_ms: int = 0

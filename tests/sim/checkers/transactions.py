@@ -50,20 +50,34 @@ def _judge(number: int, operations: list[Operation], slots: dict[bytes, Slot]) -
 
 
 def check_fencing(evidence: Evidence) -> Iterator[str]:
-    """I8: once InitProducerId has answered, nothing asked later in the name of an older incarnation succeeds.
+    """I8: once InitProducerId has answered, nothing is done any more in the name of an older incarnation: acknowledged, or visible.
+
+    A produce is judged by when its batch was written, not by when it was asked for: a leader that has been paused may wake after it was
+    deposed, find the batch of a producer that asks once more in its log, and answer as it would have before. It cannot know better, its word
+    is true (all replicas in sync have held that batch for long), and the fence, which came later, has aborted it: as with Apache Kafka.
+    What was written after the fence was up cannot be excused: InitProducerId answers when the abort of what was open is complete, and by
+    then its markers have taken away every guard that stood for the older epoch.
 
     Under TV2 each end of a transaction starts a new epoch: what is asked later with the epoch before cannot be acknowledged either (the end
-    itself may be repeated).
+    itself may be repeated). It is answered before its markers are written, so what was asked for earlier may still come into that transaction.
     """
     by_id: dict[str, list[Operation]] = {}
     for operation in evidence.history.operations:
         if operation.transactional_id is not None:
             by_id.setdefault(operation.transactional_id, []).append(operation)
+    visible = {
+        slot.value: None
+        for model in evidence.partitions.values()
+        for slot in model.slots.values()
+        if slot.status == COMMITTED
+    }
     for operations in by_id.values():
-        yield from _check_fencing_of(operations)
+        yield from _check_fencing_of(operations, evidence.written_at, visible)
 
 
-def _check_fencing_of(operations: list[Operation]) -> Iterator[str]:
+def _check_fencing_of(
+    operations: list[Operation], written_at: dict[bytes, int], visible: dict[bytes, None]
+) -> Iterator[str]:
     births: dict[tuple[int, int], Operation] = {}
     fences: list[Operation] = []
     for operation in sorted(operations, key=lambda each: each.completed):
@@ -72,21 +86,35 @@ def _check_fencing_of(operations: list[Operation]) -> Iterator[str]:
             births.setdefault(identity, operation)
             fences.append(operation)
     for operation in operations:
-        if operation.outcome != OK or operation.kind not in {PRODUCE, ADD, END}:
+        if not _has_effect(operation, visible):
             continue
         mine = (operation.producer_id, operation.producer_epoch)
         birth = births.get(mine)
         for fence in fences:
-            if fence.completed >= operation.invoked:
-                break
             theirs = (fence.result_producer_id, fence.result_producer_epoch)
             older = birth is None or birth.completed < fence.invoked
-            if theirs != mine and older and (fence.kind == INIT or operation.kind != END):
+            binding = fence.kind == INIT or operation.kind != END
+            if theirs != mine and older and binding and _done_at(operation, fence, written_at) >= fence.completed:
                 yield (
-                    f"I8 not fenced: {operation.kind} by {mine} of {operation.transactional_id} (event {operation.invoked}) succeeded after "
-                    f"{fence.kind} had answered {theirs} (event {fence.completed})"
+                    f"I8 not fenced: {operation.kind} by {mine} of {operation.transactional_id} (event {operation.invoked}) "
+                    f"{'succeeded' if operation.outcome == OK else 'became visible'} after {fence.kind} had answered {theirs} "
+                    f"(event {fence.completed})"
                 )
                 break
+
+
+def _has_effect(operation: Operation, visible: dict[bytes, None]) -> bool:
+    if operation.outcome == OK:
+        return operation.kind in {PRODUCE, ADD, END}
+    return operation.kind == PRODUCE and operation.values[0] in visible
+
+
+def _done_at(operation: Operation, fence: Operation, written_at: dict[bytes, int]) -> int:
+    """When the operation did what it did, as far as that fence is concerned: see `check_fencing`."""
+    if operation.kind != PRODUCE:
+        return operation.invoked
+    written = written_at.get(operation.values[0], operation.invoked)
+    return written if fence.kind == INIT else min(written, operation.invoked)
 
 
 def _gives_identity(operation: Operation) -> bool:

@@ -128,6 +128,17 @@ def zombie_produce(case: Case) -> None:
     case.produce(P0, values("w"), 0, offset=2, transaction=2, producer_epoch=1)
 
 
+def zombie_visible(case: Case) -> None:
+    """Asked for before the fence, of unknown fate, written behind it."""
+    case.produce(P0, values("w"), 0, outcome=INFO, transaction=-1, producer_epoch=1)
+    fence = case.op(INIT, transactional_id=TID, generation=1, result_producer_id=PID, result_producer_epoch=3)
+    case.write(P0, values("w"), 0, epoch=1)
+    case.decide(ONGOING, P0, epoch=1)
+    case.decide(PREPARE_COMMIT, P0, epoch=2)
+    case.mark(P0, commit=True, epoch=2)
+    case.changes = {"written_at": {b"w": fence.completed}}
+
+
 def zombie_add(case: Case) -> None:
     case.op(INIT, transactional_id=TID, generation=1, result_producer_id=PID, result_producer_epoch=2)
     case.op(ADD, transactional_id=TID, generation=1, transaction=2, producer_id=PID, producer_epoch=1, partitions=(P0,))
@@ -248,6 +259,7 @@ def transaction_state(case: Case) -> None:
         (uncalled_commit, "I6 uncalled commit"),
         (hanging, "I6 hanging"),
         (zombie_produce, "I8 not fenced"),
+        (zombie_visible, "I8 not fenced: produce by (1000, 1) of bank (event 9) became visible"),
         (zombie_add, "I8 not fenced"),
         (zombie_end, "I8 not fenced"),
         (old_epoch_after_end, "I8 not fenced"),
@@ -278,6 +290,25 @@ def test_each_anomaly_is_found(spoil: Callable[[Case], None], finding: str) -> N
     case = Case().good()
     spoil(case)
     assert any(finding in each for each in case.findings()), case.findings()
+
+
+@pytest.mark.parametrize(("later", "found"), [(-1, False), (0, True)])
+def test_a_duplicate_of_what_was_written_before_the_fence_may_be_acknowledged_behind_it(
+    *, later: int, found: bool
+) -> None:
+    """A paused leader that has been deposed meanwhile does so: it has the batch, and knows of no fence."""
+    case = Case().good()
+    case.produce(P0, values("w"), 0, outcome=INFO, transaction=2, producer_epoch=1)
+    case.write(P0, values("w"), 0, epoch=1)
+    case.decide(ONGOING, P0, epoch=1)
+    case.decide(PREPARE_ABORT, P0, epoch=2)
+    case.mark(P0, commit=False, epoch=2)
+    case.decide(COMPLETE_ABORT, epoch=2)
+    fence = case.op(INIT, transactional_id=TID, generation=2, result_producer_id=PID, result_producer_epoch=3)
+    case.decide(EMPTY, epoch=3)
+    case.produce(P0, values("w"), 0, offset=2, transaction=2, producer_epoch=1)
+    case.changes = {"written_at": {b"w": fence.completed + later}}
+    assert any("I8" in finding for finding in case.findings()) is found
 
 
 def test_overlapping_samples_of_a_watermark_bind_nobody() -> None:

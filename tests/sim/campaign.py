@@ -130,10 +130,10 @@ def explain(result: Result) -> str:
     """A failing seed, and how to see it again."""
     lines = [f"seed {result.seed} FAILED ({result.options})"]
     lines += [f"  {line}" for finding in result.findings[:12] for line in finding.rstrip().splitlines()[-25:]]
-    lines.append(f"  replay: make sim SEED={result.seed} ARGS='--brokers {result.brokers} --trace'")
-    lines.append(
-        f"  without the faults that are not needed: make sim SEED={result.seed} ARGS='--brokers {result.brokers} --shrink'"
-    )
+    # A size that is fixed is not drawn, so the rest is drawn otherwise, even when it is the same size.
+    size = "" if draw(result.seed).describe() == result.options else f"--brokers {result.brokers} "
+    lines.append(f"  replay: make sim SEED={result.seed} ARGS='{size}--trace'")
+    lines.append(f"  without the faults that are not needed: make sim SEED={result.seed} ARGS='{size}--shrink'")
     return "\n".join(lines)
 
 

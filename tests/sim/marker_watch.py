@@ -29,6 +29,16 @@ class MarkerWatch:
         self._flush = flush
         self._required = required
         self._served: dict[tuple[Partition, int, int], None] = {}
+        self._decisions: dict[tuple[int, int, bool, Partition], Batch] = {}
+        """(producer id, epoch, whether to commit, partition): where the coordinator says so, for the last time."""
+
+    def decided(self, batch: Batch, entries: list[Entry]) -> None:
+        """A coordinator has written these."""
+        for entry in entries:
+            if entry.state in {PREPARE_COMMIT, PREPARE_ABORT}:
+                for partition in entry.partitions:
+                    key = (entry.producer_id, entry.producer_epoch, entry.state == PREPARE_COMMIT, partition)
+                    self._decisions[key] = batch
 
     def judge(self, partition: Partition, batch: Batch, *, harmless: bool = False) -> None:
         """`harmless`: the marker ends nothing. I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
@@ -51,8 +61,24 @@ class MarkerWatch:
                 self._count_retry((partition, index, entry.offset))
                 if holders >= self._required:
                     return
+        if self._is_of_the_past(partition, batch, commit=commit):
+            self._monitor.count("marker appended by a deposed leader")
+            return
         why = "; ".join(findings) or "without any coordinator entry"
         self._monitor.violations.append(f"{where}: {why} (decided on {holders} brokers, not {self._required})")
+
+    def _is_of_the_past(self, partition: Partition, batch: Batch, *, commit: bool) -> bool:
+        """Whether a leader that has been deposed writes what was decided, and committed, while it led.
+
+        It has been paused, with the coordinator's request in its socket; the coordinator has long had the marker from its successor, and gone
+        on. The append can never be committed: no replica fetches in the old epoch. Should it survive, since nobody else is left to lead, the
+        logs are judged at the end like all others.
+        """
+        state = self._monitor.metadata.partitions.get(partition)
+        if state is None or batch.leader_epoch >= state.leader_epoch:
+            return False
+        decision = self._decisions.get((batch.producer_id, batch.producer_epoch, commit, partition))
+        return decision is not None and self._monitor.holders_of_batch(decision) >= self._required
 
     def _count_retry(self, served: tuple[Partition, int, int]) -> None:
         if served in self._served:

@@ -158,7 +158,10 @@ class Monitor:
     def holders_of(self, partition: Partition, number: int, offset: int) -> int:
         """How many hosts have ever held the batch that this host has at the offset."""
         batch = self.hosts[number].log(partition).find(offset)
-        return len(self._holders.get(id(batch), {number: None}))
+        return max(1, self.holders_of_batch(batch))
+
+    def holders_of_batch(self, batch: Batch | None) -> int:
+        return len(self._holders.get(id(batch), {}))
 
     # -- what clients are told
 
@@ -209,11 +212,11 @@ class Monitor:
             self._judge_epoch(host.number, partition, batch)
             self._judge_leader(partition, host.number, batch.leader_epoch)
         if partition[0] == TRANSACTION_STATE:
+            entries = [entry for entry in read_entries([batch]) if not entry.removed]
             self.aborts_at.extend(
-                (entry.transactional_id, self._clock())
-                for entry in read_entries([batch])
-                if entry.state == PREPARE_ABORT and not entry.removed
+                (entry.transactional_id, self._clock()) for entry in entries if entry.state == PREPARE_ABORT
             )
+            self._markers.decided(batch, entries)
             return
         if batch.is_control and batch.producer_id >= 0:
             marker = host.log(partition).model().markers[-1]

@@ -65,7 +65,14 @@ def encode_batch(
 
 
 def encode_marker(
-    *, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, timestamp: int, base_offset: int = 0
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    commit: bool,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
 ) -> bytes:
     """An end-of-transaction marker, as a log would hold it (for hand-written histories)."""
     key = struct.pack(">hh", 0, 1 if commit else 0)
@@ -76,4 +83,5 @@ def encode_marker(
         producer_epoch=producer_epoch,
         attributes=TRANSACTIONAL | CONTROL,
         base_offset=base_offset,
+        leader_epoch=leader_epoch,
     )

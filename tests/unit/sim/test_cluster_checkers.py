@@ -3,6 +3,8 @@
 import struct
 from random import Random
 
+import pytest
+
 from tests.sim.checkers.batches import Batch, read_batches
 from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.metadata_log import MetadataModel
@@ -13,7 +15,7 @@ from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
 from tests.sim.metadata_watch import MetadataWatch
 from tests.sim.monitor import Monitor
-from tests.sim.workloads.encode import encode_batch
+from tests.sim.workloads.encode import encode_batch, encode_marker
 
 PLACE = ("ledger", 0)
 TOPIC_ID = bytes(range(16))
@@ -189,3 +191,40 @@ def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen()
     watched.sizes[3, "ledger-0"] = 0
     watched.write(3, "ledger-0", data(0, b"y", epoch=5))
     assert "leads in epoch 5 without offset 0" in watched.monitor.violations.pop()
+
+
+STATE_KEY = struct.pack(">hh", 0, 4) + b"bank"
+ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT = 1, 2, 4
+
+
+def coordinator_value(state: int, *partitions: int) -> bytes:
+    """A value of the coordinator's log, version 0: producer 7 at epoch 5 with these partitions of the ledger."""
+    places = struct.pack(">i", len(partitions)) + b"".join(struct.pack(">i", each) for each in partitions)
+    topics = struct.pack(">ih", 1, 6) + b"ledger" + places if partitions else struct.pack(">i", 0)
+    return struct.pack(">hqhib", 0, 7, 5, 1000, state) + topics + struct.pack(">qq", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("deposed", "commit", "decided_on", "fine"),
+    [(True, True, 2, True), (False, True, 2, False), (True, False, 2, False), (True, True, 1, False)],
+)
+def test_a_marker_of_the_past_is_in_order_where_its_leader_was_deposed_meanwhile(
+    *, deposed: bool, commit: bool, decided_on: int, fine: bool
+) -> None:
+    """The coordinator runs the next transaction already; a paused leader writes the last one's marker."""
+    watched = Watched()
+    change = (change_record(2, 2, 3),) if deposed else ()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3), *change)
+    for number in (1, 2, 3)[:decided_on]:
+        for offset, value in enumerate(
+            (coordinator_value(PREPARE_COMMIT, 0), coordinator_value(COMPLETE_COMMIT), coordinator_value(ONGOING, 0))
+        ):
+            raw = encode_batch([(STATE_KEY, value)], timestamp=1, base_offset=offset)
+            watched.write(number, "__transaction_state-0", raw)
+    marker = encode_marker(
+        producer_id=7, producer_epoch=5, coordinator_epoch=0, commit=commit, timestamp=1, leader_epoch=4
+    )
+    watched.write(1, "ledger-0", marker)
+    found = [each for each in watched.monitor.violations if "I14" in each]
+    assert (found == []) is fine
+    assert ("marker appended by a deposed leader" in watched.monitor.counters) is fine

@@ -47,6 +47,7 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
         },
         late_frames=world.late_frames,
         written_at=monitor.written_at,
+        ended_late=monitor.ended_late,
         lossy=options.lossy,
         replicated=options.brokers > 1,
         scan_interval_ms=options.scan_interval_ms,

@@ -10,6 +10,7 @@ from tests.sim.checkers.coordinator_log import (
     PREPARE_COMMIT,
     Entry,
 )
+from tests.sim.checkers.visibility import Marker
 from tests.sim.history import Partition
 from tests.sim.world import TRANSACTION_STATE
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tests.sim.monitor import Monitor
 
 TV2 = 2
+
+MarkerKey = tuple[int, int, bool, Partition]
+"""Producer id, epoch, whether to commit, partition: all that a marker says of its transaction."""
 
 
 class MarkerWatch:
@@ -29,8 +33,8 @@ class MarkerWatch:
         self._flush = flush
         self._required = required
         self._served: dict[tuple[Partition, int, int], None] = {}
-        self._decisions: dict[tuple[int, int, bool, Partition], Batch] = {}
-        """(producer id, epoch, whether to commit, partition): where the coordinator says so, for the last time."""
+        self._decisions: dict[MarkerKey, Batch] = {}
+        """Where the coordinator says so, for the last time."""
 
     def decided(self, batch: Batch, entries: list[Entry]) -> None:
         """A coordinator has written these."""
@@ -40,19 +44,18 @@ class MarkerWatch:
                     key = (entry.producer_id, entry.producer_epoch, entry.state == PREPARE_COMMIT, partition)
                     self._decisions[key] = batch
 
-    def judge(self, partition: Partition, batch: Batch, *, harmless: bool = False) -> None:
-        """`harmless`: the marker ends nothing. I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
-        commit = batch.control_type == 1
+    def judge(self, partition: Partition, batch: Batch, marker: Marker) -> None:
+        """I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
+        commit = marker.commit
+        key = (batch.producer_id, batch.producer_epoch, commit, partition)
+        if self._came_late(key, batch, marker):
+            return
         where = f"I14 {partition[0]}-{partition[1]} offset {batch.base_offset}: {'COMMIT' if commit else 'ABORT'} of producer {batch.producer_id}"
         findings: list[str] = []
         holders = 0
-        late = (batch.producer_id, batch.producer_epoch) in self._monitor.late_markers
         for number, index, entry in self._entries_of(batch.producer_id):
             finding = self._objection(partition, batch, entry, commit=commit)
             if finding is not None:
-                if late and (harmless or entry.client_version < TV2):
-                    self._monitor.count("classic transactions exposed to a late marker")
-                    return
                 findings.append(f"{finding} on broker {number}")
             elif not self._is_committed(index, entry.offset):
                 findings.append(f"the prepare record at {entry.offset} is not committed")
@@ -61,24 +64,46 @@ class MarkerWatch:
                 self._count_retry((partition, index, entry.offset))
                 if holders >= self._required:
                     return
-        if self._is_of_the_past(partition, batch, commit=commit):
+        if self._is_of_the_past(key, batch):
             self._monitor.count("marker appended by a deposed leader")
             return
         why = "; ".join(findings) or "without any coordinator entry"
         self._monitor.violations.append(f"{where}: {why} (decided on {holders} brokers, not {self._required})")
 
-    def _is_of_the_past(self, partition: Partition, batch: Batch, *, commit: bool) -> bool:
+    def _came_late(self, key: MarkerKey, batch: Batch, marker: Marker) -> bool:
+        """Whether the network delivers the marker of an earlier decision of the same epoch only now.
+
+        Where a transaction of the classic protocol is open by now, it ends that one, which is the hole of that protocol; what it ended is
+        noted. Where nothing is open it does no harm. Under TV2 each transaction has its own epoch, so there it is no excuse.
+        """
+        if key not in self._monitor.late_markers or not self._was_decided(key):
+            return False
+        entries = [entry for _, _, entry in self._entries_of(batch.producer_id)]
+        newest = max(entries, key=lambda entry: (entry.leader_epoch, entry.offset), default=None)
+        if newest is None or self._objection(key[3], batch, newest, commit=marker.commit) is None:
+            return False
+        if marker.first_offset is None:
+            self._monitor.count("late markers that ended nothing")
+            return True
+        if newest.client_version >= TV2:
+            return False
+        self._monitor.count("classic transactions exposed to a late marker")
+        self._monitor.ended_late.update(dict.fromkeys(marker.values))
+        return True
+
+    def _was_decided(self, key: MarkerKey) -> bool:
+        decision = self._decisions.get(key)
+        return decision is not None and self._monitor.holders_of_batch(decision) >= self._required
+
+    def _is_of_the_past(self, key: MarkerKey, batch: Batch) -> bool:
         """Whether a leader that has been deposed writes what was decided, and committed, while it led.
 
         It has been paused, with the coordinator's request in its socket; the coordinator has long had the marker from its successor, and gone
         on. The append can never be committed: no replica fetches in the old epoch. Should it survive, since nobody else is left to lead, the
         logs are judged at the end like all others.
         """
-        state = self._monitor.metadata.partitions.get(partition)
-        if state is None or batch.leader_epoch >= state.leader_epoch:
-            return False
-        decision = self._decisions.get((batch.producer_id, batch.producer_epoch, commit, partition))
-        return decision is not None and self._monitor.holders_of_batch(decision) >= self._required
+        state = self._monitor.metadata.partitions.get(key[3])
+        return state is not None and batch.leader_epoch < state.leader_epoch and self._was_decided(key)
 
     def _count_retry(self, served: tuple[Partition, int, int]) -> None:
         if served in self._served:

@@ -17,7 +17,7 @@ from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import Partition
 from tests.sim.host_logs import HostLogs, Known
-from tests.sim.marker_watch import MarkerWatch
+from tests.sim.marker_watch import MarkerKey, MarkerWatch
 from tests.sim.medium import Medium
 from tests.sim.metadata_watch import MetadataWatch
 from tests.sim.world import METADATA, TRANSACTION_STATE
@@ -50,8 +50,10 @@ class Monitor:
         self.written_at: dict[bytes, int] = {}
         self.aborts_at: list[tuple[str, int]] = []
         self.committed: dict[Partition, CommittedLog] = {}
-        self.late_markers: dict[tuple[int, int], None] = {}
-        """(producer id, epoch) of markers that were held back on their way: see `Evidence.exposed_transactions`."""
+        self.late_markers: dict[MarkerKey, None] = {}
+        """Those that were held back on their way."""
+        self.ended_late: dict[bytes, None] = {}
+        """The values that such a marker has ended: see `Evidence.exposed_transactions`."""
         self._root = root
         self._topic = topic
         self._clock = clock
@@ -220,7 +222,7 @@ class Monitor:
             return
         if batch.is_control and batch.producer_id >= 0:
             marker = host.log(partition).model().markers[-1]
-            self._markers.judge(partition, batch, harmless=marker.first_offset is None)
+            self._markers.judge(partition, batch, marker)
             if marker.first_offset is not None and marker.first_offset < base:
                 self.count("segment roll inside a transaction")
         elif batch.records and not batch.is_control:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.cluster_strikes import ClusterStrikes
 from tests.sim.faults import Fault
+from tests.sim.history import Partition
 from tests.sim.strikes import Strikes
 from tests.sim.world import LateFrame
 
@@ -72,9 +73,10 @@ class Nemesis:
 
     def _on_late_delivery(self, frame: bytes) -> None:
         world = self.world
-        for producer_id, epoch, commit in parse_markers(frame):
-            world.late_frames.append(LateFrame("", producer_id, epoch, commit, 0, world.history.clock))
-            world.monitor.late_markers[producer_id, epoch] = None
+        for producer_id, epoch, commit, partitions in parse_markers(frame):
+            world.late_frames.append(LateFrame("", producer_id, epoch, commit, 0, world.history.clock, partitions))
+            for partition in partitions:
+                world.monitor.late_markers[producer_id, epoch, commit, partition] = None
         found = parse_end_txn(frame)
         if found is not None:
             transactional_id, producer_id, epoch, commit, version = found
@@ -108,8 +110,8 @@ def parse_end_txn(frame: bytes) -> tuple[str, int, int, bool, int] | None:
     return transactional_id, producer_id, epoch, bool(frame[position + 10]), version
 
 
-def parse_markers(frame: bytes) -> list[tuple[int, int, bool]]:
-    """(producer id, epoch, commit) of each marker of a WriteTxnMarkers frame (all its versions are flexible); none of any other frame."""
+def parse_markers(frame: bytes) -> list[tuple[int, int, bool, tuple[Partition, ...]]]:
+    """(producer id, epoch, commit, partitions) of each marker of a WriteTxnMarkers frame (all its versions are flexible); none of any other."""
     if int.from_bytes(frame[4:6], "big") != WRITE_TXN_MARKERS:
         return []
     transaction_versions = int.from_bytes(frame[6:8], "big") >= 2
@@ -119,12 +121,18 @@ def parse_markers(frame: bytes) -> list[tuple[int, int, bool]]:
     for _ in range(count - 1):
         producer_id = int.from_bytes(frame[position : position + 8], "big", signed=True)
         epoch = int.from_bytes(frame[position + 8 : position + 10], "big", signed=True)
-        found.append((producer_id, epoch, bool(frame[position + 10])))
+        commit = bool(frame[position + 10])
+        places: list[Partition] = []
         topics, position = _uvarint(frame, position + 11)
         for _ in range(topics - 1):
             size, position = _uvarint(frame, position)
+            topic = frame[position : position + size - 1].decode()
             partitions, position = _uvarint(frame, position + size - 1)
-            position += 4 * (partitions - 1) + 1
+            for _ in range(partitions - 1):
+                places.append((topic, int.from_bytes(frame[position : position + 4], "big")))
+                position += 4
+            position += 1
+        found.append((producer_id, epoch, commit, tuple(places)))
         position += 4 + transaction_versions + 1
     return found
 

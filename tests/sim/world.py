@@ -25,7 +25,7 @@ def host_name(number: int) -> str:
 
 @dataclass(slots=True)
 class LateFrame:
-    """An EndTxn that was held back, as it reached the node."""
+    """An EndTxn, or one marker of a WriteTxnMarkers (`transactional_id` is empty), that was held back, as it reached the node."""
 
     transactional_id: str
     producer_id: int
@@ -33,6 +33,7 @@ class LateFrame:
     commit: bool
     version: int
     clock: int
+    partitions: tuple[Partition, ...] = ()
 
 
 @dataclass

@@ -76,9 +76,18 @@ def check_markers(evidence: Evidence) -> Iterator[str]:
             elif entry.state in {COMPLETE_COMMIT, COMPLETE_ABORT} and entry.transactional_id in prepared:
                 decision = prepared.pop(entry.transactional_id)
                 yield from _missing_markers(evidence, decision, written)
-    late = {(frame.producer_id, frame.producer_epoch) for frame in evidence.late_frames if not frame.transactional_id}
+    late = {
+        (partition, frame.producer_id, frame.producer_epoch, frame.commit)
+        for frame in evidence.late_frames
+        for partition in frame.partitions
+    }
     for partition, producer_id, epoch, commit in written:
-        if (partition, producer_id, epoch, commit) not in decided and (producer_id, epoch) not in late:
+        if (partition, producer_id, epoch, commit) not in decided and (
+            partition,
+            producer_id,
+            epoch,
+            commit,
+        ) not in late:
             yield f"I14 undecided marker of ({producer_id}, {epoch}) in {partition}: nobody decided to {'commit' if commit else 'abort'}"
 
 

@@ -42,6 +42,8 @@ class Evidence:
     late_frames: list[LateFrame] = field(default_factory=list)
     written_at: dict[bytes, int] = field(default_factory=dict)
     """Place in the order of all events at which a leader wrote the batch that begins with this value, for the last time."""
+    ended_late: dict[bytes, None] = field(default_factory=dict)
+    """Values whose classic transaction was ended by a marker of an earlier one that the network had held back."""
     lossy: bool = False
     scan_interval_ms: int = 0
     disturbance_ms: int = 0
@@ -61,27 +63,26 @@ class Evidence:
         self.counters[name] = self.counters.get(name, 0) + by
 
     def exposed_transactions(self) -> dict[int, None]:
-        """Transactions that a late EndTxn, or a late marker, of their own (producer id, epoch) may have ended: the known hole of the classic protocol.
+        """Transactions that a late EndTxn of their own (producer id, epoch) may have ended, or a late marker has: the known hole of the classic protocol.
 
         Such a request names no transaction, so nothing tells it from one of the transaction that runs when it arrives. TV2 closes the hole by
-        a new epoch per transaction: there it exposes nothing.
+        a new epoch per transaction: there it exposes nothing. What a marker has ended was seen when it was written.
         """
         exposed: dict[int, None] = {}
-        for frame in self.late_frames:
-            if frame.version >= 5:
-                continue
-            marker = not frame.transactional_id
-            latest = -1
-            for number, operations in self.history.transactions().items():
-                first = operations[0]
-                if (first.producer_id, first.producer_epoch) != (frame.producer_id, frame.producer_epoch):
-                    continue
-                if first.generation >= TV2 if marker else first.transactional_id != frame.transactional_id:
-                    continue
-                if operations[-1].completed > frame.clock:
+        transactions = self.history.transactions()
+        if self.ended_late:
+            for number, operations in transactions.items():
+                if operations[0].generation < TV2 and any(
+                    value in self.ended_late for operation in operations for value in operation.values
+                ):
                     exposed[number] = None
-                else:
-                    latest = number
-            if marker and latest >= 0:
-                exposed[latest] = None  # it was over for its producer, its own markers were still to come
+        for frame in self.late_frames:
+            if frame.version >= 5 or not frame.transactional_id:
+                continue
+            identity = (frame.transactional_id, frame.producer_id, frame.producer_epoch)
+            for number, operations in transactions.items():
+                first = operations[0]
+                mine = (first.transactional_id, first.producer_id, first.producer_epoch)
+                if mine == identity and operations[-1].completed > frame.clock:
+                    exposed[number] = None
         return exposed

@@ -331,6 +331,9 @@ def test_a_transaction_torn_by_a_late_classic_end_is_counted_apart() -> None:
     assert not any("torn" in each for each in case.findings())
     late.version = 5
     assert any("torn" in each for each in case.findings())
+    for value, found in ((b"a", True), (b"d", False)):  # of another transaction, of this one
+        case.changes = {"ended_late": {value: None}}
+        assert any("torn" in each for each in case.findings()) is found
 
 
 def test_what_one_visible_value_proves_binds_the_others() -> None:

@@ -12,10 +12,11 @@ from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.replicas import check_replicas, read_watermarks
 from tests.sim.gate import GateKeeper
 from tests.sim.loop import SimLoop
+from tests.sim.marker_watch import MarkerKey
 from tests.sim.medium import Medium
 from tests.sim.metadata_watch import MetadataWatch
 from tests.sim.monitor import Monitor
-from tests.sim.workloads.encode import encode_batch, encode_marker
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
 PLACE = ("ledger", 0)
 TOPIC_ID = bytes(range(16))
@@ -204,6 +205,28 @@ def coordinator_value(state: int, *partitions: int) -> bytes:
     return struct.pack(">hqhib", 0, 7, 5, 1000, state) + topics + struct.pack(">qq", 1, 1)
 
 
+def commit_and_go_on(watched: Watched, hosts: int) -> None:
+    """On so many hosts: the producer's first transaction is committed, its next one, of the same epoch, is open."""
+    for number in (1, 2, 3)[:hosts]:
+        for offset, value in enumerate(
+            (coordinator_value(PREPARE_COMMIT, 0), coordinator_value(COMPLETE_COMMIT), coordinator_value(ONGOING, 0))
+        ):
+            raw = encode_batch([(STATE_KEY, value)], timestamp=1, base_offset=offset)
+            watched.write(number, "__transaction_state-0", raw)
+
+
+def marker(offset: int, *, commit: bool) -> bytes:
+    return encode_marker(
+        producer_id=7,
+        producer_epoch=5,
+        coordinator_epoch=0,
+        commit=commit,
+        timestamp=1,
+        base_offset=offset,
+        leader_epoch=4,
+    )
+
+
 @pytest.mark.parametrize(
     ("deposed", "commit", "decided_on", "fine"),
     [(True, True, 2, True), (False, True, 2, False), (True, False, 2, False), (True, True, 1, False)],
@@ -215,16 +238,33 @@ def test_a_marker_of_the_past_is_in_order_where_its_leader_was_deposed_meanwhile
     watched = Watched()
     change = (change_record(2, 2, 3),) if deposed else ()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3), *change)
-    for number in (1, 2, 3)[:decided_on]:
-        for offset, value in enumerate(
-            (coordinator_value(PREPARE_COMMIT, 0), coordinator_value(COMPLETE_COMMIT), coordinator_value(ONGOING, 0))
-        ):
-            raw = encode_batch([(STATE_KEY, value)], timestamp=1, base_offset=offset)
-            watched.write(number, "__transaction_state-0", raw)
-    marker = encode_marker(
-        producer_id=7, producer_epoch=5, coordinator_epoch=0, commit=commit, timestamp=1, leader_epoch=4
-    )
-    watched.write(1, "ledger-0", marker)
+    commit_and_go_on(watched, decided_on)
+    watched.write(1, "ledger-0", marker(0, commit=commit))
     found = [each for each in watched.monitor.violations if "I14" in each]
     assert (found == []) is fine
     assert ("marker appended by a deposed leader" in watched.monitor.counters) is fine
+
+
+@pytest.mark.parametrize(
+    ("held", "fine"), [((7, 5, True, PLACE), True), ((7, 5, False, PLACE), False), ((7, 4, True, PLACE), False)]
+)
+def test_only_the_very_marker_that_was_held_back_may_end_the_next_classic_transaction(
+    *, held: MarkerKey, fine: bool
+) -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    commit_and_go_on(watched, 2)
+    record = encode_batch(
+        [(None, b"v")],
+        timestamp=1,
+        producer_id=7,
+        producer_epoch=5,
+        base_sequence=0,
+        attributes=TRANSACTIONAL,
+        leader_epoch=4,
+    )
+    watched.write(1, "ledger-0", record)
+    watched.monitor.late_markers[held] = None
+    watched.write(1, "ledger-0", marker(1, commit=True))
+    assert (watched.monitor.violations == []) is fine
+    assert (watched.monitor.ended_late == {b"v": None}) is fine

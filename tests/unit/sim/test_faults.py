@@ -71,7 +71,8 @@ def test_late_markers_are_recognised_in_every_version(version: int) -> None:
         for number in (1, 1 << 40)
     ]
     frame = encode_request(WriteTxnMarkersRequest(markers=markers), version, 3, "broker-1-markers")
-    assert parse_markers(frame) == [(1, 7, True), (1 << 40, 7, False)]
+    places = (("ledger", 0), ("ledger", 3))
+    assert parse_markers(frame) == [(1, 7, True, places), (1 << 40, 7, False, places)]
     assert parse_markers(encode_request(EndTxnRequest(), 3, 3, "client")) == []
 
 

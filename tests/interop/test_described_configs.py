@@ -21,6 +21,8 @@ pytestmark = pytest.mark.interop
 
 OWN_DEFAULTS = {
     "advertised.listeners": "Kafka repeats the listeners",
+    "controller.listener.names": "Kafka has one for controllers alone",
+    "controller.quorum.voters": "each has its port",
     "listeners": "each has its port",
     "log.dirs": "each has its directory",
     "node.id": "each has its id",

@@ -26,7 +26,6 @@ from storage.config import LogConfig
 from tests.support.replication_rig import TOPIC_ID, Brokers
 
 NODES = (1, 2, 3)
-ROUNDS_TO_HEAL = 60_000
 LAG_MS = 30_001
 
 
@@ -223,10 +222,10 @@ class ReplicationMachine(RuleBasedStateMachine):
         def whole() -> bool:
             return len(self.state.isr) == len(NODES) and len({brokers[node].content() for node in NODES}) == 1
 
-        await brokers.until(whole, ROUNDS_TO_HEAL)
+        await brokers.until(whole)
         leader = brokers[self.state.leader]
         leader.append(b"the last one")
-        await brokers.until(lambda: leader.committed() == leader.end(), ROUNDS_TO_HEAL)
+        await brokers.until(lambda: leader.committed() == leader.end())
 
 
 def test_replication_keeps_what_it_has_committed() -> None:

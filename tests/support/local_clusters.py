@@ -60,7 +60,13 @@ def commit(bootstrap: str, topic: str, value: bytes) -> None:
 def read(bootstrap: str, topic: str, count: int) -> list[bytes]:
     """The first committed records of partition 0."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed", "log_level": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
     )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -38,6 +38,7 @@ from tests.support.data_rig import NOW_MS, Rig, batch, outcome
 
 ROWS: dict[int, Any] = {api.key: api for api in (fetch.API, list_offsets.API)}
 TOPIC_ID = UUID(int=100)
+UNTIL_S = 60.0
 
 
 class Wire:
@@ -270,8 +271,14 @@ class Brokers:
         for _ in range(count):
             await asyncio.sleep(0)
 
-    async def until(self, holds: Any, rounds: int = 20_000) -> None:
-        """Let everybody work until `holds()`."""
+    async def until(self, holds: Any) -> None:
+        """Let everybody work until `holds()`. Pauses of fetchers are real ones, so rounds of the loop are no measure."""
+        async with asyncio.timeout(UNTIL_S):
+            while not holds():
+                await asyncio.sleep(0)
+
+    async def soon(self, holds: Any, rounds: int) -> None:
+        """As `until`, within so many rounds of the loop: no pause may lie on the way."""
         for _ in range(rounds):
             if holds():
                 return

@@ -147,7 +147,6 @@ async def test_a_second_process_with_the_same_node_id_is_told_who_has_it(tmp_pat
             with pytest.raises(CannotStartError, match=r"node\.id 2 is in use by a living broker at 127\.0\.0\.1"):
                 await twin.start()
         finally:
-            twin.nodes.clear()
             await twin.stop()
         assert await nodes.produce("t", b"unharmed") is ErrorCode.NONE
 

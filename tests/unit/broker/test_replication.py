@@ -57,7 +57,7 @@ async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers
     del brokers.cut[3]
     leading = brokers[1].partition().leading
     assert leading is not None
-    await brokers.until(lambda: leading.replicas.isr == (1, 2, 3), 200_000)
+    await brokers.until(lambda: leading.replicas.isr == (1, 2, 3))
     assert brokers[3].content() == brokers[1].content()
 
 
@@ -72,7 +72,7 @@ async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> No
     brokers[2].append(b"new")
     await brokers.until(lambda: brokers[2].committed() == 3)
     del brokers.cut[1]
-    await brokers.until(lambda: brokers[1].end() == 3 and brokers[1].content() == brokers[2].content(), 200_000)
+    await brokers.until(lambda: brokers[1].end() == 3 and brokers[1].content() == brokers[2].content())
     assert brokers[1].partition().log.epochs.entries() == [(0, 0), (1, 2)]
 
 
@@ -103,7 +103,7 @@ async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(bro
     await brokers.until(lambda: brokers[1].committed() == 1)
     brokers.add_partitions(1, first=1)
     brokers[1].append(b"b", index=1)
-    await brokers.until(lambda: brokers[1].committed(1) == 1, 500)
+    await brokers.soon(lambda: brokers[1].committed(1) == 1, 500)
 
 
 async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_once(brokers: Brokers) -> None:
@@ -114,12 +114,12 @@ async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_on
     for _ in range(3):
         asked = len(brokers[2].fetches)
         gave_up = lambda: any(each.forgotten_topics_data for each in brokers[2].fetches[asked:])  # noqa: E731, B023
-        await brokers.until(gave_up, 200_000)
+        await brokers.until(gave_up)
     waiting = [slot for slots in brokers[1].sessions._unresolved.values() for slot in slots]
     assert len(waiting) <= 2, "one for each follower at most"
     brokers.hear(1)
     brokers[1].append(b"a", index=1)
-    await brokers.until(lambda: brokers[1].committed(1) == 1, 200_000)
+    await brokers.until(lambda: brokers[1].committed(1) == 1)
 
 
 async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: Brokers) -> None:
@@ -168,7 +168,7 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     brokers.topic()
     for value in (b"a", b"b", b"c"):
         brokers[1].append(value)
-    await brokers.until(lambda: brokers[1].committed() == 3 and brokers[2].committed() == 3, 200_000)
+    await brokers.until(lambda: brokers[1].committed() == 3 and brokers[2].committed() == 3)
     follower = brokers[2].partition()
     brokers.fence(2, isr=[1, 3])
     brokers[2].replication.stop_following(follower)
@@ -181,6 +181,6 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     brokers[2].replication.follow(follower, 1)
     leading = brokers[1].partition().leading
     assert leading is not None
-    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2), 200_000)
+    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
     assert len(list(iter_batches(brokers[2].content()))) == content
     assert (bool(doubts), brokers[2].vouches) == (False, 1)

@@ -102,14 +102,17 @@ class Controller:
         self.asked += partitions
         answers = []
         for wish in partitions:
+            known = self._brokers.newest.topic_by_id(wish.topic_id).partitions[wish.index]
             error = self.errors.pop(0) if self.errors else ErrorCode.NONE
-            image = self._brokers[broker_id].metadata.image
-            known = image.topic_by_id(wish.topic_id).partitions[wish.index]
-            if error is ErrorCode.NONE:
-                self._brokers.change(wish.index, isr=[member for member, _ in wish.isr])
+            if wish.leader_epoch < known.leader_epoch:
+                error = ErrorCode.FENCED_LEADER_EPOCH
+            elif wish.partition_epoch < known.partition_epoch:
+                error = ErrorCode.INVALID_UPDATE_VERSION
             elif error is ErrorCode.INVALID_UPDATE_VERSION:
                 self._brokers.change(wish.index, isr=list(known.isr))  # what it is that the wish did not know of
-            state = self._brokers[broker_id].metadata.image.topic_by_id(wish.topic_id).partitions[wish.index]
+            if error is ErrorCode.NONE:
+                self._brokers.change(wish.index, isr=[member for member, _ in wish.isr])
+            state = self._brokers.newest.topic_by_id(wish.topic_id).partitions[wish.index]
             answers.append(
                 AlteredPartition(
                     wish.topic_id, wish.index, error, state.leader, state.leader_epoch, state.partition_epoch, state.isr
@@ -253,6 +256,11 @@ class Brokers:
             BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=1),
             PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
         )
+
+    @property
+    def newest(self) -> Any:
+        """The metadata of the broker that has heard most."""
+        return max((broker.metadata.image for broker in self._all.values()), key=lambda image: image.offset)
 
     def restart(self, node_id: int) -> None:
         """The broker registers anew, and may join."""

@@ -160,8 +160,8 @@ class Nodes:
         await self.until_in_sync(topic, replicas)
 
     def leader(self, topic: str) -> int:
-        node = next(iter(self.nodes.values()))
-        partition = node.metadata.image.partition(topic, 0)
+        newest = max((node.metadata.image for node in self.nodes.values()), key=lambda image: image.offset)
+        partition = newest.partition(topic, 0)
         assert partition is not None
         return partition.leader
 

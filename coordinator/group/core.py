@@ -1,0 +1,95 @@
+"""The replicated core of the group coordinator: the groups of one `__consumer_offsets` partition.
+
+It hands each command and each record to the part that knows it: `offsets`, `classic` (JoinGroup and its kin) or `modern`
+(KIP-848). Each part is a table of decisions by type of command and of applications by type of key.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from coordinator.group.classic import core as classic
+from coordinator.group.modern import core as modern
+from coordinator.group.offsets import core as offsets
+from coordinator.group.offsets.state import OffsetStore
+from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
+from coordinator.group.records import Entry, from_record
+from coordinator.group.state import State
+from protocol.errors import ErrorCode
+from runtime.shard import Again, Decision, Loaded, Marker, ShardRecord
+
+_E: Final = ErrorCode
+_PARTS: Final = (offsets, classic, modern)
+_APPEND_REFUSALS: Final = {
+    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
+    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
+    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
+    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
+    _E.INVALID_FETCH_SIZE: _E.UNKNOWN_SERVER_ERROR,
+}
+"""What the log says -> what the client is told (CoordinatorOperationExceptionHelper); the rest goes out unchanged."""
+
+Decide = Callable[[State, Any, int], Decision[Any] | Again]
+Apply = Callable[[State, int, Entry, int], None]
+
+
+def _joined(tables: list[dict[type[Any], Any]]) -> dict[type[Any], Any]:
+    table: dict[type[Any], Any] = {}
+    for part in tables:
+        twice = table.keys() & part.keys()
+        assert not twice, f"decided twice: {twice}"
+        table.update(part)
+    return table
+
+
+_DECISIONS: Final[dict[type[Any], Decide]] = _joined([part.DECISIONS for part in _PARTS])
+_APPLICATIONS: Final[dict[type[Any], Apply]] = _joined([part.APPLICATIONS for part in _PARTS])
+
+
+class GroupShard:
+    """Implements runtime.shard.Shard for `__consumer_offsets`."""
+
+    def __init__(
+        self, configs: GroupConfigs, topics: Topics, features: FeatureLevels, new_id: Callable[[], str]
+    ) -> None:
+        """`new_id` makes the ids of members."""
+        self.state = State(configs, topics, features, new_id, OffsetStore())
+
+    def decide(self, command: Any, now_ms: int) -> Decision[Any] | Again:
+        """Judge one command. Raises Refusal; changes nothing that is in the log."""
+        return _DECISIONS[type(command)](self.state, command, now_ms)
+
+    def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
+        """Take one record into the state. Raises Malformed for one without a key or with a broken body."""
+        entry = from_record(record)
+        if entry is None:
+            self.state.skipped_records += 1
+            return
+        if record.producer_id >= 0:
+            offsets.apply_in_transaction(self.state, offset, entry, record.producer_id)
+        else:
+            _APPLICATIONS[type(entry.key)](self.state, offset, entry, leader_epoch)
+
+    def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
+        """Offsets of the transaction become the group's, or are forgotten."""
+        offsets.apply_marker(self.state, offset, marker)
+
+    def on_committed(self, high_watermark: int) -> None:
+        """Everything below is committed."""
+        self.state.committed = high_watermark
+
+    def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
+        """The state is what the log says: timers of members and sweeps begin."""
+        self.state.leader_epoch = leader_epoch
+        loaded = [part.on_loaded(self.state, now_ms) for part in _PARTS]
+        return Loaded(
+            timers=tuple(timer for part in loaded for timer in part.timers),
+            effects=tuple(effect for part in loaded for effect in part.effects),
+        )
+
+    def append_refusal(self, error: ErrorCode) -> ErrorCode:
+        """What a client is told when the log refuses a batch, or has not committed it in time."""
+        return _APPEND_REFUSALS.get(error, error)

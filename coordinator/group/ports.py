@@ -1,0 +1,77 @@
+"""What the group coordinator needs from the rest of the broker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic as the metadata has it. `racks[p]` are the racks of the replicas of partition p, unknown ones left out."""
+
+    topic_id: bytes
+    name: str
+    partitions: int
+    racks: tuple[tuple[str, ...], ...] = ()
+
+
+class Topics(Protocol):
+    """The metadata, as far as groups look at it. Each call sees the newest image; `version` says when it has changed."""
+
+    def version(self) -> int:
+        """Rises whenever a topic is made or deleted or gets more partitions."""
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        """None when there is no such topic."""
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """None when there is no such topic."""
+
+    def names(self) -> Sequence[str]:
+        """All topics, internal ones included, in a fixed order."""
+
+
+class FeatureLevels(Protocol):
+    def group_version(self) -> int:
+        """The finalized level of `group.version`: 0 or 1 (KIP-848)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Kafka's properties of the group coordinator, in milliseconds and bytes.
+
+    Where a topic of configuration exists per group (KIP-848's `consumer.session.timeout.ms` ...), `GroupConfigs` has it.
+    """
+
+    group_min_session_timeout_ms: int = 6_000
+    group_max_session_timeout_ms: int = 1_800_000
+    group_max_size: int = 2_147_483_647
+    group_initial_rebalance_delay_ms: int = 3_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
+    offset_commit_timeout_ms: int = 5_000
+    new_member_join_timeout_ms: int = 300_000
+    record_batch_bytes_max: int = 1_048_588
+    consumer_session_timeout_ms: int = 45_000
+    consumer_min_session_timeout_ms: int = 45_000
+    consumer_max_session_timeout_ms: int = 60_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_min_heartbeat_interval_ms: int = 5_000
+    consumer_max_heartbeat_interval_ms: int = 15_000
+    consumer_max_size: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: str = "bidirectional"
+    consumer_regex_refresh_interval_ms: int = 600_000
+
+
+class GroupConfigs(Protocol):
+    """What is in force now: dynamic configuration included."""
+
+    def broker(self) -> GroupConfig: ...
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """`consumer.session.timeout.ms` of a group of the consumer protocol."""
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """`consumer.heartbeat.interval.ms` of a group of the consumer protocol."""

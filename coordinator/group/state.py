@@ -1,0 +1,87 @@
+"""The state of one partition of `__consumer_offsets`: its groups of both protocols, and their offsets.
+
+What is in the log is hard state, changed by `apply` alone. Beside it stands soft state, changed by `decide` and lost with
+the leadership as in Kafka: members of a classic group that are joining, who waits for an answer, when somebody was last
+heard of.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
+
+if TYPE_CHECKING:
+    from coordinator.group.offsets.state import OffsetStore
+    from runtime.shard import ShardRecord
+
+
+class GroupKind(Enum):
+    """As ListGroups names the types (KIP-1043 spells them like this)."""
+
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
+
+
+class Group(Protocol):
+    """What offsets and administration ask of a group, whichever its protocol."""
+
+    group_id: str
+    kind: GroupKind
+
+    @property
+    def state_name(self) -> str:
+        """As ListGroups and DescribeGroups say it: Empty, Stable ..."""
+
+    @property
+    def protocol_type(self) -> str:
+        """What the members of a classic group say ("consumer" for consumers); always "consumer" with the other protocol."""
+
+    @property
+    def is_empty(self) -> bool:
+        """No members."""
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
+    ) -> None:
+        """May this member commit? `generation` is the member epoch of a consumer group. Raises Refusal."""
+
+    def check_offset_commit_of(
+        self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
+    ) -> None:
+        """May this member, of an older epoch, commit for this partition (KIP-1251)? Raises Refusal."""
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """May this member fetch offsets (OffsetFetch v9+)? Raises Refusal."""
+
+    def check_delete(self) -> None:
+        """May the group be deleted? Raises Refusal(NON_EMPTY_GROUP ...)."""
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Offsets of a topic that a member subscribes to are neither deleted nor expire."""
+
+    def offsets_expire_from_ms(self, commit_ms: int) -> int | None:
+        """The wall-clock instant from which the retention of an offset committed at `commit_ms` counts; None: not at all
+        now (KIP-211: a group with members keeps what it is subscribed to, an empty one counts from when it became empty).
+        """
+
+    def tombstones(self) -> "tuple[ShardRecord, ...]":
+        """The records that make the group itself be gone from the log (its offsets are not its business)."""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything the cores share. `new_id()` makes the ids of members (a random uuid as text)."""
+
+    configs: GroupConfigs
+    topics: Topics
+    features: FeatureLevels
+    new_id: Callable[[], str]
+    offsets: "OffsetStore"
+    groups: dict[str, Group] = field(default_factory=dict)
+    leader_epoch: int = -1
+    committed: int = 0
+    """The high watermark as last heard of."""
+    skipped_records: int = 0
+    """Records of types or versions that this broker does not know."""

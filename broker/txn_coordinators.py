@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from broker.error_map import known_error
 from broker.marker_sender import Requests
 from broker.peers import Channel
+from coordinator.hashing import partition_for
 from coordinator.txn.commands import PartitionErrors
-from coordinator.txn.hashing import partition_for
 from coordinator.txn.ports import TopicPartition
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.add_partitions_to_txn import (

@@ -21,7 +21,7 @@ from broker.api import Api, RequestContext
 from broker.metadata_view import MetadataView
 from broker.ports import AclOperation, ResourceType
 from broker.topic_names import TRANSACTION_STATE
-from coordinator.txn.hashing import partition_for
+from coordinator.hashing import partition_for
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
     Coordinator,

@@ -1,10 +1,10 @@
-"""The transaction coordinator: one engine for each led partition of `__transaction_state`, and the marker sender.
+"""The transaction coordinator: a shard for each led partition of `__transaction_state`, and the marker sender.
 
 A driver: it checks what needs no state, finds the shard, and carries effects out. Every judgement on a transaction is
 made in the core.
 """
 
-from asyncio import Future, TimerHandle, get_running_loop, sleep
+from asyncio import Future, get_running_loop
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,40 +12,26 @@ from typing import Any, Final
 
 import structlog
 
+from coordinator.hashing import partition_for
 from coordinator.producer_ids import ProducerIdPool
 from coordinator.txn import commands as c
 from coordinator.txn.core import TransactionShard
 from coordinator.txn.epochs import NO_EPOCH
-from coordinator.txn.hashing import partition_for
 from coordinator.txn.marker_driver import MarkerDriver
 from coordinator.txn.markers import Completion, Finished, Verdict
 from coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
-from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
-from runtime.engine import Engine, LoadCancelled
+from runtime.engine import Engine
 from runtime.log_port import ShardLog
 from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
+from runtime.shards import Led, LedShards
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Before a Complete record is tried again that the log refused, or has not committed in time."""
-RELOAD_BACKOFF_S: Final = 1.0
-"""Before a shard that was lost to an I/O error or a bug is loaded again; doubled with every failure in a row."""
-RELOAD_BACKOFF_S_MAX: Final = 60.0
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Led:
-    """One led partition. A shard that drops itself gets a new engine as long as this stands in the table."""
-
-    shard: int
-    leader_epoch: int
-    log: ShardLog
-    engine: Engine[c.Command, Any]
-    reload: TimerHandle | None = None
-    failed_loads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,44 +68,33 @@ class TransactionCoordinator:
         the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn` runs a task that
         somebody owns; `on_failure` hears of bugs and broken disks.
         """
-        self._clock = clock
         self._config = config
         self._producer_ids = producer_ids
-        self._features = features
         self._shard_count = shard_count
-        self._is_awaited = is_awaited
-        self._spawn = spawn
         self._on_failure = on_failure
-        self._led: dict[int, _Led] = {}
+        self._shards = LedShards(
+            "__transaction_state",
+            lambda: TransactionShard(config, features, producer_ids.take),
+            clock=clock,
+            spawn=spawn,
+            is_awaited=is_awaited,
+            on_effect=self._on_effect,
+            # Markers carry the coordinator epoch: those of one leadership must be gone before new ones start.
+            on_lost=self._on_lost,
+            on_failure=on_failure,
+            limits=EngineLimits(wait_ms_max=config.wait_ms_max),
+        )
         self._markers = MarkerDriver(leaders, sender, on_finished=self._on_finished, on_failure=on_failure)
-        self._stopped = False
 
     # ---- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
-        """This broker leads `__transaction_state`-`shard` in `leader_epoch`: requests wait for it from now on.
-
-        The coroutine loads it, and ends when it is loaded, or the load was cancelled, or has failed (and will be tried
-        again).
-        """
-        led = self._led.get(shard)
-        if self._stopped or (led is not None and led.leader_epoch >= leader_epoch):
-            return sleep(0)
-        if led is not None:
-            self._forget(led)
-        led = _Led(shard, leader_epoch, log, self._new_engine(shard, leader_epoch, log))
-        self._led[shard] = led
-        return self._load(led)
+        """As `runtime.shards.LedShards.on_leadership`."""
+        return self._shards.on_leadership(shard, leader_epoch, log)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """Another broker leads `shard` in `leader_epoch`, or (None) the replica is gone.
-
-        Ignored when this broker has come to lead it in a later epoch meanwhile (KAFKA-18137).
-        """
-        led = self._led.get(shard)
-        if led is not None and (leader_epoch is None or led.leader_epoch < leader_epoch):
-            del self._led[shard]
-            self._forget(led)
+        """As `runtime.shards.LedShards.on_resignation`."""
+        self._shards.on_resignation(shard, leader_epoch)
 
     def leaders_changed(self, changed: Partitions) -> None:
         """The metadata says something new about who leads these partitions, or whether they exist."""
@@ -127,16 +102,13 @@ class TransactionCoordinator:
 
     def stop(self) -> None:
         """Give up every shard: requests are told to look elsewhere."""
-        self._stopped = True
-        for led in self._led.values():
-            self._forget(led)
-        self._led.clear()
+        self._shards.stop()
         self._markers.stop()
 
     @property
     def shards(self) -> dict[int, Engine[c.Command, Any]]:
         """The engines of this broker by partition, for metrics, inspection and tests."""
-        return {shard: led.engine for shard, led in self._led.items()}
+        return {led.shard: led.engine for led in self._shards}
 
     def partition_of(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` whose leader coordinates the id."""
@@ -229,14 +201,9 @@ class TransactionCoordinator:
 
     async def list_transactions(self) -> list[Described]:
         """Every transaction coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
-        if self._stopped:
-            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if any(led.engine.state.is_before_active for led in self._led.values()):
-            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         asked = [
             (led, led.engine.submit(c.ListAll(), timeout_ms=self._config.request_timeout_ms))
-            for led in self._led.values()
-            if led.engine.state is EngineState.ACTIVE
+            for led in self._shards.all_active()
         ]
         return [self._described(led, txn) for led, future in asked for txn in await future]
 
@@ -246,89 +213,29 @@ class TransactionCoordinator:
         engine = self._led_for(transactional_id).engine
         return engine.submit(command, timeout_ms=self._config.request_timeout_ms, wait_ms=wait_ms)
 
-    def _led_for(self, transactional_id: str) -> _Led:
-        shard = self.partition_of(transactional_id)
-        led = self._led.get(shard)
-        if led is None:
-            # A client that is sent away would be sent back here: it had better stay.
-            awaited = not self._stopped and self._is_awaited(shard)
-            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if awaited else ErrorCode.NOT_COORDINATOR)
-        return led
+    def _led_for(self, transactional_id: str) -> Led[TransactionShard]:
+        return self._shards.find(self.partition_of(transactional_id))
 
-    def _described(self, led: _Led, txn: Transaction) -> Described:
+    def _described(self, led: Led[TransactionShard], txn: Transaction) -> Described:
         outstanding = self._markers.outstanding(txn.transactional_id) if txn.state.is_prepared else None
         partitions = txn.partitions if outstanding is None else outstanding
         return Described(txn, dict(partitions), led.shard, led.leader_epoch)
 
-    def _new_engine(self, shard: int, leader_epoch: int, log: ShardLog) -> Engine[c.Command, Any]:
-        core = TransactionShard(self._config, self._features, self._producer_ids.take)
-        return Engine(
-            core,
-            log,
-            clock=self._clock,
-            on_effect=partial(self._on_effect, shard, leader_epoch),
-            on_failure=self._on_failure,
-            on_dropped=partial(self._on_dropped, shard, leader_epoch),
-            name=f"__transaction_state-{shard}",
-            limits=EngineLimits(wait_ms_max=self._config.wait_ms_max),
-        )
-
-    async def _load(self, led: _Led) -> None:
-        # Markers of an earlier leadership carry an older coordinator epoch: they must be gone before new ones start.
-        self._markers.drop(led.shard)
-        try:
-            await led.engine.load(led.leader_epoch)
-        except LoadCancelled:
-            return
-        except Refusal as refusal:  # the log is not served just now
-            _log.info("transactions not loaded", shard=led.shard, reason=str(refusal))
-            self._schedule_reload(led)
-            return
-        except (OSError, Malformed) as failure:
-            self._on_failure(led.engine.name, failure)
-            self._schedule_reload(led)
-            return
-        led.failed_loads = 0
-        _log.debug("transactions loaded", shard=led.shard, leader_epoch=led.leader_epoch)
-
-    def _forget(self, led: _Led) -> None:
-        led.engine.unload()
-        self._markers.drop(led.shard)
-        if led.reload is not None:
-            led.reload.cancel()
-            led.reload = None
-
-    def _on_dropped(self, shard: int, leader_epoch: int) -> None:
-        led = self._led.get(shard)
-        if led is not None and led.leader_epoch == leader_epoch:
-            self._markers.drop(shard)
-            self._schedule_reload(led)
-
-    def _schedule_reload(self, led: _Led) -> None:
-        if self._led.get(led.shard) is led:
-            delay_s = min(RELOAD_BACKOFF_S * 2**led.failed_loads, RELOAD_BACKOFF_S_MAX)
-            led.failed_loads += 1
-            led.reload = get_running_loop().call_later(delay_s, self._reload, led)
-
-    def _reload(self, led: _Led) -> None:
-        led.engine = self._new_engine(led.shard, led.leader_epoch, led.log)
-        self._spawn(self._load(led), f"load-{led.engine.name}")
-
     # ---- effects and markers ----------------------------------------------------------------------------------------
 
-    def _on_effect(self, shard: int, leader_epoch: int, effect: Effect) -> None:
-        led = self._led.get(shard)
-        if led is None or led.leader_epoch != leader_epoch:
-            return
+    def _on_lost(self, shard: int) -> None:
+        self._markers.drop(shard)
+
+    def _on_effect(self, led: Led[TransactionShard], effect: Effect) -> None:
         if isinstance(effect, c.SendMarkers):
-            self._markers.start(shard, effect)
+            self._markers.start(led.shard, effect)
         else:
             assert isinstance(effect, c.Tell), effect
             led.engine.tell(effect.command)
 
     def _on_finished(self, finished: Finished) -> None:
         completion = finished.completion
-        led = self._led.get(completion.shard)
+        led = self._shards.get(completion.shard)
         if led is None or led.leader_epoch != completion.marker.coordinator_epoch:
             return
         if finished.verdict is Verdict.DONE:
@@ -343,12 +250,10 @@ class TransactionCoordinator:
         )
         if finished.verdict is Verdict.FATAL:
             self._on_failure(led.engine.name, AssertionError(f"a marker was answered {finished.error.name}"))
-        core = led.engine.shard
-        assert isinstance(core, TransactionShard)
-        core.give_up(completion.transactional_id, marker.producer_id, marker.producer_epoch)
+        led.core.give_up(completion.transactional_id, marker.producer_id, marker.producer_epoch)
 
     def _complete(self, completion: Completion) -> None:
-        led = self._led.get(completion.shard)
+        led = self._shards.get(completion.shard)
         marker = completion.marker
         if led is None or led.leader_epoch != marker.coordinator_epoch:
             return
@@ -365,7 +270,7 @@ class TransactionCoordinator:
             return
         # A shard that was dropped sends all markers again when it is loaded. Anything else is tried again here: the
         # state must not stay Prepare* because a log could not take one record (KAFKA-5416).
-        led = self._led.get(completion.shard)
+        led = self._shards.get(completion.shard)
         if led is None or led.engine.state is not EngineState.ACTIVE:
             return
         get_running_loop().call_later(COMPLETE_RETRY_BACKOFF_S, self._complete, completion)

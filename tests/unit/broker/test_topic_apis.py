@@ -12,7 +12,7 @@ from cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, Ne
 from cluster.delta import MetadataDelta
 from cluster.image import RESOURCE_BROKER
 from cluster.records import ConfigRecord
-from coordinator.txn.hashing import partition_for
+from coordinator.hashing import partition_for
 from protocol.codec import encode
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic

@@ -7,7 +7,7 @@ import pytest
 
 from broker.peers import Channel
 from broker.txn_coordinators import Coordinators
-from coordinator.txn.hashing import partition_for
+from coordinator.hashing import partition_for
 from coordinator.txn.ports import TopicPartition
 from protocol.codec import decode, encode
 from protocol.errors import ErrorCode, Refusal

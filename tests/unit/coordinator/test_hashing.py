@@ -1,6 +1,6 @@
 import pytest
 
-from coordinator.txn.hashing import java_hash, partition_for
+from coordinator.hashing import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

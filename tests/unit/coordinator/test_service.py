@@ -12,6 +12,7 @@ from coordinator.txn.ports import NO_LEADER, Marker
 from coordinator.txn.records import encode_key
 from coordinator.txn.state import TxnState
 from protocol.errors import ErrorCode, Refusal
+from runtime import shards
 from runtime.shard import ShardRecord
 from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle
 from tests.support.fake_shard_log import FakeShardLog
@@ -39,7 +40,7 @@ def refused(call: Callable[[], asyncio.Future[Any]]) -> ErrorCode:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marker_driver, "MARKER_RETRY_BACKOFF_S", 0.001)
     monkeypatch.setattr(service, "COMPLETE_RETRY_BACKOFF_S", 0.001)
-    monkeypatch.setattr(service, "RELOAD_BACKOFF_S", 0.001)
+    monkeypatch.setattr(shards, "RELOAD_BACKOFF_S", 0.001)
 
 
 async def test_a_transaction_from_start_to_end() -> None:
@@ -97,6 +98,14 @@ async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
     await loading
     assert rig.coordinator.init_producer_id("a", 1_000).result() == (0, 0)
     assert len(await rig.coordinator.list_transactions()) == 1
+
+
+async def test_a_shard_that_is_lost_before_its_load_has_begun_is_not_loaded() -> None:
+    rig = await CoordinatorRig().ready()
+    loading = rig.coordinator.on_leadership(47, 0, FakeShardLog())
+    rig.coordinator.on_resignation(47)
+    await loading
+    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_shard_that_this_broker_is_about_to_lead_is_not_looked_for_elsewhere() -> None:

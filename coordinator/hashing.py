@@ -1,11 +1,11 @@
-"""From a transactional id to its partition of `__transaction_state`, as Java computes it."""
+"""From the name of a transaction or group to the partition of its coordinator's topic, as Java computes it."""
 
 from functools import lru_cache
 from typing import Final
 
 _INT32: Final = 1 << 32
 _INT_MIN: Final = -(1 << 31)
-CACHED_IDS_MAX: Final = 10_000
+CACHED_NAMES_MAX: Final = 10_000
 
 
 def java_hash(text: str) -> int:
@@ -17,7 +17,7 @@ def java_hash(text: str) -> int:
     return value - _INT32 if value >= _INT32 // 2 else value
 
 
-@lru_cache(maxsize=CACHED_IDS_MAX)
+@lru_cache(maxsize=CACHED_NAMES_MAX)
 def partition_for(name: str, count: int) -> int:
     """abs(hash) % count, where Kafka takes abs(-2^31) for 0."""
     value = java_hash(name)

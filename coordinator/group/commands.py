@@ -152,10 +152,16 @@ class DescribeConsumer:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsDeleted:
-    """Reply: None. Their offsets are dropped, as tombstones."""
+class DeletedTopic:
+    topic_id: bytes
+    name: str
 
-    names: tuple[str, ...]
+
+@dataclass(frozen=True, slots=True)
+class TopicsDeleted:
+    """Reply: None. Their offsets are dropped, as tombstones; those of another topic of that name are kept."""
+
+    topics: tuple[DeletedTopic, ...]
 
 
 Command = Any

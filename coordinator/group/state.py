@@ -14,14 +14,14 @@ from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
 if TYPE_CHECKING:
     from coordinator.group.offsets.state import OffsetStore
-    from runtime.shard import ShardRecord
+    from runtime.shard import ShardRecord, Timer
 
 
 class GroupKind(Enum):
-    """As ListGroups names the types (KIP-1043 spells them like this)."""
+    """As ListGroups names the types."""
 
-    CLASSIC = "Classic"
-    CONSUMER = "Consumer"
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class Group(Protocol):
@@ -51,6 +51,9 @@ class Group(Protocol):
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
         """May this member, of an older epoch, commit for this partition (KIP-1251)? Raises Refusal."""
+
+    def commit_timers(self, member_id: str) -> "tuple[Timer, ...]":
+        """The timers that a commit of this member sets anew: it keeps the session of a classic member alive."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """May this member fetch offsets (OffsetFetch v9+)? Raises Refusal."""

@@ -1,20 +1,88 @@
-"""Placeholder until its decisions are written."""
+"""The offsets' part of the replicated core: commits, fetches, deletion, expiry; and the list of groups."""
 
 from typing import Any, Final
 
+from coordinator.group import commands as c
+from coordinator.group.classic.state import simple_group
+from coordinator.group.offsets.commit import decide_commit, decide_commit_in_transaction
+from coordinator.group.offsets.deletion import (
+    DropTopics,
+    GoOn,
+    decide_delete_group,
+    decide_delete_offsets,
+    decide_drop_topics,
+    decide_go_on,
+    decide_topics_deleted,
+)
+from coordinator.group.offsets.expiry import ExpireOffsets, SweepOffsets, decide_expire, decide_sweep, next_sweep
+from coordinator.group.offsets.fetch import decide_fetch
+from coordinator.group.offsets.listing import decide_list
+from coordinator.group.offsets.records import packed_offset, place_of
 from coordinator.group.records import Entry
 from coordinator.group.state import State
+from protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
+from protocol.records.offset_commit import OffsetCommitKey
 from runtime.shard import Loaded, Marker
 
-DECISIONS: Final[dict[type[Any], Any]] = {}
-APPLICATIONS: Final[dict[type[Any], Any]] = {}
+
+def apply_offset(state: State, offset: int, entry: Entry, leader_epoch: int) -> None:
+    """A commit outside of transactions, or a tombstone."""
+    packed = packed_offset(entry, offset)
+    place = place_of(entry)
+    if packed is None:
+        state.offsets.remove(place)
+        return
+    state.offsets.put(place, packed)
+    state.offsets.end = offset + 1
+    _ensure_group(state, place[0])
 
 
-def apply_in_transaction(state: State, offset: int, entry: Entry, producer_id: int) -> None: ...
+def apply_in_transaction(state: State, offset: int, entry: Entry, producer_id: int) -> None:
+    """A commit within a transaction. Nothing but offsets is ever written in one."""
+    if not isinstance(entry.key, OffsetCommitKey | LegacyOffsetCommitKey):
+        state.skipped_records += 1
+        return
+    packed = packed_offset(entry, offset)
+    place = place_of(entry)
+    if packed is None:
+        state.offsets.remove(place)
+        return
+    state.offsets.put_pending(producer_id, place, packed)
+    state.offsets.end = offset + 1
+    _ensure_group(state, place[0])
 
 
-def apply_marker(state: State, offset: int, marker: Marker) -> None: ...
+def apply_marker(state: State, offset: int, marker: Marker) -> None:
+    """Offsets of the transaction become the group's, or are forgotten. One without offsets changes nothing."""
+    for group_id in state.offsets.complete(marker.producer_id, commit=marker.commit):
+        _ensure_group(state, group_id)
 
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
-    return Loaded()
+    """Open transactions have been rebuilt by the replay; the sweeps begin."""
+    return Loaded(timers=(next_sweep(state),))
+
+
+def _ensure_group(state: State, group_id: str) -> None:
+    """Whoever has offsets is a group. It may be gone while a transaction was open: its marker brings it back."""
+    if group_id not in state.groups:
+        state.groups[group_id] = simple_group(group_id)
+
+
+DECISIONS: Final[dict[type[Any], Any]] = {
+    c.CommitOffsets: decide_commit,
+    c.CommitOffsetsInTransaction: decide_commit_in_transaction,
+    c.FetchOffsets: decide_fetch,
+    c.DeleteOffsets: decide_delete_offsets,
+    c.DeleteGroup: decide_delete_group,
+    c.ListGroups: decide_list,
+    c.TopicsDeleted: decide_topics_deleted,
+    DropTopics: decide_drop_topics,
+    GoOn: decide_go_on,
+    SweepOffsets: decide_sweep,
+    ExpireOffsets: decide_expire,
+}
+APPLICATIONS: Final[dict[type[Any], Any]] = {
+    OffsetCommitKey: apply_offset,
+    LegacyOffsetCommitKey: apply_offset,
+}

@@ -1,0 +1,81 @@
+"""OffsetFetch, for one group.
+
+A read is decided in the order of the commits and answered when everything before it is committed. So it sees the newest
+offsets, and nobody hears of one that may yet be lost: with `require_stable` and without.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import UUID
+
+from coordinator.group.commands import FetchOffsets
+from coordinator.group.offsets.state import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpacked
+from coordinator.group.state import State
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.offset_fetch import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from protocol.primitives import ZERO_UUID
+from runtime.shard import Decision
+
+NO_OFFSET: Final = -1
+_NO_PARTITIONS: Final[Mapping[int, bytes]] = {}
+
+
+def decide_fetch(state: State, command: FetchOffsets, now_ms: int) -> Decision[OffsetFetchResponseGroup]:
+    """The offsets asked for, or all that are committed. A group that does not exist has none. Raises Refusal."""
+    request, store = command.request, state.offsets
+    known = _is_known(state, command)
+    offsets = store.topics(request.group_id) if known else {}
+    topics: list[OffsetFetchResponseTopics] = []
+    if request.topics is None:
+        for name, partitions in offsets.items():
+            found = [
+                _answer(store, command, name, partition, packed, ZERO_TOPIC_ID)
+                for partition, packed in partitions.items()
+            ]
+            topics.append(OffsetFetchResponseTopics(name, ZERO_UUID, found))
+    else:
+        for topic in request.topics:
+            partitions = offsets.get(topic.name, _NO_PARTITIONS)
+            wanted = _bytes_of(topic.topic_id)
+            found = [
+                _answer(store, command, topic.name, partition, partitions.get(partition), wanted)
+                for partition in topic.partition_indexes
+            ]
+            topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, found))
+    return Decision(OffsetFetchResponseGroup(request.group_id, topics))
+
+
+def _is_known(state: State, command: FetchOffsets) -> bool:
+    request = command.request
+    group = state.groups.get(request.group_id)
+    if group is None:
+        return False
+    try:
+        group.check_offset_fetch(request.member_id, request.member_epoch)
+    except Refusal as refusal:
+        if refusal.error is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return False
+    return True
+
+
+def _answer(
+    store: OffsetStore, command: FetchOffsets, topic: str, partition: int, packed: bytes | None, wanted: bytes
+) -> OffsetFetchResponsePartitions:
+    if command.require_stable and store.is_pending(command.request.group_id, topic, partition):
+        unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "", unstable)
+    if packed is not None:
+        found = unpacked(packed)
+        # A topic that was made anew under the same name has none of the old one's offsets.
+        if found.topic_id == wanted or ZERO_TOPIC_ID in {found.topic_id, wanted}:
+            return OffsetFetchResponsePartitions(partition, found.offset, found.leader_epoch, found.metadata)
+    return OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "")
+
+
+def _bytes_of(topic_id: UUID) -> bytes:
+    return ZERO_TOPIC_ID if topic_id is ZERO_UUID else topic_id.bytes

@@ -1,0 +1,21 @@
+"""ListGroups, of both protocols."""
+
+from coordinator.group.commands import ListGroups
+from coordinator.group.state import State
+from protocol.messages.list_groups import ListedGroup
+from runtime.shard import Decision
+
+
+def decide_list(state: State, command: ListGroups, now_ms: int) -> Decision[list[ListedGroup]]:
+    """The groups that pass both filters, which do not look at case. An empty one lets everything pass; a state or type
+    that does not exist, nothing.
+    """
+    states = frozenset(name.strip().lower() for name in command.states)
+    types = frozenset(name.lower() for name in command.types)
+    return Decision(
+        [
+            ListedGroup(group.group_id, group.protocol_type, group.state_name, group.kind.value)
+            for group in state.groups.values()
+            if (not states or group.state_name.lower() in states) and (not types or group.kind.value in types)
+        ]
+    )

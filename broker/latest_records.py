@@ -1,10 +1,15 @@
-"""What a follower keeps of a log of which the last record of each key is all that matters.
+"""What a follower keeps of a coordinator's log: what a cleaner would have left of it.
 
 A coordinator that is elected would have to read its log from the start; nobody is coordinated until it has. So every replica
 reads on while it follows, and at election only what came last is left to read. Nothing is decoded here.
+
+Records of a transaction count from its commit marker on, but at their own offset: what was written outside of it meanwhile is
+newer. A tombstone outside of it takes what it would have brought for the same key, too (as OffsetMetadataManager in Kafka).
 """
 
 from asyncio import sleep
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from broker.log_replay import RECORDS_AT_A_TIME, replay
@@ -16,19 +21,27 @@ from runtime.shard import Marker, ShardRecord
 NO_EPOCH: Final = -1
 
 
+Kept = tuple[int, bytes, int]
+"""offset, value, leader epoch"""
+
+
 class LatestRecords:
-    """The last committed record of each key of one log, up to `kept_to`. What is not committed may be cut off again."""
+    """The last record of each key of one log below the high watermark, up to `kept_to`, and those of open transactions.
+
+    What is above the high watermark may be cut off again.
+    """
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self._latest: dict[bytes, tuple[int, bytes, int]] = {}
-        """key -> (offset, value, leader epoch), in order of the offsets"""
+        self._latest: dict[bytes, Kept] = {}
+        self._open: dict[int, _Open] = {}
+        """By producer id."""
         self._next = 0
         self._epoch = NO_EPOCH
 
     def __len__(self) -> int:
-        """Keys that are kept."""
-        return len(self._latest)
+        """Records that are kept."""
+        return len(self._latest) + sum(len(transaction.records) for transaction in self._open.values())
 
     def kept_to(self) -> int:
         """The offset from which on the log has to be read."""
@@ -37,6 +50,7 @@ class LatestRecords:
         fits = self._next <= log.log_end_offset and log.epoch_for_offset(self._next - 1) == self._epoch
         if self._next and not fits:
             self._latest.clear()
+            self._open.clear()
             self._next, self._epoch = 0, NO_EPOCH
         return self._next
 
@@ -54,18 +68,55 @@ class LatestRecords:
     async def replay(self, visit: ReplayVisitor) -> int:
         """Visit what is kept; the offset from which on the log has to be read."""
         kept_to, start = self.kept_to(), self.partition.log.log_start_offset
-        for number, (key, (offset, value, epoch)) in enumerate(list(self._latest.items()), 1):
+        kept = [(offset, ShardRecord(key, value), epoch) for key, (offset, value, epoch) in self._latest.items()]
+        for producer_id, transaction in self._open.items():
+            kept += [
+                (offset, ShardRecord(key, value, producer_id, transaction.producer_epoch), epoch)
+                for offset, key, value, epoch in transaction.records
+            ]
+        kept.sort(key=itemgetter(0))
+        for number, (offset, record, epoch) in enumerate(kept, 1):
             if offset >= start:
-                visit(offset, ShardRecord(key, value), epoch)
+                visit(offset, record, epoch)
             if number % RECORDS_AT_A_TIME == 0:
                 await sleep(0)
         return max(kept_to, start)
 
     def _take(self, offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
-        if isinstance(entry, ShardRecord):
-            if entry.key is None:
-                raise Malformed(f"{self.partition.log.directory}: a record without a key at offset {offset}")
+        if isinstance(entry, Marker):
+            self._end(entry)
+        elif entry.key is None:
+            raise Malformed(f"{self.partition.log.directory}: a record without a key at offset {offset}")
+        elif entry.producer_id >= 0:
+            transaction = self._open.setdefault(entry.producer_id, _Open())
+            transaction.producer_epoch = entry.producer_epoch
+            transaction.records.append((offset, entry.key, entry.value, leader_epoch))
+        else:
             self._latest.pop(entry.key, None)
             if entry.value is not None:
                 self._latest[entry.key] = (offset, entry.value, leader_epoch)
+            else:
+                for transaction in self._open.values():
+                    transaction.records = [record for record in transaction.records if record[1] != entry.key]
         self._next, self._epoch = offset + 1, leader_epoch
+
+    def _end(self, marker: Marker) -> None:
+        transaction = self._open.pop(marker.producer_id, None)
+        if transaction is None or not marker.commit:
+            return
+        for offset, key, value, leader_epoch in transaction.records:
+            before = self._latest.get(key)
+            if before is not None and before[0] > offset:
+                continue
+            self._latest.pop(key, None)
+            if value is not None:
+                self._latest[key] = (offset, value, leader_epoch)
+
+
+@dataclass(slots=True)
+class _Open:
+    """One transaction that has not ended."""
+
+    producer_epoch: int = -1
+    records: list[tuple[int, bytes, bytes | None, int]] = field(default_factory=list)
+    """(offset, key, value, leader epoch), in order of the offsets"""

@@ -1,11 +1,14 @@
 """Writing the ends of transactions to partitions that this broker leads.
 
 Used by WriteTxnMarkers and, without any network, by this broker's own coordinator.
+
+A topic may hold the state of a coordinator (`__consumer_offsets`): it takes each marker in as it is written, so that whoever
+is told of the marker finds what the transaction has brought (KAFKA-17507).
 """
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from broker.partition import Partition
 from broker.partitions import Partitions
@@ -13,6 +16,7 @@ from broker.waiters import CommitWait
 from coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from protocol.batch import end_txn_marker
 from protocol.errors import ErrorCode, Refusal
+from runtime import shard
 from runtime.clock import Clock
 from storage.producer_entry import Origin
 
@@ -26,6 +30,16 @@ STUCK_MAX: Final = 10_000
 _StuckKey = tuple[Partition, int, int, int, int, bool]
 
 
+class MarkerListener(Protocol):
+    """Whose state lies in a topic."""
+
+    def mark(self, partition: int, marker: shard.Marker, write: Callable[[], int]) -> None:
+        """Have the marker written by `write`, which returns its offset, and take it in, in the order of the log.
+
+        Raises Refusal, what `write` raises included; COORDINATOR_LOAD_IN_PROGRESS while the log is being read.
+        """
+
+
 class MarkerWriter:
     """Appends markers, and tells per partition when each one is committed."""
 
@@ -35,6 +49,12 @@ class MarkerWriter:
         self._clock = clock
         self._timeout_ms = min(timeout_ms, COMMIT_MS_MAX)
         self._stuck: dict[_StuckKey, int] = {}
+        self._listeners: dict[str, MarkerListener] = {}
+
+    def listen(self, topic: str, listener: MarkerListener) -> None:
+        """Let `listener` take in every marker that is written to `topic` from now on."""
+        assert topic not in self._listeners
+        self._listeners[topic] = listener
 
     def write(self, markers: Sequence[Marker]) -> Future[MarkerResults]:
         """The outcome of every marker on each of its partitions; done on return when all are committed already."""
@@ -70,13 +90,23 @@ class MarkerWriter:
             if partition.log.high_watermark >= end:
                 del self._stuck[_stuck_key(partition, marker)]
             return partition, end
-        info = partition.append(
-            batch,
-            origin=Origin.COORDINATOR,
-            now_ms=now_ms,
-            transaction_version=marker.transaction_version,
-        )
-        return partition, info.last_offset + 1
+        listener = self._listeners.get(key.topic)
+
+        def write() -> int:
+            info = partition.append(
+                batch,
+                origin=Origin.COORDINATOR,
+                now_ms=now_ms,
+                transaction_version=marker.transaction_version,
+            )
+            return info.last_offset
+
+        if listener is None:
+            return partition, write() + 1
+        partition.check_leader()
+        taken = shard.Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit)
+        listener.mark(key.partition, taken, write)
+        return partition, partition.log.log_end_offset
 
     def _settler(
         self, outcome: dict[TopicPartition, ErrorCode], key: TopicPartition, stuck: _StuckKey, end: int

@@ -16,16 +16,23 @@ class PartitionLogPort:
     """One leadership of one partition, as a shard's log."""
 
     def __init__(
-        self, partition: Partition, *, read_bytes: int, turns: Turns, latest: LatestRecords | None = None
+        self,
+        partition: Partition,
+        *,
+        read_bytes: int,
+        turns: Turns,
+        latest: LatestRecords | None = None,
+        base_sequence: int = -1,
     ) -> None:
-        """`read_bytes`: what is read at a time at a replay (`transaction.state.log.load.buffer.size`). `latest`: what this
-        broker has kept of the log while it followed, if the last record of each key is all that matters.
+        """`read_bytes`: what is read at a time at a replay. `latest`: what this broker has kept of the log while it followed,
+        if it has. `base_sequence`: what is written into each batch.
         """
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
         self._read_bytes = read_bytes
         self._turns = turns
         self._latest = latest
+        self._base_sequence = base_sequence
 
     @property
     def log_end_offset(self) -> int:
@@ -35,7 +42,7 @@ class PartitionLogPort:
     def high_watermark(self) -> int:
         return self._partition.log.high_watermark
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0) -> int:
         """One atomic batch; returns the log end offset behind it.
 
         Raises:
@@ -50,10 +57,11 @@ class PartitionLogPort:
             [(record.key, record.value, now_ms, ()) for record in records],
             producer_id=first.producer_id,
             producer_epoch=first.producer_epoch,
+            base_sequence=self._base_sequence,
             transactional=first.producer_id >= 0,
         )
         try:
-            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms)
+            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
         except Refusal as refusal:
             # A client is told KAFKA_STORAGE_ERROR. A shard has to know that log and memory are apart now.
             if isinstance(refusal.__cause__, OSError):
@@ -62,7 +70,7 @@ class PartitionLogPort:
         return partition.log.log_end_offset
 
     async def replay(self, visit: ReplayVisitor) -> None:
-        """Every data record and marker from log start to log end, in order; of what was kept, the last of each key."""
+        """Every data record and marker from log start to log end, in order; of what was kept, what has not been overwritten."""
         log = self._partition.log
         kept_to = 0 if self._latest is None else self._latest.kept_to()
         await self._turns.take(log.log_end_offset - max(kept_to, log.log_start_offset))

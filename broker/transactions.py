@@ -3,6 +3,7 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from broker.coordinator_shards import FOLLOW_INTERVAL_MS, CoordinatorShards
 from broker.jobs import repeat
 from broker.marker_sender import MarkerSender, RemoteMarkerSender
 from broker.marker_writer import COMMIT_MS_MAX, MarkerWriter
@@ -10,7 +11,6 @@ from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks,
 from broker.services import Services
 from broker.topic_names import TRANSACTION_STATE
 from broker.txn_coordinators import Coordinators
-from broker.txn_shards import FOLLOW_INTERVAL_MS, TransactionShards
 from broker.txn_verification import TransactionVerifier
 from cluster.delta import MetadataDelta
 from cluster.image import MetadataImage
@@ -64,7 +64,9 @@ class Transactions:
         )
         services.verification = TransactionVerifier(self._coordinators, config)
         load_bytes = config.transaction_state_log_load_buffer_size
-        shards = TransactionShards(self.coordinator, services.partitions, spawn, load_bytes=load_bytes)
+        shards = CoordinatorShards(
+            TRANSACTION_STATE, self.coordinator, services.partitions, spawn, load_bytes=load_bytes
+        )
         services.partitions.listen(TRANSACTION_STATE, shards)
         spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other coordinators")
         producer_ids.prefetch()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import Refusal
 
 if TYPE_CHECKING:
     from asyncio import Future, TimerHandle
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from runtime.shard import Decision, Effect
 
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
 class Call:
     """One command on its way. `future` is None when nobody waits for the answer (timers, effects)."""
 
-    __slots__ = ("command", "deadline_s", "future", "handle", "wait_s_max")
+    __slots__ = ("command", "deadline_s", "future", "guard", "handle", "wait_s_max")
 
-    def __init__(self, command: Any, future: Future[Any] | None, deadline_s: float, wait_s_max: float) -> None:
-        """`deadline_s` is loop time; `wait_s_max` is how long it may wait in a queue."""
+    def __init__(
+        self, command: Any, future: Future[Any] | None, deadline_s: float, wait_s_max: float, guard: int = 0
+    ) -> None:
+        """`deadline_s` is loop time; `wait_s_max` is how long it may wait in a queue; `guard` goes to the log with it."""
         self.command = command
+        self.guard = guard
         self.future = future
         self.deadline_s = deadline_s
         self.wait_s_max = wait_s_max
@@ -57,3 +61,46 @@ class Parked:
         self.reply = reply
         self.effects: tuple[Effect, ...] = () if decision is None else decision.effects
         self.keys: tuple[Hashable, ...] = () if decision is None else decision.keys
+
+
+class Queues:
+    """Calls that wait until something with their key happens."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Hashable, deque[Call]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(queue) for queue in self._queues.values())
+
+    def join(self, key: Hashable, call: Call, length_max: int) -> bool:
+        """False when the queue is full."""
+        queue = self._queues.setdefault(key, deque())
+        if len(queue) >= length_max:
+            return False
+        queue.append(call)
+        return True
+
+    def leave(self, key: Hashable, call: Call) -> None:
+        queue = self._queues.get(key)
+        if queue is not None and call in queue:
+            queue.remove(call)
+            if not queue:
+                del self._queues[key]
+
+    def wake(self, key: Hashable, has_to_wait: Callable[[Call], bool]) -> None:
+        """Try the calls of `key` in their order, up to the first that has to wait on."""
+        queue = self._queues.get(key)
+        while queue:
+            call = queue[0]
+            if not call.done:
+                if has_to_wait(call):
+                    return
+                if self._queues.get(key) is not queue:
+                    return  # dropped meanwhile
+            queue.popleft()
+        self._queues.pop(key, None)
+
+    def take_all(self) -> list[Call]:
+        """Everybody, who waits no longer."""
+        queues, self._queues = self._queues, {}
+        return [call for queue in queues.values() for call in queue]

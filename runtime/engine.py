@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from protocol.errors import ErrorCode, Malformed, Refusal
-from runtime.calls import Call, Parked
+from runtime.calls import Call, Parked, Queues
 from runtime.clock import Clock
 from runtime.log_port import ShardLog
 from runtime.shard import (
@@ -87,7 +87,7 @@ class Engine(Generic[C, R]):
         self._unavailable = unavailable
         self._timers = TimerQueue(clock, self.tell)
         self._parked: deque[Parked] = deque()
-        self._waiting: dict[Hashable, deque[Call]] = {}
+        self._waiting = Queues()
         self._early: dict[Call, None] = {}
         self._written: deque[Hashable] = deque()
         self._loaded = Loaded()
@@ -150,21 +150,19 @@ class Engine(Generic[C, R]):
         self.state = EngineState.CLOSED
         self._timers.clear()
         parked, self._parked = self._parked, deque()
-        waiting, self._waiting = self._waiting, {}
         early, self._early = self._early, {}
         calls = [entry.call for entry in parked if entry.call is not None]
-        calls += [call for queue in waiting.values() for call in queue]
-        for call in (*calls, *early):
+        for call in (*calls, *self._waiting.take_all(), *early):
             call.answer(Refusal(self._unavailable.closed))
 
     # ---- commands ---------------------------------------------------------------------------------------------------
 
-    def submit(self, command: C, *, timeout_ms: int, wait_ms: int | None = None) -> "Future[R]":
+    def submit(self, command: C, *, timeout_ms: int, wait_ms: int | None = None, guard: int = 0) -> "Future[R]":
         """Decide `command` now; the future has the reply, or raises Refusal, once it may be told.
 
         The future is done on return when nothing is uncommitted. After `timeout_ms` it raises what the core makes of
-        REQUEST_TIMED_OUT; `wait_ms` is how long it may wait in a queue, where the limit of the engine is too long.
-        Cancelling the future changes nothing but that nobody hears the answer.
+        REQUEST_TIMED_OUT; `wait_ms` is how long it may wait in a queue, where the limit of the engine is too long. `guard`
+        is shown to the log with the records (see ShardLog.append). Cancelling the future changes nothing but that nobody hears the answer.
         """
         loop = self._loop or get_running_loop()
         future: Future[R] = loop.create_future()
@@ -174,7 +172,7 @@ class Engine(Generic[C, R]):
             future.set_exception(Refusal(self.shard.append_refusal(TIMED_OUT)))
         else:
             wait_s_max = (self._limits.wait_ms_max if wait_ms is None else wait_ms) / 1_000
-            call = Call(command, future, loop.time() + timeout_ms / 1_000, wait_s_max)
+            call = Call(command, future, loop.time() + timeout_ms / 1_000, wait_s_max, guard)
             if self.state is EngineState.ACTIVE:
                 self._start(call)
             else:
@@ -188,6 +186,32 @@ class Engine(Generic[C, R]):
             wait_s_max = self._limits.wait_ms_max / 1_000
             self._start(Call(command, None, self._loop.time() + wait_s_max, wait_s_max))
 
+    def mark(self, marker: Marker, write: Callable[[], int]) -> None:
+        """Have `write` put the end of a transaction into the log, and take it in, between two commands.
+
+        `write` returns the marker's offset, or raises Refusal when there is nothing to take in. Raises Refusal also before
+        the shard is active: a replay that has fixed its end would miss the marker.
+        """
+        if self.state is not EngineState.ACTIVE:
+            loading = self.state.is_before_active
+            raise Refusal(self._unavailable.loading if loading else self._unavailable.closed)
+        assert not self._changing, f"{self.name}: a marker inside an append"
+        self._changing = True
+        try:
+            offset = write()
+            self.shard.apply_marker(offset, marker, self.leader_epoch)
+        except Refusal:
+            raise
+        except Exception as broken:
+            self._on_failure(self.name, broken)
+            self._drop()
+            raise Refusal(self._unavailable.closed) from broken
+        finally:
+            self._changing = False
+        self.stats.marked += 1
+        self._end = offset + 1  # answers that know of the marker wait for its commit
+        self._release()
+
     @property
     def uncommitted(self) -> int:
         """Answers and effects behind the high watermark."""
@@ -196,7 +220,7 @@ class Engine(Generic[C, R]):
     @property
     def waiting(self) -> int:
         """Commands in queues, those that wait for the load included."""
-        return len(self._early) + sum(len(queue) for queue in self._waiting.values())
+        return len(self._early) + len(self._waiting)
 
     @property
     def timers(self) -> int:
@@ -245,7 +269,7 @@ class Engine(Generic[C, R]):
         """True when the records are in the log and in the state; otherwise the call has had its answer."""
         self._changing = True
         try:
-            end = self._log.append(records, now_ms)
+            end = self._log.append(records, now_ms, call.guard)
             self.stats.appended += 1
             offset = end - len(records)
             for record in records:
@@ -321,12 +345,10 @@ class Engine(Generic[C, R]):
 
     def _wait(self, call: Call, again: Again) -> None:
         assert self._loop is not None
-        queue = self._waiting.setdefault(again.key, deque())
-        if len(queue) >= self._limits.waiting_max:
+        if not self._waiting.join(again.key, call, self._limits.waiting_max):
             call.answer(again.refusal)
             return
         self.stats.waited += 1
-        queue.append(call)
         until_s = min(call.deadline_s, self._loop.time() + call.wait_s_max)
         self._arm(call, until_s, lambda waiting: self._wait_expired(waiting, again))
 
@@ -346,25 +368,12 @@ class Engine(Generic[C, R]):
 
     def _wait_expired(self, call: Call, again: Again) -> None:
         # Told at once, not when committed: "somebody is at work on this id" is true of uncommitted work too.
-        queue = self._waiting.get(again.key)
-        if queue is not None and call in queue:
-            queue.remove(call)
-            if not queue:
-                del self._waiting[again.key]
+        self._waiting.leave(again.key, call)
         self.stats.wait_expired += 1
         call.answer(again.refusal)
 
     def _wake(self, key: Hashable) -> None:
-        queue = self._waiting.get(key)
-        while queue:
-            call = queue[0]
-            if not call.done:
-                if self._decide(call) is not None:
-                    return
-                if self._waiting.get(key) is not queue:
-                    return  # dropped meanwhile
-            queue.popleft()
-        self._waiting.pop(key, None)
+        self._waiting.wake(key, lambda call: self._decide(call) is not None)
 
     def _arm(self, call: Call, when_s: float, expired: Callable[[Call], None]) -> None:
         assert self._loop is not None

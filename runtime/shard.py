@@ -3,7 +3,7 @@
 A core is a pure state machine over one log partition:
 
     decide(command, now_ms) -> Decision     reads the state, never changes it; raises Refusal
-    apply(offset, record, leader_epoch)     the only mutator; never refuses, never reads a clock
+    apply(offset, record, leader_epoch)     the only mutator, with apply_marker; never refuses, never reads a clock
 
 The engine appends the records of a decision as one atomic batch and applies them at once, so that the next command sees
 them. They are *pending* until the high watermark has passed them; the core is told by `on_committed` how far that is and
@@ -174,3 +174,4 @@ class EngineStats:
     wait_expired: int = 0
     timed_out: int = 0
     appended: int = 0
+    marked: int = 0

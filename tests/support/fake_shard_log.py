@@ -27,6 +27,7 @@ class FakeShardLog:
     def __init__(self, *, lag: bool = False, leader_epoch: int = 0) -> None:
         self.entries: list[tuple[int, ShardRecord | Marker, int]] = []
         self.batches: list[tuple[ShardRecord, ...]] = []
+        self.guards: list[int] = []
         self.high_watermark = 0
         self.lag = lag
         self.leader_epoch = leader_epoch
@@ -39,8 +40,9 @@ class FakeShardLog:
     def log_end_offset(self) -> int:
         return self.entries[-1][0] + 1 if self.entries else 0
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0) -> int:
         assert records
+        self.guards.append(guard)
         if self.refuse is not None:
             raise Refusal(self.refuse)
         if self.broken:
@@ -51,6 +53,16 @@ class FakeShardLog:
         if not self.lag:
             self.commit()
         return self.log_end_offset
+
+    def append_marker(self, marker: Marker) -> int:
+        """Somebody writes the end of a transaction; its offset."""
+        if self.refuse is not None:
+            raise Refusal(self.refuse)
+        offset = self.log_end_offset
+        self.entries.append((offset, marker, self.leader_epoch))
+        if not self.lag:
+            self.commit()
+        return offset
 
     async def replay(self, visit: ReplayVisitor) -> None:
         self.before_replay()

@@ -1,12 +1,17 @@
 """What is kept of a log while it is followed, and what an election then reads."""
 
 import asyncio
+import random
 from pathlib import Path
+
+import pytest
 
 from broker.latest_records import LatestRecords
 from broker.log_replay import RECORDS_AT_A_TIME, Turns
 from broker.partition_log_port import PartitionLogPort
+from protocol.batch import end_txn_marker
 from runtime.shard import Marker, ShardRecord
+from storage.producer_entry import Origin
 from tests.support.data_rig import NOW_MS, Gate, Rig
 
 Visited = list[tuple[int, ShardRecord | Marker, int]]
@@ -132,3 +137,83 @@ async def test_the_shortest_goes_first_and_a_turn_that_nobody_takes_is_passed_on
     turns.give()
     await turns.take(5)
     assert order == ["short", "long"]
+
+
+class Transacted(Kept):
+    """The same log with transactions in it."""
+
+    def transact(self, producer_id: int, key: str, value: str) -> None:
+        guard = self.partition().log.start_verification(producer_id, 0, 0, False)
+        record = ShardRecord(key.encode(), value.encode(), producer_id, 0)
+        port = PartitionLogPort(self.partition(), read_bytes=1, turns=Turns(1), base_sequence=0)
+        port.append([record], NOW_MS, guard)
+
+    def end(self, producer_id: int, *, commit: bool) -> None:
+        marker = end_txn_marker(
+            producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, commit=commit, timestamp=NOW_MS
+        )
+        self.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
+
+    async def state(self, port: PartitionLogPort) -> tuple[dict[bytes, bytes], dict[int, dict[bytes, bytes]]]:
+        """What a coordinator of offsets makes of a replay: what is committed, and what is pending by producer."""
+        committed: dict[bytes, tuple[int, bytes]] = {}
+        pending: dict[int, dict[bytes, tuple[int, bytes]]] = {}
+
+        def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
+            if isinstance(entry, Marker):
+                for key, (at, value) in pending.pop(entry.producer_id, {}).items():
+                    if entry.commit and (key not in committed or committed[key][0] < at):
+                        committed[key] = (at, value)
+                return
+            assert entry.key is not None
+            if entry.value is None:
+                committed.pop(entry.key, None)
+                for kept in pending.values():
+                    kept.pop(entry.key, None)
+            elif entry.producer_id >= 0:
+                pending.setdefault(entry.producer_id, {})[entry.key] = (offset, entry.value)
+            else:
+                committed[entry.key] = (offset, entry.value)
+
+        await port.replay(visit)
+        return (
+            {key: value for key, (_, value) in sorted(committed.items())},
+            {pid: {key: value for key, (_, value) in sorted(kept.items())} for pid, kept in pending.items() if kept},
+        )
+
+
+async def test_records_of_transactions_count_from_the_end_of_their_transaction(tmp_path: Path) -> None:
+    rig = Transacted(tmp_path)
+    rig.transact(7, "a", "in 7")
+    rig.transact(8, "b", "in 8")
+    rig.write("a", "newer than what 7 brings")
+    rig.end(7, commit=True)
+    rig.gates[0].open()
+    await rig.read_on()
+    assert (len(rig.latest), rig.latest.kept_to()) == (2, 4)
+    assert await rig.state(rig.port) == ({b"a": b"newer than what 7 brings"}, {8: {b"b": b"in 8"}})
+    rig.end(8, commit=False)
+    assert await rig.state(rig.port) == ({b"a": b"newer than what 7 brings"}, {})
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_what_is_kept_and_the_rest_make_the_state_that_the_whole_log_makes(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    rig = Transacted(tmp_path)
+    whole = PartitionLogPort(rig.partition(), read_bytes=1_000, turns=Turns(1))
+    for number in range(60):
+        key, producer_id = rng.choice("abc"), rng.choice((7, 8))
+        action = rng.random()
+        if action < 0.4:
+            rig.transact(producer_id, key, str(number))
+        elif action < 0.6:
+            rig.write(key, rng.choice((None, str(number))))
+        elif action < 0.75:
+            rig.end(producer_id, commit=rng.random() < 0.6)
+        else:
+            rig.gates[0].open()
+            if rng.random() < 0.5:
+                await rig.read_on()
+        if number % 5 == 0:
+            assert await rig.state(rig.port) == await rig.state(whole)
+    assert rig.latest.kept_to() > 0

@@ -1,6 +1,7 @@
 """WriteTxnMarkers, the writer behind it, and the coordinator's ways to it: a call here, a request elsewhere."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from runtime import shard
 from storage.producer_entry import Origin
 from tests.support import broker_context
 from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig, batch, outcome
@@ -222,3 +224,62 @@ async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_t
     gates[0].open(0)
     assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
     assert rig.partition().log.log_end_offset == 4  # asked for once more after it was done: the answer was lost
+
+
+class StateOf:
+    """Takes markers in as a coordinator does whose state lies in the topic."""
+
+    def __init__(self) -> None:
+        self.refuse: E | None = None
+        self.taken: list[tuple[int, int, shard.Marker]] = []
+
+    def mark(self, partition: int, marker: shard.Marker, write: Callable[[], int]) -> None:
+        if self.refuse is not None:
+            raise Refusal(self.refuse)
+        self.taken.append((partition, write(), marker))
+
+
+async def test_a_topic_that_holds_the_state_of_a_coordinator_takes_its_markers_in(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig, state = Rig(tmp_path, "request.timeout.ms=1", gate=gate), StateOf()
+    rig.topic("t", 2)
+    rig.services.markers.listen("t", state)
+    key = TopicPartition("t", 0)
+    open_transaction(rig, 7)
+    state.refuse = E.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.services.markers.write([marker(7, 0)]).result() == [{key: E.COORDINATOR_LOAD_IN_PROGRESS}]
+    assert rig.partition().log.log_end_offset == 1
+    state.refuse = None
+    assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
+    assert state.taken == [(0, 1, shard.Marker(7, 0, 0, commit=True))]
+    again = rig.services.markers.write([marker(7, 0)])  # it is in the log and in the state already
+    gates[0].open()
+    assert (again.result(), len(state.taken)) == ([{key: E.NONE}], 1)
+
+
+async def test_a_marker_that_is_refused_is_not_taken_in(tmp_path: Path) -> None:
+    rig, state = Rig(tmp_path), StateOf()
+    rig.topic("t")
+    rig.services.markers.listen("t", state)
+    open_transaction(rig, 7, epoch=5)
+    key = TopicPartition("t", 0)
+    assert rig.services.markers.write([marker(7, 0, epoch=4)]).result() == [{key: E.INVALID_PRODUCER_EPOCH}]
+    rig.partition().follow(9)
+    assert rig.services.markers.write([marker(7, 0, epoch=5)]).result() == [{key: E.NOT_LEADER_OR_FOLLOWER}]
+    assert state.taken == []
+
+
+async def test_another_broker_is_told_to_come_again_with_what_a_shard_cannot_take_in(tmp_path: Path) -> None:
+    rig, state = Rig(tmp_path), StateOf()
+    rig.topic("t")
+    rig.services.markers.listen("t", state)
+    asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
+    for error in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE):
+        state.refuse = error
+        response = await outcome(write_txn_markers.handle(rig.context(27, 1), asked))
+        assert response.markers[0].topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER

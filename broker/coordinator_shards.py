@@ -1,44 +1,67 @@
-"""The partitions of `__transaction_state` that this broker leads become shards of its transaction coordinator.
+"""The partitions of a coordinator's topic that this broker leads become shards of that coordinator.
 
 Those that it follows are read along, so that an election finds little to load.
 """
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from broker.latest_records import LatestRecords
 from broker.log_replay import Turns
 from broker.partition import Partition
 from broker.partition_log_port import PartitionLogPort
 from broker.partitions import Partitions
-from broker.topic_names import TRANSACTION_STATE
-from coordinator.txn.service import TransactionCoordinator
+from runtime.log_port import ShardLog
 
 LOADS_AT_A_TIME: Final = 2
 """Logs that are read beside each other; each one's slice is some 2 ms of the loop."""
 FOLLOW_INTERVAL_MS: Final = 500
 """How often what has been replicated is taken in: what an election is left with."""
+NO_SEQUENCE: Final = -1
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
 
 
-class TransactionShards:
-    """Listens to elections of `__transaction_state` (see `broker.partitions.LeadershipListener`)."""
+class Coordinator(Protocol):
+    """Whose state lies in the topic (see `runtime.shards.LedShards`)."""
+
+    def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]: ...
+
+    def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None: ...
+
+
+class CoordinatorShards:
+    """Listens to the elections of one topic (see `broker.partitions.LeadershipListener`)."""
 
     def __init__(
-        self, coordinator: TransactionCoordinator, partitions: Partitions, spawn: Spawn, *, load_bytes: int
+        self,
+        topic: str,
+        coordinator: Coordinator,
+        partitions: Partitions,
+        spawn: Spawn,
+        *,
+        load_bytes: int,
+        base_sequence: int = NO_SEQUENCE,
     ) -> None:
-        """`load_bytes` is `transaction.state.log.load.buffer.size`."""
+        """`load_bytes` is what is read at a time (`transaction.state.log.load.buffer.size`, `offsets.load.buffer.size`);
+        `base_sequence` is what Kafka's coordinator of this topic writes into its batches.
+        """
+        self._topic = topic
         self._coordinator = coordinator
         self._partitions = partitions
         self._spawn = spawn
         self._load_bytes = load_bytes
+        self._base_sequence = base_sequence
         self._turns = Turns(LOADS_AT_A_TIME)
         self._latest: dict[Partition, LatestRecords] = {}
 
     def elected(self, partition: Partition) -> None:
         log = PartitionLogPort(
-            partition, read_bytes=self._load_bytes, turns=self._turns, latest=self._latest.get(partition)
+            partition,
+            read_bytes=self._load_bytes,
+            turns=self._turns,
+            latest=self._latest.get(partition),
+            base_sequence=self._base_sequence,
         )
         loading = self._coordinator.on_leadership(partition.index, partition.leader_epoch, log)
         self._spawn(loading, f"load {partition.topic}-{partition.index}")
@@ -52,7 +75,7 @@ class TransactionShards:
         known = self._latest
         self._latest = {
             partition: known.get(partition) or LatestRecords(partition)
-            for partition in self._partitions.hosted(TRANSACTION_STATE)
+            for partition in self._partitions.hosted(self._topic)
         }
         for partition, latest in self._latest.items():
             if partition.follows:

@@ -1,13 +1,70 @@
-"""Placeholder until its decisions are written."""
+"""The classic protocol of groups (JoinGroup and its kin), as decisions and applications of the group coordinator's core.
+
+What the log says is changed by `apply_group` alone: that a group exists, that its leader has assigned, that a static
+member has a new id. A rebalance is in memory only and changed by the decisions.
+"""
 
 from typing import Any, Final
 
+from coordinator.group import commands as c
+from coordinator.group.classic import commands as own
+from coordinator.group.classic.commands import Consequences
+from coordinator.group.classic.describe import decide_describe
+from coordinator.group.classic.join import decide_join
+from coordinator.group.classic.membership import decide_heartbeat, decide_leave, decide_session_over
+from coordinator.group.classic.phases import (
+    decide_converted,
+    decide_initial_delay_over,
+    decide_join_time_up,
+    decide_sync_time_up,
+    start_sessions,
+)
+from coordinator.group.classic.records import Assigned, Converted, Emptied, restored_group
+from coordinator.group.classic.state import ClassicGroup
+from coordinator.group.classic.sync import decide_sync
+from coordinator.group.records import Entry
 from coordinator.group.state import State
+from protocol.records.group_metadata import GroupMetadataKey
 from runtime.shard import Loaded
 
-DECISIONS: Final[dict[type[Any], Any]] = {}
-APPLICATIONS: Final[dict[type[Any], Any]] = {}
+DECISIONS: Final[dict[type[Any], Any]] = {
+    c.JoinGroup: decide_join,
+    c.SyncGroup: decide_sync,
+    c.Heartbeat: decide_heartbeat,
+    c.LeaveGroup: decide_leave,
+    c.DescribeClassic: decide_describe,
+    own.SessionOver: decide_session_over,
+    own.JoinTimeUp: decide_join_time_up,
+    own.InitialDelayOver: decide_initial_delay_over,
+    own.SyncTimeUp: decide_sync_time_up,
+    own.GroupConverted: decide_converted,
+}
+
+
+def apply_group(state: State, offset: int, entry: Entry, leader_epoch: int) -> None:
+    """A tombstone leaves a consumer group of the same name alone: that one has taken the place of the classic group."""
+    group_id, detail = entry.key.group, entry.detail
+    group = state.groups.get(group_id)
+    if entry.value is None:
+        if isinstance(group, ClassicGroup):
+            del state.groups[group_id]
+    elif isinstance(detail, ClassicGroup):
+        state.groups[group_id] = detail
+    elif isinstance(detail, Assigned):
+        assert isinstance(group, ClassicGroup), group_id
+        group.assign(detail.assignments, detail.now_ms)
+    elif not isinstance(detail, Emptied):
+        protocols = detail.protocols if isinstance(detail, Converted) else None
+        state.groups[group_id] = restored_group(group_id, entry.value, protocols)
+
+
+APPLICATIONS: Final[dict[type[Any], Any]] = {GroupMetadataKey: apply_group}
 
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
-    return Loaded()
+    """Members found in the log have a session's time to be heard of."""
+    done = Consequences()
+    for group in state.groups.values():
+        if isinstance(group, ClassicGroup):
+            start_sessions(state, group, now_ms, done)
+    return Loaded(timers=tuple(done.timers), effects=tuple(done.effects))

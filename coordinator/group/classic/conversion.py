@@ -1,0 +1,63 @@
+"""Between the protocols (KIP-848): what a consumer group needs of the classic group whose place it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coordinator.group.classic.commands import (
+    Consequences,
+    GroupConverted,
+    join_key,
+    join_refused,
+    session_key,
+    sync_key,
+    sync_refused,
+)
+from coordinator.group.classic.records import Converted
+from coordinator.group.classic.state import ClassicGroup, Protocols
+from coordinator.group.commands import Answer
+from protocol.errors import ErrorCode
+from runtime.shard import Timer
+
+__all__ = ["ClassicMemberView", "Converted", "GroupConverted", "members_of", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicMemberView:
+    """A member as it says it is, its protocols in the order in which it prefers them."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes
+
+
+def members_of(group: ClassicGroup) -> Sequence[ClassicMemberView]:
+    """In the order in which they came."""
+    return [
+        ClassicMemberView(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            member.rebalance_timeout_ms,
+            member.session_timeout_ms,
+            member.protocols,
+            member.assignment,
+        )
+        for member in group.members.values()
+    ]
+
+
+def release(group: ClassicGroup) -> tuple[tuple[Answer, ...], tuple[Timer, ...]]:
+    """Whoever waits is told to join again; the group's clocks stop. The group itself stays as it is."""
+    done, error = Consequences(), ErrorCode.REBALANCE_IN_PROGRESS
+    for member in group.members.values():
+        done.answer(member.joining, join_refused(error, member.member_id))
+        done.answer(member.syncing, sync_refused(error))
+    done.timers += [Timer(join_key(group.group_id)), Timer(sync_key(group.group_id))]
+    done.timers += [Timer(session_key(group.group_id, member_id)) for member_id in (*group.members, *group.pending)]
+    return tuple(done.effects), tuple(done.timers)

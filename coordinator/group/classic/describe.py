@@ -1,0 +1,45 @@
+"""DescribeGroups (v0-6) of one group."""
+
+from typing import Final
+
+from coordinator.group.classic.state import ClassicGroup
+from coordinator.group.classic.transitions import ClassicState
+from coordinator.group.commands import DescribeClassic
+from coordinator.group.state import State
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from runtime.shard import Decision
+
+NOT_FOUND_MIN: Final = 6
+"""From this version on a group that is not there, or not classic, is an error (KIP-1043); before it is Dead."""
+
+
+def decide_describe(state: State, command: DescribeClassic, now_ms: int) -> Decision[DescribedGroup]:
+    """Metadata of members are of the protocol in force, so there are none while a group rebalances."""
+    group = state.groups.get(command.group_id)
+    if not isinstance(group, ClassicGroup):
+        dead = DescribedGroup(group_id=command.group_id, group_state=ClassicState.DEAD.value)
+        if command.api_version >= NOT_FOUND_MIN:
+            dead.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            missing = "not found" if group is None else "is not a classic group"
+            dead.error_message = f"Group {command.group_id} {missing}."
+        return Decision(dead)
+    stable = group.state is ClassicState.STABLE
+    described = DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state_name,
+        protocol_type=group.protocol_type,
+        protocol_data=(group.protocol_name or "") if stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol_name) if stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+    return Decision(described)

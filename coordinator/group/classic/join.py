@@ -1,0 +1,227 @@
+"""JoinGroup (v0-9): of new members, dynamic (KIP-394) and static (KIP-345), and of members that join again."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from coordinator.group.classic.commands import Consequences, join_refused, session_key, session_timer, sync_refused
+from coordinator.group.classic.rebalance import follow, generation_for, restart_session
+from coordinator.group.classic.records import group_record, new_group_record
+from coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of
+from coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, To, look_up
+from coordinator.group.commands import WAITING, JoinGroup
+from coordinator.group.modern import classic_members
+from coordinator.group.ports import GroupConfig
+from coordinator.group.state import Group, State
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.join_group import JoinGroupResponse
+from runtime.shard import Again, Decision, Timer
+
+KNOWN_MEMBER_ID_MIN: Final = 4
+"""From this version on a client without an id is sent away with one before it counts (KIP-394)."""
+SKIP_ASSIGNMENT_MIN: Final = 9
+"""From this version on a leader can be told not to assign (KIP-814)."""
+REBALANCE_TIMEOUT_MIN: Final = 1
+"""Before this version the session time-out stands for the other."""
+PENDING_MAX: Final = 10_000
+"""Ids of one group that are given out and not yet joined with; Kafka has no limit. Beyond it a client must try again."""
+
+
+@dataclass(slots=True)
+class _Joining:
+    """One JoinGroup at one group; `is_there` is False for a group that it makes."""
+
+    command: JoinGroup
+    group: ClassicGroup
+    is_there: bool
+    protocols: Protocols
+    config: GroupConfig
+    now_ms: int
+    done: Consequences
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        request = self.command.request
+        is_said = self.command.caller.api_version >= REBALANCE_TIMEOUT_MIN
+        return request.rebalance_timeout_ms if is_said else request.session_timeout_ms
+
+    def act(self, event: Event) -> Any:
+        return look_up(self.group.state if self.is_there else ClassicState.DEAD, event)
+
+    def waiting(self, action: Any) -> Any:
+        """The member has its waiter: what comes now?"""
+        follow(action, self.group, self.config, self.now_ms, self.done)
+        return WAITING
+
+
+def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | Again:
+    """Reply: JoinGroupResponse, also where it refuses, or WAITING."""
+    request, config = command.request, state.configs.broker()
+    if not request.group_id:
+        return Decision(join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id))
+    if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+        return Decision(join_refused(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+    group = state.groups.get(request.group_id)
+    if group is not None and not isinstance(group, ClassicGroup) and not group.is_empty:
+        return classic_members.decide_join(state, command, now_ms)
+    is_there = isinstance(group, ClassicGroup)
+    if not is_there and request.member_id:
+        look_up(ClassicState.DEAD, Event.STRANGER)
+        return Decision(join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+    joining = _Joining(
+        command,
+        group if isinstance(group, ClassicGroup) else ClassicGroup(request.group_id, state_ms=now_ms),
+        is_there,
+        protocols_of(request.protocols),
+        config,
+        now_ms,
+        Consequences(),
+    )
+    try:
+        reply = _join(joining, state)
+    except Refusal as refusal:
+        return Decision(join_refused(refusal.error, request.member_id))
+    if not is_there and _is_made(joining):
+        joining.done.records = [*_in_the_way(group), new_group_record(joining.group, now_ms)]
+    return joining.done.decision(reply)
+
+
+def _is_made(joining: _Joining) -> bool:
+    # Kafka makes the group even where it refuses the protocols of its first member.
+    return bool(joining.group.members or joining.group.pending)
+
+
+def _in_the_way(group: Group | None) -> tuple[Any, ...]:
+    """An empty consumer group gives way to a classic one."""
+    return () if group is None else group.tombstones()
+
+
+def _join(joining: _Joining, state: State) -> Any:
+    request, group = joining.command.request, joining.group
+    if not group.has_room(request.member_id, joining.config.group_max_size):
+        group.remove(request.member_id)
+        return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    if not group.supports(request.protocol_type, joining.protocols):
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.member_id in group.pending:
+        if request.group_instance_id is not None:
+            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "an id that was given to a dynamic member")
+        return _add(joining, request.member_id, Event.JOIN_PENDING)
+    if request.member_id:
+        return _join_again(joining)
+    prefix = joining.command.caller.client_id if request.group_instance_id is None else request.group_instance_id
+    member_id = f"{prefix}-{state.new_id()}"
+    if request.group_instance_id in group.instances:
+        return _replace(joining, member_id)
+    if request.group_instance_id is None and joining.command.caller.api_version >= KNOWN_MEMBER_ID_MIN:
+        return _give_id(joining, member_id)
+    return _add(joining, member_id, Event.JOIN_NEW)
+
+
+def _give_id(joining: _Joining, member_id: str) -> JoinGroupResponse:
+    group = joining.group
+    if len(group.pending) >= PENDING_MAX:
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    joining.act(Event.JOIN_ID_REQUIRED)
+    group.pending[member_id] = None
+    delay_ms = joining.command.request.session_timeout_ms
+    joining.done.timers.append(session_timer(group.group_id, member_id, delay_ms))
+    return join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+
+def _add(joining: _Joining, member_id: str, event: Event) -> Any:
+    request, caller, group = joining.command.request, joining.command.caller, joining.group
+    action = joining.act(event)
+    group.grown |= group.state is ClassicState.PREPARING and group.previous is ClassicState.EMPTY
+    member = Member(
+        member_id=member_id,
+        instance_id=request.group_instance_id,
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        protocols=joining.protocols,
+        joining=joining.command.waiter,
+        is_new=True,
+    )
+    group.add(member, request.protocol_type)
+    # A new member cannot send heartbeats yet, and one that has given up and comes again comes under another id: those
+    # left behind must go at some time.
+    delay_ms = joining.config.new_member_join_timeout_ms
+    joining.done.timers.append(session_timer(group.group_id, member_id, delay_ms))
+    return joining.waiting(action)
+
+
+def _join_again(joining: _Joining) -> Any:
+    request, group = joining.command.request, joining.group
+    member = group.check_member(request.member_id, request.group_instance_id)
+    if member.protocols != joining.protocols:
+        event = Event.JOIN_CHANGED
+    else:
+        event = Event.JOIN_LEADER if group.leader == member.member_id else Event.JOIN_FOLLOWER
+    action = joining.act(event)
+    if action is Outcome.ANSWER:
+        return generation_for(group, member)
+    _take(joining, member)
+    return joining.waiting(action)
+
+
+def _take(joining: _Joining, member: Member) -> None:
+    """The member is as this request says, and waits by it. A request that waited before has been given up by its client."""
+    joining.group.update(
+        member,
+        joining.protocols,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        session_timeout_ms=joining.command.request.session_timeout_ms,
+    )
+    before = joining.group.await_join(member, joining.command.waiter)
+    joining.done.answer(before, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+
+
+def _replace(joining: _Joining, new_id: str) -> Any:
+    """A static member that has forgotten its id: who had the instance until now is fenced."""
+    group, done, instance_id = joining.group, joining.done, joining.command.request.group_instance_id
+    assert instance_id is not None
+    old_id = group.instances[instance_id]
+    old = group.members[old_id]
+    changes_vote = group.vote({old_id: joining.protocols}) != group.protocol_name
+    action = joining.act(Event.JOIN_REPLACES_ANEW if changes_vote else Event.JOIN_REPLACES)
+    done.timers.append(Timer(session_key(group.group_id, old_id)))
+    if action == To(ClassicState.STABLE):
+        return _replace_quietly(joining, old_id, new_id)
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    response = JoinGroupResponse(error_code=fenced, member_id=old_id, protocol_name=None)
+    done.answer(group.await_join(old, None), response)
+    done.answer(old.syncing, sync_refused(fenced))
+    old.syncing = None
+    member = group.replace(old_id, new_id)
+    restart_session(group, member, done)
+    _take(joining, member)
+    return joining.waiting(action)
+
+
+def _replace_quietly(joining: _Joining, old_id: str, new_id: str) -> JoinGroupResponse:
+    """Nothing changes for the others, so there is no rebalance: the member takes up its old assignment."""
+    led_by = joining.group.leader
+    group = joining.group.copied()
+    member = group.replace(old_id, new_id)
+    restart_session(group, member, joining.done)
+    group.update(
+        member,
+        joining.protocols,
+        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        session_timeout_ms=joining.command.request.session_timeout_ms,
+    )
+    joining.done.records.append(group_record(group, detail=group))
+    response = generation_for(group, member)
+    if joining.command.caller.api_version >= SKIP_ASSIGNMENT_MIN:
+        response.skip_assignment = group.leader == new_id
+    else:  # an older leader must not find out that it leads, lest it assign
+        response.leader, response.members = led_by or "", []
+    return response
+
+
+def unknown(event: Event = Event.STRANGER) -> Refusal:
+    """For a request at a group that does not exist."""
+    action = look_up(ClassicState.DEAD, event)
+    assert isinstance(action, Refuse)
+    return Refusal(action.error)

@@ -1,0 +1,118 @@
+"""Being a member: Heartbeat (v0-4), LeaveGroup (v0-5, KIP-345 batches), and sessions that end."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+from coordinator.group.classic.commands import Consequences, SessionOver, session_key
+from coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow, restart_session
+from coordinator.group.classic.state import ClassicGroup
+from coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, To, look_up
+from coordinator.group.commands import Heartbeat, LeaveGroup
+from coordinator.group.modern import classic_members
+from coordinator.group.state import State
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.heartbeat import HeartbeatResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from runtime.shard import Again, Decision, Timer
+
+BATCHES_MIN: Final = 3
+"""From this version on LeaveGroup names several members."""
+
+
+def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any] | Again:
+    """Reply: HeartbeatResponse. Raises Refusal; a member that must join again is heard of all the same."""
+    request = command.request
+    if not request.group_id:
+        raise Refusal(ErrorCode.INVALID_GROUP_ID)
+    group = state.groups.get(request.group_id)
+    if group is None:
+        look_up(ClassicState.DEAD, Event.STRANGER)
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+    if not isinstance(group, ClassicGroup):
+        return classic_members.decide_heartbeat(state, command, now_ms)
+    member = group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation:
+        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+    action = look_up(group.state, Event.HEARTBEAT)
+    done = Consequences()
+    restart_session(group, member, done)
+    return done.decision(Refusal(action.error) if isinstance(action, Refuse) else HeartbeatResponse())
+
+
+def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
+    """Reply: LeaveGroupResponse, with an error for each member. Raises Refusal."""
+    if not command.request.group_id:
+        raise Refusal(ErrorCode.INVALID_GROUP_ID)
+    if command.caller.api_version >= BATCHES_MIN:
+        return _leave(state, command, now_ms)
+    request = LeaveGroupRequest(
+        group_id=command.request.group_id, members=[MemberIdentity(member_id=command.request.member_id)]
+    )
+    decision = _leave(state, replace(command, request=request), now_ms)
+    if isinstance(decision, Again) or not isinstance(decision.reply, LeaveGroupResponse):
+        return decision
+    only = decision.reply.error_code or decision.reply.members[0].error_code
+    return replace(decision, reply=LeaveGroupResponse(error_code=only))
+
+
+def _leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
+    request = command.request
+    group = state.groups.get(request.group_id)
+    if group is None:
+        look_up(ClassicState.DEAD, Event.STRANGER)
+        unknown = ErrorCode.UNKNOWN_MEMBER_ID
+        return Decision(LeaveGroupResponse(members=[_left(identity, unknown) for identity in request.members]))
+    if not isinstance(group, ClassicGroup):
+        return classic_members.decide_leave(state, command, now_ms)
+    done = Consequences()
+    answers = [_left(identity, _leave_one(group, identity, done)) for identity in request.members]
+    if any(answer.error_code == ErrorCode.NONE for answer in answers):
+        follow(look_up(group.state, Event.LEAVE), group, state.configs.broker(), now_ms, done)
+    return done.decision(LeaveGroupResponse(members=answers))
+
+
+def _leave_one(group: ClassicGroup, identity: MemberIdentity, done: Consequences) -> ErrorCode:
+    """An administrator removes static members without knowing their ids."""
+    member_id = identity.member_id
+    if member_id in group.pending:
+        group.remove(member_id)
+        done.timers.append(Timer(session_key(group.group_id, member_id)))
+        return ErrorCode.NONE
+    if not member_id and identity.group_instance_id is not None:
+        member_id = group.instances.get(identity.group_instance_id, "")
+    try:
+        member = group.check_member(member_id, identity.group_instance_id)
+    except Refusal as refusal:
+        return refusal.error
+    dismiss(group, member, done)
+    return ErrorCode.NONE
+
+
+def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:
+    return MemberResponse(identity.member_id, identity.group_instance_id, error)
+
+
+def decide_session_over(state: State, command: SessionOver, now_ms: int) -> Decision[None]:
+    """Nobody was heard of. Those who wait for us are not to blame; their next clock starts when they are answered."""
+    group = state.groups.get(command.group_id)
+    done = Consequences()
+    if not isinstance(group, ClassicGroup):
+        look_up(ClassicState.DEAD, Event.SESSION_OVER)
+    elif command.member_id in group.pending:
+        look_up(group.state, Event.PENDING_OVER)
+        group.remove(command.member_id)
+        end_join_if_complete(group, now_ms, done)
+    elif group.is_empty:
+        look_up(group.state, Event.SESSION_OVER)
+    else:
+        member = group.members.get(command.member_id)
+        if member is None or member.is_heard_of:
+            return Decision(None)
+        action = look_up(group.state, Event.SESSION_OVER)
+        dismiss(group, member, done)
+        if action == To(ClassicState.PREPARING):
+            begin(group, state.configs.broker(), now_ms, done)
+        else:
+            assert action is Outcome.STAY, action
+            end_join_if_complete(group, now_ms, done)
+    return done.decision(None)

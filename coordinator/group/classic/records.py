@@ -1,0 +1,100 @@
+"""The record GroupMetadata: how a group is written (version 3, kafka-facts 4) and read back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from coordinator.group.classic.state import ClassicGroup, Member, Protocols
+from coordinator.group.classic.transitions import ClassicState
+from coordinator.group.records import to_record
+from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from runtime.shard import ShardRecord
+
+VERSION: Final = 3
+NO_TIME: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Detail of a record: the leader has assigned."""
+
+    assignments: Mapping[str, bytes]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """Detail of a record: the group in memory is ahead of it already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """Detail of a record: the group was a consumer group until now. The log has one protocol for each member, this all."""
+
+    protocols: Mapping[str, Protocols]
+
+
+def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None, *, detail: Any) -> ShardRecord:
+    """`group` as it is, but for `assignments`."""
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type,
+        generation=group.generation,
+        protocol=group.protocol_name,
+        leader=group.leader,
+        current_state_timestamp=NO_TIME if group.state_ms is None else group.state_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name),
+                assignment=member.assignment if assignments is None else assignments.get(member.member_id, b""),
+            )
+            for member in group.members.values()
+        ],
+    )
+    return to_record(GroupMetadataKey(group=group.group_id), value, VERSION, detail=detail)
+
+
+def new_group_record(group: ClassicGroup, now_ms: int) -> ShardRecord:
+    """There is a group, and that is all."""
+    value = GroupMetadataValue(
+        protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now_ms
+    )
+    return to_record(GroupMetadataKey(group=group.group_id), value, VERSION, detail=group)
+
+
+def restored_group(
+    group_id: str, value: GroupMetadataValue, protocols: Mapping[str, Protocols] | None = None
+) -> ClassicGroup:
+    """The group that a record describes. Of the members' protocols it has the chosen one, unless they are given."""
+    group = ClassicGroup(
+        group_id,
+        state=ClassicState.STABLE if value.members else ClassicState.EMPTY,
+        protocol_type=value.protocol_type,
+        protocol_name=value.protocol,
+        generation=value.generation,
+        leader=value.leader,
+        state_ms=None if value.current_state_timestamp == NO_TIME else value.current_state_timestamp,
+    )
+    for member in value.members:
+        found = protocols.get(member.member_id) if protocols else None
+        asked_ms = member.rebalance_timeout
+        group.add(
+            Member(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.session_timeout if asked_ms == NO_TIME else asked_ms,
+                session_timeout_ms=member.session_timeout,
+                protocols=found or ((value.protocol or "", bytes(member.subscription)),),
+                assignment=bytes(member.assignment),
+            ),
+            value.protocol_type,
+        )
+    group.restore_topics()
+    return group

@@ -1,0 +1,89 @@
+"""SyncGroup (v0-5): members ask for their assignment, the leader brings it."""
+
+from typing import Any
+
+from coordinator.group.classic.commands import Consequences, sync_key, sync_refused
+from coordinator.group.classic.rebalance import restart_session
+from coordinator.group.classic.records import Assigned, group_record
+from coordinator.group.classic.state import ClassicGroup, Member
+from coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, look_up
+from coordinator.group.commands import WAITING, SyncGroup
+from coordinator.group.modern import classic_members
+from coordinator.group.state import State
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.sync_group import SyncGroupResponse
+from runtime.shard import Again, Decision, Timer
+
+
+def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | Again:
+    """Reply: SyncGroupResponse or WAITING. Raises Refusal."""
+    request = command.request
+    if not request.group_id:
+        raise Refusal(ErrorCode.INVALID_GROUP_ID)
+    group = state.groups.get(request.group_id)
+    if group is not None and not isinstance(group, ClassicGroup) and not group.is_empty:
+        return classic_members.decide_sync(state, command, now_ms)
+    if not isinstance(group, ClassicGroup):
+        look_up(ClassicState.DEAD, Event.STRANGER)
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+    member = group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation:
+        raise Refusal(ErrorCode.ILLEGAL_GENERATION)
+    if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    leads = group.leader == member.member_id
+    action = look_up(group.state, Event.SYNC_LEADER if leads else Event.SYNC_FOLLOWER)
+    if isinstance(action, Refuse):
+        raise Refusal(action.error)
+    done = Consequences()
+    if action is Outcome.WAIT:
+        _supersede(member, done)
+        member.syncing = command.waiter
+        _has_synced(group, member, done)
+        return done.decision(WAITING)
+    if action is Outcome.ANSWER:
+        _has_synced(group, member, done)
+        return done.decision(_assignment(group, member.assignment))
+    return _assign(group, member, command, now_ms)
+
+
+def _assign(group: ClassicGroup, leader: Member, command: SyncGroup, now_ms: int) -> Decision[Any]:
+    """The group is stable once the record is in the log; until then it is as if the leader had not asked, so that a
+    refused one leaves the others waiting and the leader free to try again.
+    """
+    done = Consequences()
+    assignments = {given.member_id: bytes(given.assignment) for given in command.request.assignments}
+    done.records.append(group_record(group, assignments, detail=Assigned(assignments, now_ms)))
+    for member in group.members.values():
+        if member is leader:
+            _supersede(member, done)
+        elif member.syncing is not None:
+            done.answer(member.syncing, _assignment(group, assignments.get(member.member_id, b"")))
+        else:
+            continue
+        restart_session(group, member, done)
+    if group.unsynced.keys() <= {leader.member_id}:
+        done.timers.append(Timer(sync_key(group.group_id)))
+    return done.decision(_assignment(group, assignments.get(leader.member_id, b"")))
+
+
+def _has_synced(group: ClassicGroup, member: Member, done: Consequences) -> None:
+    group.unsynced.pop(member.member_id, None)
+    if not group.unsynced:
+        done.timers.append(Timer(sync_key(group.group_id)))
+
+
+def _supersede(member: Member, done: Consequences) -> None:
+    """A request that waited before has been given up by its client."""
+    done.answer(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+
+
+def _assignment(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=group.protocol_type or None, protocol_name=group.protocol_name, assignment=assignment
+    )
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    """Older clients say nothing."""
+    return said is not None and bool(known) and said != known

@@ -1,0 +1,173 @@
+"""The machine of a classic group as one table: {(state, event): To | Refuse | Outcome}.
+
+Read together with the rules that come before the table (join.py, sync.py, membership.py):
+
+- *Who asks*: session limits, group size, protocols, the member id, the instance id and the generation are tested first.
+  A request that names nobody the group knows is the event STRANGER; one of an instance that another member has taken is
+  fenced, one of another generation is ILLEGAL_GENERATION, whatever the state.
+- *Serial*: a decision is one step. Kafka holds the leader's SyncGroup in CompletingRebalance until its record is committed;
+  what can come between there comes either before or after here, and nobody hears of the assignment before the commit.
+
+Dead is a group that does not exist: there is no object in that state. Cells marked "-" can never be met: only an empty
+group has no members, and only members can be told by name.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from protocol.errors import ErrorCode
+
+
+class ClassicState(Enum):
+    """The value is Kafka's name, as in DescribeGroups and ListGroups."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_S = ClassicState
+
+MAY_FOLLOW: Final[dict[ClassicState, tuple[ClassicState, ...]]] = {
+    _S.EMPTY: (_S.PREPARING, _S.DEAD),
+    _S.PREPARING: (_S.STABLE, _S.COMPLETING, _S.EMPTY, _S.DEAD),
+    _S.COMPLETING: (_S.PREPARING,),
+    _S.STABLE: (_S.COMPLETING, _S.STABLE),
+    _S.DEAD: (_S.EMPTY,),
+}
+"""state -> the states it may be entered from. Every row below is checked against it at import."""
+
+
+class Event(Enum):
+    STRANGER = "a request of somebody unknown"
+    JOIN_ID_REQUIRED = "JoinGroup, new, is given an id first (KIP-394)"
+    JOIN_NEW = "JoinGroup, new"
+    JOIN_PENDING = "JoinGroup, with the id just given"
+    JOIN_LEADER = "JoinGroup, the leader, as before"
+    JOIN_FOLLOWER = "JoinGroup, a follower, as before"
+    JOIN_CHANGED = "JoinGroup, a member with other metadata"
+    JOIN_REPLACES = "JoinGroup, an instance again without its id"
+    JOIN_REPLACES_ANEW = "JoinGroup, an instance again, the vote changes"
+    SYNC_LEADER = "SyncGroup, the leader"
+    SYNC_FOLLOWER = "SyncGroup, a follower"
+    HEARTBEAT = "Heartbeat"
+    LEAVE = "LeaveGroup"
+    SESSION_OVER = "a session is over"
+    PENDING_OVER = "an id just given was not used"
+    JOIN_TIMER = "join phase: its time is up"
+    INITIAL_EXTENDED = "join phase: more time for a new group"
+    ALL_JOINED = "join phase: ends"
+    NOBODY_JOINED = "join phase: only instances that are away"
+    NOBODY_LEFT = "join phase: no members are left"
+    SYNC_TIMER = "sync phase: its time is up"
+    OVERSIZED = "loaded, larger than allowed"
+    CONVERTED = "made of a consumer group (KIP-848)"
+    COMMIT_ALONE = "OffsetCommit, not as a member"
+    COMMIT_MEMBER = "OffsetCommit, a member"
+    TXN_COMMIT_ALONE = "TxnOffsetCommit, not as a member"
+    TXN_COMMIT_MEMBER = "TxnOffsetCommit, a member"
+    DELETE_OFFSETS = "OffsetDelete, not of consumers"
+    DELETE = "DeleteGroups"
+
+
+@dataclass(frozen=True, slots=True)
+class To:
+    """The group goes over to this state."""
+
+    state: ClassicState
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    error: ErrorCode
+
+
+class Outcome(Enum):
+    ANSWER = "answered"
+    """Told from the state, which stays."""
+    WAIT = "waits"
+    """The answer comes when the phase is over."""
+    STAY = "noted"
+    """Members or clocks change, the state does not."""
+    LATE = "too late"
+    """A clock that has lost its reason."""
+    BUG = "-"
+
+
+Action = To | Refuse | Outcome
+
+_ANSWER, _WAIT, _STAY, _LATE, _BUG = Outcome.ANSWER, Outcome.WAIT, Outcome.STAY, Outcome.LATE, Outcome.BUG
+_UNKNOWN = Refuse(ErrorCode.UNKNOWN_MEMBER_ID)
+_REBALANCE = Refuse(ErrorCode.REBALANCE_IN_PROGRESS)
+_NON_EMPTY = Refuse(ErrorCode.NON_EMPTY_GROUP)
+_EMPTY, _PREPARING, _COMPLETING = To(_S.EMPTY), To(_S.PREPARING), To(_S.COMPLETING)
+_STABLE, _DEAD = To(_S.STABLE), To(_S.DEAD)
+
+_COLUMNS: Final = tuple(ClassicState)
+_ROWS: Final[dict[Event, tuple[Action, ...]]] = {
+    #                          Empty       Preparing    Completing   Stable       Dead
+    Event.STRANGER:           (_UNKNOWN,   _UNKNOWN,    _UNKNOWN,    _UNKNOWN,    _UNKNOWN),
+    Event.JOIN_ID_REQUIRED:   (_ANSWER,    _ANSWER,     _ANSWER,     _ANSWER,     _EMPTY),
+    Event.JOIN_NEW:           (_PREPARING, _WAIT,       _PREPARING,  _PREPARING,  _PREPARING),
+    Event.JOIN_PENDING:       (_PREPARING, _WAIT,       _PREPARING,  _PREPARING,  _BUG),
+    Event.JOIN_LEADER:        (_BUG,       _WAIT,       _ANSWER,     _PREPARING,  _BUG),
+    Event.JOIN_FOLLOWER:      (_BUG,       _WAIT,       _ANSWER,     _ANSWER,     _BUG),
+    Event.JOIN_CHANGED:       (_BUG,       _WAIT,       _PREPARING,  _PREPARING,  _BUG),
+    Event.JOIN_REPLACES:      (_BUG,       _WAIT,       _PREPARING,  _STABLE,     _BUG),
+    Event.JOIN_REPLACES_ANEW: (_BUG,       _WAIT,       _PREPARING,  _PREPARING,  _BUG),
+    Event.SYNC_LEADER:        (_BUG,       _REBALANCE,  _STABLE,     _ANSWER,     _BUG),
+    Event.SYNC_FOLLOWER:      (_BUG,       _REBALANCE,  _WAIT,       _ANSWER,     _BUG),
+    Event.HEARTBEAT:          (_BUG,       _REBALANCE,  _ANSWER,     _ANSWER,     _BUG),
+    Event.LEAVE:              (_ANSWER,    _STAY,       _PREPARING,  _PREPARING,  _BUG),
+    Event.SESSION_OVER:       (_LATE,      _STAY,       _PREPARING,  _PREPARING,  _LATE),
+    Event.PENDING_OVER:       (_STAY,      _STAY,       _STAY,       _STAY,       _BUG),
+    Event.JOIN_TIMER:         (_LATE,      _STAY,       _LATE,       _LATE,       _LATE),
+    Event.INITIAL_EXTENDED:   (_BUG,       _STAY,       _BUG,        _BUG,        _BUG),
+    Event.ALL_JOINED:         (_BUG,       _COMPLETING, _BUG,        _BUG,        _BUG),
+    Event.NOBODY_JOINED:      (_BUG,       _STAY,       _BUG,        _BUG,        _BUG),
+    Event.NOBODY_LEFT:        (_BUG,       _EMPTY,      _BUG,        _BUG,        _BUG),
+    Event.SYNC_TIMER:         (_LATE,      _LATE,       _PREPARING,  _PREPARING,  _LATE),
+    Event.OVERSIZED:          (_BUG,       _BUG,        _BUG,        _PREPARING,  _BUG),
+    Event.CONVERTED:          (_LATE,      _LATE,       _LATE,       _PREPARING,  _LATE),
+    Event.COMMIT_ALONE:       (_ANSWER,    _UNKNOWN,    _UNKNOWN,    _UNKNOWN,    _BUG),
+    Event.COMMIT_MEMBER:      (_BUG,       _ANSWER,     _REBALANCE,  _ANSWER,     _BUG),
+    Event.TXN_COMMIT_ALONE:   (_ANSWER,    _ANSWER,     _ANSWER,     _ANSWER,     _BUG),
+    Event.TXN_COMMIT_MEMBER:  (_BUG,       _ANSWER,     _ANSWER,     _ANSWER,     _BUG),
+    Event.DELETE_OFFSETS:     (_ANSWER,    _NON_EMPTY,  _NON_EMPTY,  _NON_EMPTY,  _BUG),
+    Event.DELETE:             (_DEAD,      _NON_EMPTY,  _NON_EMPTY,  _NON_EMPTY,  _BUG),
+}  # fmt: skip
+
+TRANSITIONS: Final[dict[tuple[ClassicState, Event], Action]] = {
+    (state, event): action for event, actions in _ROWS.items() for state, action in zip(_COLUMNS, actions, strict=True)
+}
+
+
+def check(table: dict[tuple[ClassicState, Event], Action]) -> None:
+    """Raise AssertionError unless every cell is filled and no row enters a state from one that may not precede it."""
+    missing = [(state.name, event.name) for state in ClassicState for event in Event if (state, event) not in table]
+    assert not missing, f"no transition for {missing}"
+    for (state, event), action in table.items():
+        if isinstance(action, To):
+            assert state in MAY_FOLLOW[action.state], f"{event.name}: {action.state.name} cannot follow {state.name}"
+
+
+check(TRANSITIONS)
+
+VISITS: Final[dict[tuple[ClassicState, Event], int]] = dict.fromkeys(TRANSITIONS, 0)
+"""How often each cell has decided something in this process: reachability counters of tests and simulation."""
+
+
+class TransitionBug(AssertionError):
+    """An event met a state that it can never meet."""
+
+
+def look_up(state: ClassicState, event: Event) -> Action:
+    """The action for `event` in `state`. Raises TransitionBug for BUG."""
+    VISITS[state, event] += 1
+    action = TRANSITIONS[state, event]
+    if action is Outcome.BUG:
+        raise TransitionBug(f"{event.value} in state {state.value}")
+    return action

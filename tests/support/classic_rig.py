@@ -1,0 +1,281 @@
+"""The core of groups on a log in memory, asked as members of classic groups ask; and the same in an engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from coordinator.group import commands as c
+from coordinator.group.classic.state import ClassicGroup
+from coordinator.group.core import GroupShard
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from runtime.engine import Engine
+from runtime.shard import Again, Decision, EngineLimits, ShardRecord, Timer
+from tests.support.fake_shard_log import FakeClock, FakeShardLog
+from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping, Sequence
+
+NOW_MS = 1_700_000_000_000
+GROUP = "g"
+LATEST_JOIN, LATEST_SYNC, LATEST_HEARTBEAT, LATEST_LEAVE = 9, 5, 4, 5
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+WAITS = "waits"
+
+
+def join_request(
+    member_id: str = "",
+    *,
+    group: str = GROUP,
+    instance: str | None = None,
+    protocols: Mapping[str, bytes] | Sequence[tuple[str, bytes]] = (("range", b"topics"),),
+    protocol_type: str = "consumer",
+    session_ms: int = SESSION_MS,
+    rebalance_ms: int = REBALANCE_MS,
+) -> JoinGroupRequest:
+    pairs = protocols.items() if hasattr(protocols, "items") else protocols
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=rebalance_ms,
+        member_id=member_id,
+        group_instance_id=instance,
+        protocol_type=protocol_type,
+        protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in pairs],
+    )
+
+
+def sync_request(
+    member_id: str,
+    generation: int,
+    assignments: Mapping[str, bytes] | None = None,
+    *,
+    group: str = GROUP,
+    instance: str | None = None,
+    protocol_type: str | None = None,
+    protocol_name: str | None = None,
+) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=generation,
+        member_id=member_id,
+        group_instance_id=instance,
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments=[SyncGroupRequestAssignment(name, given) for name, given in (assignments or {}).items()],
+    )
+
+
+def caller(version: int, client: str = "c") -> c.Caller:
+    return c.Caller(client, "/127.0.0.1", version)
+
+
+class ClassicRig:
+    """The bare core: what it writes is committed at once, what it says is kept in `answers`, clocks move by `wait`."""
+
+    def __init__(self, **config: Any) -> None:
+        self.configs = FakeConfigs()
+        self.configs.set(**config)
+        self.topics = FakeTopics()
+        self.features = FakeFeatures()
+        self.new_id = NewIds()
+        self.now_ms = NOW_MS
+        self.log: list[ShardRecord] = []
+        self.refuse_appends = False
+        self.waiters = 0
+        self.answers: dict[int, Any] = {}
+        self.timers: dict[Any, tuple[int, int, Any]] = {}
+        self.sequence = 0
+        self.core = self._new_core()
+
+    def _new_core(self) -> GroupShard:
+        core = GroupShard(self.configs, self.topics, self.features, self.new_id)
+        for offset, record in enumerate(self.log):
+            core.apply(offset, replace(record, memo=None), 7)
+        core.on_committed(len(self.log))
+        return core
+
+    # ---- deciding ---------------------------------------------------------------------------------------------------
+
+    def do(self, command: Any) -> Any:
+        """The reply, or the name of the error."""
+        try:
+            decision = self.core.decide(command, self.now_ms)
+        except Refusal as refusal:
+            return refusal.error.name
+        assert isinstance(decision, Decision), decision
+        if decision.records:
+            if self.refuse_appends:
+                return "refused by the log"
+            for record in decision.records:
+                self.log.append(record)
+                self.core.apply(len(self.log) - 1, record, 7)
+            self.core.on_committed(len(self.log))
+        for timer in decision.timers:
+            self._set(timer)
+        self._hear(decision.effects)
+        return decision.reply.error.name if isinstance(decision.reply, Refusal) else decision.reply
+
+    def _hear(self, effects: Sequence[Any]) -> None:
+        for effect in effects:
+            if isinstance(effect, c.Answer):
+                assert effect.waiter not in self.answers, f"answered twice: {effect}"
+                self.answers[effect.waiter] = effect.response
+
+    def _set(self, timer: Timer) -> None:
+        self.sequence += 1
+        if timer.delay_ms is None:
+            assert timer.deadline_ms is None, timer
+            self.timers.pop(timer.key, None)
+        else:
+            self.timers[timer.key] = (self.now_ms + timer.delay_ms, self.sequence, timer.command)
+
+    def wait(self, ms: int) -> None:
+        """Time passes; clocks strike in order."""
+        until = self.now_ms + ms
+        while True:
+            due = min(((when, seq, key) for key, (when, seq, _) in self.timers.items()), default=None)
+            if due is None or due[0] > until:
+                break
+            self.now_ms = max(self.now_ms, due[0])
+            self.do(self.timers.pop(due[2])[2])
+        self.now_ms = until
+
+    def crash(self) -> None:
+        """The next coordinator knows what the log says, and nobody waits any more."""
+        self.core = self._new_core()
+        self.timers.clear()
+        loaded = self.core.on_loaded(7, self.now_ms)
+        for timer in loaded.timers:
+            if timer.key[0].startswith("classic"):
+                self._set(timer)
+
+    # ---- asking -----------------------------------------------------------------------------------------------------
+
+    def join(self, member_id: str = "", *, version: int = LATEST_JOIN, client: str = "c", **said: Any) -> Any:
+        """The answer, or the number of the waiter."""
+        return self._ask(lambda waiter: c.JoinGroup(join_request(member_id, **said), caller(version, client), waiter))
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        version: int = LATEST_SYNC,
+        **said: Any,
+    ) -> Any:
+        request = sync_request(member_id, generation, assignments, **said)
+        return self._ask(lambda waiter: c.SyncGroup(request, caller(version), waiter))
+
+    def _ask(self, command: Any) -> Any:
+        self.waiters += 1
+        waiter = self.waiters
+        reply = self.do(command(waiter))
+        if reply is not c.WAITING:
+            assert waiter not in self.answers, "a reply and an answer"
+            return reply
+        return self.answers.get(waiter, waiter)
+
+    def heartbeat(self, member_id: str, generation: int, *, instance: str | None = None, group: str = GROUP) -> str:
+        reply = self.do(c.Heartbeat(HeartbeatRequest(group, generation, member_id, instance), caller(LATEST_HEARTBEAT)))
+        return reply if isinstance(reply, str) else ErrorCode(reply.error_code).name
+
+    def leave(self, *who: str | tuple[str, str | None], group: str = GROUP, version: int = LATEST_LEAVE) -> Any:
+        """The names of the errors, one for each member; each is an id or (id, instance)."""
+        pairs = [one if isinstance(one, tuple) else (one, None) for one in who]
+        members = [MemberIdentity(member_id, instance) for member_id, instance in pairs]
+        reply = self.do(c.LeaveGroup(LeaveGroupRequest(group_id=group, members=members), caller(version)))
+        return reply if isinstance(reply, str) else [ErrorCode(one.error_code).name for one in reply.members]
+
+    def describe(self, group: str = GROUP, version: int = 6) -> Any:
+        return self.do(c.DescribeClassic(group, version))
+
+    # ---- looking ----------------------------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> ClassicGroup:
+        group = self.core.state.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        return group
+
+    @property
+    def state(self) -> str:
+        group = self.core.state.groups.get(GROUP)
+        return "Dead" if group is None else group.state_name
+
+    # ---- whole stories ----------------------------------------------------------------------------------------------
+
+    def stable(self, *instances: str | None, version: int = LATEST_JOIN, **said: Any) -> list[str]:
+        """A stable group with one member for each instance id (None: dynamic); the first leads."""
+        first = [
+            self.join(instance=instance, version=3 if instance is None else version, **said) for instance in instances
+        ]
+        self.wait(self.configs.config.group_initial_rebalance_delay_ms * 20)
+        members = [self.answers[waiter].member_id for waiter in first]
+        generation = self.group.generation
+        self.sync(members[0], generation, {member: member.encode() for member in members})
+        for member in members[1:]:
+            self.sync(member, generation)
+        assert self.state == "Stable"
+        return members
+
+
+class EngineRig:
+    """The core in an engine on a log whose high watermark may lag."""
+
+    def __init__(self, log: FakeShardLog | None = None, *, lag: bool = False, **config: Any) -> None:
+        self.log = log or FakeShardLog(lag=lag)
+        self.configs = FakeConfigs()
+        self.configs.set(**config)
+        self.clock = FakeClock(NOW_MS)
+        self.answers: dict[int, Any] = {}
+        self.failures: list[BaseException] = []
+        self.core = GroupShard(self.configs, FakeTopics(), FakeFeatures(), NewIds())
+        self.engine: Engine[Any, Any] = Engine(
+            self.core,
+            self.log,
+            clock=self.clock,
+            on_effect=self._on_effect,
+            on_failure=lambda _name, failure: self.failures.append(failure),
+            name="__consumer_offsets-0",
+            limits=EngineLimits(),
+        )
+
+    def _on_effect(self, effect: Any) -> None:
+        assert isinstance(effect, c.Answer), effect
+        assert effect.waiter not in self.answers, f"answered twice: {effect}"
+        self.answers[effect.waiter] = effect.response
+
+    async def loaded(self) -> EngineRig:
+        await self.engine.load(self.log.leader_epoch)
+        return self
+
+    def submit(self, command: Any) -> asyncio.Future[Any]:
+        return self.engine.submit(command, timeout_ms=60_000)
+
+    def strike(self, ms: int) -> None:
+        """Time passes, and with it the timers that are due at its end."""
+        self.clock.now_ms += ms
+        self.engine._timers._expire()
+
+
+def outcome(future: asyncio.Future[Any]) -> Any:
+    """WAITS while nothing may be told, the reply, or the name of the error."""
+    if not future.done():
+        return WAITS
+    refusal = future.exception()
+    if refusal is not None:
+        assert isinstance(refusal, Refusal)
+        return refusal.error.name
+    return future.result()
+
+
+__all__ = ["Again", "ClassicRig", "EngineRig"]

@@ -14,6 +14,7 @@ from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
 if TYPE_CHECKING:
     from coordinator.group.offsets.state import OffsetStore
+    from coordinator.group.ports import TopicInfo
     from runtime.shard import ShardRecord, Timer
 
 
@@ -58,6 +59,9 @@ class Group(Protocol):
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """May this member fetch offsets (OffsetFetch v9+)? Raises Refusal."""
 
+    def check_offset_delete(self) -> None:
+        """May offsets be deleted, of topics that it is not subscribed to? Raises Refusal(NON_EMPTY_GROUP)."""
+
     def check_delete(self) -> None:
         """May the group be deleted? Raises Refusal(NON_EMPTY_GROUP ...)."""
 
@@ -88,3 +92,5 @@ class State:
     """The high watermark as last heard of."""
     skipped_records: int = 0
     """Records of types or versions that this broker does not know."""
+    topic_hashes: "dict[str, tuple[TopicInfo, int]]" = field(default_factory=dict)
+    """Soft: the hash of a topic that some consumer group subscribes to, and what it was computed from."""

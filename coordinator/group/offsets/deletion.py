@@ -22,7 +22,6 @@ from protocol.messages.offset_delete import (
 )
 from runtime.shard import Again, Decision, ShardRecord, Timer
 
-CONSUMER_PROTOCOL: Final = "consumer"
 _E: Final = ErrorCode
 
 
@@ -47,8 +46,7 @@ def decide_delete_offsets(state: State, command: DeleteOffsets, now_ms: int) -> 
     """OffsetDelete. Raises Refusal(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
     group_id, store = command.request.group_id, state.offsets
     group = _existing(state, group_id)
-    if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL:
-        raise Refusal(_E.NON_EMPTY_GROUP)  # nobody can say what its members subscribe to
+    group.check_offset_delete()
     records: dict[Place, ShardRecord] = {}
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in command.request.topics:

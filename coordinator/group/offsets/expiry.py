@@ -78,7 +78,6 @@ class _Slice:
         store, group = self._state.offsets, self._state.groups.get(group_id)
         if self._left <= 0:
             return after
-        self._left -= 1
         kept = gone = 0
         for topic, partitions in store.topics(group_id).items():
             start = min(max(after - kept, 0), len(partitions))
@@ -97,6 +96,7 @@ class _Slice:
                     gone += 1
                 else:
                     return kept
+        self._left -= 1  # the group itself: not before its offsets, so that every slice comes on
         return None if self._drop(group, group_id, gone) else kept
 
     def _is_expired(self, group: Group | None, packed: bytes) -> bool:

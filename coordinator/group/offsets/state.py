@@ -43,7 +43,7 @@ class Stored(NamedTuple):
 
 def unpacked(packed: bytes) -> Stored:
     """What `Stored.packed` made."""
-    return Stored(*_FIXED.unpack_from(packed), packed[_FIXED.size :].decode())  # type: ignore[arg-type]  # by the format
+    return Stored._make((*_FIXED.unpack_from(packed), packed[_FIXED.size :].decode()))
 
 
 def record_offset_of(packed: bytes) -> int:

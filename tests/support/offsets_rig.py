@@ -1,0 +1,362 @@
+"""The offsets' part of the group core on a log in memory, with groups that are what a test says they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from coordinator.group import commands as c
+from coordinator.group.offsets import core as offsets
+from coordinator.group.offsets.expiry import SweepOffsets
+from coordinator.group.offsets.state import OffsetStore, Stored
+from coordinator.group.ports import GroupConfig, TopicInfo
+from coordinator.group.records import Entry, from_record, to_record
+from coordinator.group.state import GroupKind, State
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
+from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from protocol.primitives import ZERO_UUID
+from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from runtime.shard import Again, Decision, Marker, ShardRecord, Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+NOW_MS = 1_700_000_000_000
+RETENTION_MS = GroupConfig().offsets_retention_ms
+AGAINS_MAX = 1_000
+
+
+class Configs:
+    """GroupConfigs with one configuration, which tests change."""
+
+    def __init__(self, config: GroupConfig | None = None) -> None:
+        self.config = config or GroupConfig()
+
+    def broker(self) -> GroupConfig:
+        return self.config
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        return self.config.consumer_session_timeout_ms
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        return self.config.consumer_heartbeat_interval_ms
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        return 0
+
+
+class FixedTopics:
+    """Topics with these ids."""
+
+    def __init__(self, ids: Mapping[str, UUID] | None = None) -> None:
+        self.infos = {name: TopicInfo(topic_id.bytes, name, 8) for name, topic_id in (ids or {}).items()}
+
+    def version(self) -> int:
+        return 1
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        return self.infos.get(name)
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        return next((info for info in self.infos.values() if info.topic_id == topic_id), None)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.infos)
+
+
+class Level:
+    def group_version(self) -> int:
+        return 1
+
+
+@dataclass(slots=True)
+class FakeGroup:
+    """A group that checks nothing but what `refuses` names (method -> error). With `members` it keeps what it subscribes
+    to; without, the retention counts from `since_ms` (None: from each commit).
+    """
+
+    group_id: str
+    kind: GroupKind = GroupKind.CLASSIC
+    protocol_type: str = "consumer"
+    state_name: str = "Empty"
+    members: bool = False
+    topics: tuple[str, ...] = ()
+    since_ms: int | None = None
+    never: bool = False
+    refuses: dict[str, ErrorCode] = field(default_factory=dict)
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def _ask(self, what: str, *details: Any) -> None:
+        self.asked.append((what, *details))
+        if what in self.refuses:
+            raise Refusal(self.refuses[what])
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
+    ) -> None:
+        self._ask("commit", member_id, instance_id, generation, in_transaction, api_version)
+
+    def check_offset_commit_of(
+        self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
+    ) -> None:
+        self._ask("commit of", member_id, generation, topic_id, topic, partition)
+
+    def commit_timers(self, member_id: str) -> tuple[Timer, ...]:
+        return (Timer(("session", self.group_id, member_id), command="late", delay_ms=10_000),) if member_id else ()
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        self._ask("fetch", member_id, member_epoch)
+
+    def check_offset_delete(self) -> None:
+        self._ask("delete offsets")
+
+    def check_delete(self) -> None:
+        self._ask("delete")
+        if self.members:
+            raise Refusal(ErrorCode.NON_EMPTY_GROUP)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return self.members and topic in self.topics
+
+    def offsets_expire_from_ms(self, commit_ms: int) -> int | None:
+        if self.never:
+            return None
+        return commit_ms if self.members or self.since_ms is None else self.since_ms
+
+    def tombstones(self) -> tuple[ShardRecord, ...]:
+        return (to_record(GroupMetadataKey(self.group_id), None),)
+
+
+LogEntry = tuple[int, ShardRecord | Marker]
+
+
+class OffsetsRig:
+    """Decisions are appended and applied at once. Timers without a delay run before `do` returns, unless `hold`."""
+
+    def __init__(self, *, config: GroupConfig | None = None, ids: Mapping[str, UUID] | None = None) -> None:
+        self.configs = Configs(config)
+        self.topics = FixedTopics(ids)
+        self.now_ms = NOW_MS
+        self.log: list[LogEntry] = []
+        self.batches: list[tuple[ShardRecord, ...]] = []
+        self.timers: dict[Any, Timer] = {}
+        self.hold = False
+        self.state = self._fresh()
+
+    def _fresh(self) -> State:
+        return State(self.configs, self.topics, Level(), lambda: "id", OffsetStore())
+
+    @property
+    def end(self) -> int:
+        return self.log[-1][0] + 1 if self.log else 0
+
+    @property
+    def store(self) -> OffsetStore:
+        return self.state.offsets
+
+    # ---- commands ---------------------------------------------------------------------------------------------------
+
+    def do(self, command: Any) -> Any:
+        """The reply, or the name of the error."""
+        for _ in range(AGAINS_MAX):
+            try:
+                decision = self.decide(command)
+            except Refusal as refusal:
+                return refusal.error.name
+            self.take(decision)
+            if not isinstance(decision.reply, Again):
+                return decision.reply
+        raise AssertionError("it never ends")
+
+    def decide(self, command: Any) -> Decision[Any]:
+        decision: Decision[Any] = offsets.DECISIONS[type(command)](self.state, command, self.now_ms)
+        return decision
+
+    def take(self, decision: Decision[Any]) -> None:
+        if decision.records:
+            self.batches.append(decision.records)
+        for record in decision.records:
+            self.append(record)
+        for timer in decision.timers:
+            self.timers[timer.key] = timer
+        while not self.hold and (due := [timer for timer in self.timers.values() if timer.delay_ms == 0]):
+            for timer in due:
+                del self.timers[timer.key]
+                self.take(self.decide(timer.command))
+
+    def append(self, entry: ShardRecord | Marker) -> None:
+        offset = self.end
+        self.log.append((offset, entry if isinstance(entry, Marker) else replace(entry, memo=None)))
+        apply(self.state, offset, entry)
+
+    def marker(self, producer_id: int, *, commit: bool, epoch: int = 0) -> None:
+        self.append(Marker(producer_id, epoch, 0, commit))
+
+    def group(self, group: FakeGroup) -> FakeGroup:
+        """`group` is there; no record says so."""
+        self.state.groups[group.group_id] = group
+        return group
+
+    def replayed(self, log: Iterable[LogEntry] | None = None) -> State:
+        """The state of somebody who has read the bytes of this log."""
+        state = self._fresh()
+        for offset, entry in self.log if log is None else log:
+            apply(state, offset, entry)
+        return state
+
+    def sweep(self) -> None:
+        self.do(SweepOffsets())
+
+
+def apply(state: State, offset: int, entry: ShardRecord | Marker) -> None:
+    """As GroupShard does, with fake groups for its classic ones."""
+    if isinstance(entry, Marker):
+        offsets.apply_marker(state, offset, entry)
+        return
+    said = from_record(entry)
+    assert said is not None
+    if entry.producer_id >= 0:
+        offsets.apply_in_transaction(state, offset, said, entry.producer_id)
+    elif isinstance(said.key, GroupMetadataKey):
+        _apply_group(state, said)
+    else:
+        offsets.APPLICATIONS[type(said.key)](state, offset, said, 0)
+
+
+def _apply_group(state: State, said: Entry) -> None:
+    group_id, value = said.key.group, said.value
+    if value is None:
+        state.groups.pop(group_id, None)
+        return
+    topics = tuple(value.protocol.split(",")) if value.protocol else ()
+    members = bool(value.generation)
+    state.groups[group_id] = FakeGroup(
+        group_id, members=members, topics=topics, since_ms=None if members else value.current_state_timestamp
+    )
+
+
+def group_record(group_id: str, *, members: bool, topics: Iterable[str] = (), since_ms: int = -1) -> ShardRecord:
+    """The record of a FakeGroup."""
+    value = GroupMetadataValue("consumer", int(members), ",".join(topics), None, since_ms)
+    return to_record(GroupMetadataKey(group_id), value, 3)
+
+
+# ---- commands as clients send them ----------------------------------------------------------------------------------
+
+
+def caller(api_version: int) -> c.Caller:
+    return c.Caller("client", "/127.0.0.1", api_version)
+
+
+Offsets = dict[tuple[str, int], int]
+"""(topic, partition) -> offset"""
+
+
+def commit(
+    group_id: str,
+    offsets_: Offsets,
+    *,
+    version: int = 9,
+    generation: int = -1,
+    member_id: str = "",
+    retention_ms: int = -1,
+    metadata: str | None = "",
+    epoch: int = -1,
+    topic_id: UUID = ZERO_UUID,
+) -> c.CommitOffsets:
+    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets_.items():
+        topics.setdefault(topic, []).append(OffsetCommitRequestPartition(partition, offset, epoch, metadata))
+    wire = [OffsetCommitRequestTopic(topic, topic_id, partitions) for topic, partitions in topics.items()]
+    request = OffsetCommitRequest(group_id, generation, member_id, None, retention_ms, wire)
+    return c.CommitOffsets(request, caller(version))
+
+
+def commit_in_transaction(
+    producer_id: int,
+    group_id: str,
+    offsets_: Offsets,
+    *,
+    epoch: int = 0,
+    version: int = 5,
+    generation: int = -1,
+    member_id: str = "",
+    metadata: str | None = "",
+) -> c.CommitOffsetsInTransaction:
+    topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets_.items():
+        topics.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset, -1, metadata))
+    wire = [TxnOffsetCommitRequestTopic(topic, partitions) for topic, partitions in topics.items()]
+    request = TxnOffsetCommitRequest("txn", group_id, producer_id, epoch, generation, member_id, None, wire)
+    return c.CommitOffsetsInTransaction(request, caller(version))
+
+
+def fetch(
+    group_id: str,
+    *places: tuple[str, int],
+    stable: bool = False,
+    topic_id: UUID = ZERO_UUID,
+    member_id: str | None = None,
+    member_epoch: int = -1,
+) -> c.FetchOffsets:
+    """Without places: everything."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    wire = [OffsetFetchRequestTopics(topic, topic_id, partitions) for topic, partitions in topics.items()]
+    request = OffsetFetchRequestGroup(group_id, member_id, member_epoch, wire if places else None)
+    return c.FetchOffsets(request, stable, caller(9))
+
+
+def delete(group_id: str, *places: tuple[str, int]) -> c.DeleteOffsets:
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition))
+    wire = [OffsetDeleteRequestTopic(topic, partitions) for topic, partitions in topics.items()]
+    return c.DeleteOffsets(OffsetDeleteRequest(group_id, wire))
+
+
+def errors(reply: Any) -> dict[tuple[str, int], str] | str:
+    """What each partition of a reply was told."""
+    if isinstance(reply, str):
+        return reply
+    return {
+        (topic.name, partition.partition_index): ErrorCode(partition.error_code).name
+        for topic in reply.topics
+        for partition in topic.partitions
+    }
+
+
+def fetched(reply: Any) -> dict[tuple[str, int], int | str] | str:
+    """The offset or the error of each partition of a reply to OffsetFetch."""
+    if isinstance(reply, str):
+        return reply
+    return {
+        (topic.name, partition.partition_index): ErrorCode(partition.error_code).name
+        if partition.error_code
+        else partition.committed_offset
+        for topic in reply.topics
+        for partition in topic.partitions
+    }
+
+
+def offset_of(rig: OffsetsRig, group_id: str, topic: str, partition: int) -> int | None:
+    """The committed one."""
+    found: Stored | None = rig.store.get(group_id, topic, partition)
+    return None if found is None else found.offset

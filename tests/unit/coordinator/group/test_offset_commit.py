@@ -1,0 +1,259 @@
+"""OffsetCommit and TxnOffsetCommit: who may, what is written, what is refused."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from coordinator.group.offsets import commit as commits
+from coordinator.group.offsets.state import Stored
+from coordinator.group.ports import GroupConfig
+from coordinator.group.records import from_record
+from coordinator.group.state import GroupKind
+from protocol.errors import ErrorCode
+from runtime.shard import Marker, ShardRecord
+from tests.support.offsets_rig import (
+    NOW_MS,
+    FakeGroup,
+    OffsetsRig,
+    commit,
+    commit_in_transaction,
+    errors,
+    fetch,
+    fetched,
+    offset_of,
+)
+
+T3 = ("t", 3)
+KEY = "000100016700017400000003"  # (g, t, 3), kafka-facts 4
+TS = "0000018bcfe56800"  # NOW_MS
+
+
+@pytest.fixture
+def rig() -> OffsetsRig:
+    return OffsetsRig()
+
+
+def written(rig: OffsetsRig) -> list[ShardRecord]:
+    return [entry for _, entry in rig.log if isinstance(entry, ShardRecord)]
+
+
+def test_the_record_is_kafkas_bytes(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T3: 42}, epoch=7))
+    (record,) = written(rig)
+    assert record.key is not None
+    assert record.value is not None
+    assert record.key.hex() == KEY
+    assert record.value.hex() == "0004000000000000002a0000000701" + TS + "00"
+    assert (record.producer_id, record.producer_epoch) == (-1, -1)
+
+
+def test_the_topic_id_stands_in_the_record(rig: OffsetsRig) -> None:
+    topic_id = UUID(int=(1 << 64) + 2)
+    reply = rig.do(commit("g", {T3: 42}, version=10, epoch=7, topic_id=topic_id))
+    assert reply.topics[0].topic_id == topic_id
+    (record,) = written(rig)
+    assert record.value is not None
+    assert record.value.hex() == "0004000000000000002a0000000701" + TS + "01001000000000000000010000000000000002"
+    stored = rig.store.get("g", "t", 3)
+    assert stored == Stored(42, 7, NOW_MS, -1, 0, topic_id.bytes, "")
+
+
+def test_an_explicit_retention_is_written_as_version_1(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T3: 42}, version=4, retention_ms=60_000, epoch=7, topic_id=UUID(int=5)))
+    (record,) = written(rig)
+    assert record.value is not None
+    assert record.value.hex() == "0001000000000000002a0000" + TS + (NOW_MS + 60_000).to_bytes(8, "big").hex()
+    assert rig.replayed().offsets == rig.store  # version 1 has no epoch and no topic id: nor has the live state
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "expire_ms"),
+    [(0, NOW_MS), (2**63 - 1, 2**63 - 1), (-2, NOW_MS - 2), (-NOW_MS - 1, 0), (-(2**63), 0), (-1, -1)],
+)
+def test_no_retention_that_a_client_can_ask_for_breaks_the_record(
+    rig: OffsetsRig, retention_ms: int, expire_ms: int
+) -> None:
+    assert errors(rig.do(commit("g", {T3: 42}, version=2, retention_ms=retention_ms))) == {T3: "NONE"}
+    stored = rig.store.get("g", "t", 3)
+    assert stored is not None
+    assert stored.expire_ms == expire_ms
+    assert rig.replayed().offsets == rig.store
+
+
+def test_a_commit_for_a_group_that_nobody_knows_makes_it(rig: OffsetsRig) -> None:
+    assert errors(rig.do(commit("g", {T3: 42}, metadata=None))) == {T3: "NONE"}
+    group = rig.state.groups["g"]
+    assert (group.kind, group.protocol_type, group.is_empty) == (GroupKind.CLASSIC, "", True)
+    assert fetched(rig.do(fetch("g", T3))) == {T3: 42}
+    assert rig.replayed().groups.keys() == {"g"}
+
+
+@pytest.mark.parametrize(("version", "error"), [(8, "ILLEGAL_GENERATION"), (9, "GROUP_ID_NOT_FOUND")])
+def test_a_member_of_a_group_that_nobody_knows_is_told_so(rig: OffsetsRig, version: int, error: str) -> None:
+    assert rig.do(commit("g", {T3: 42}, version=version, generation=0, member_id="m")) == error
+    assert rig.log == []
+    assert "g" not in rig.state.groups
+
+
+@pytest.mark.parametrize("version", [0, 3, 5])
+def test_in_a_transaction_it_is_told_of_its_generation(rig: OffsetsRig, version: int) -> None:
+    asked = commit_in_transaction(1, "g", {T3: 42}, version=version, generation=0)
+    assert rig.do(asked) == "ILLEGAL_GENERATION"
+    assert errors(rig.do(commit_in_transaction(1, "g", {T3: 42}, version=version))) == {T3: "NONE"}
+
+
+def test_the_group_decides_who_may_commit(rig: OffsetsRig) -> None:
+    group = rig.group(FakeGroup("g"))
+    decision = rig.decide(commit("g", {T3: 42}, version=7, generation=5, member_id="m"))
+    assert group.asked == [("commit", "m", None, 5, False, 7)]
+    assert [timer.key for timer in decision.timers] == [("session", "g", "m")]
+    rig.decide(commit_in_transaction(1, "g", {T3: 42}, generation=5, member_id="m"))
+    assert group.asked[1:] == [("commit", "m", None, 5, True, 5)]
+    group.refuses["commit"] = ErrorCode.REBALANCE_IN_PROGRESS
+    assert rig.do(commit("g", {T3: 42}, generation=5, member_id="m")) == "REBALANCE_IN_PROGRESS"
+    assert rig.log == []
+
+
+def test_a_consumer_group_is_asked_of_each_partition() -> None:
+    topic_id = UUID(int=9)
+    rig = OffsetsRig(ids={"t": topic_id})
+    group = rig.group(FakeGroup("g", kind=GroupKind.CONSUMER))
+    rig.decide(commit("g", {T3: 42, ("t", 4): 1}, generation=5, member_id="m", topic_id=topic_id))
+    assert group.asked[1:] == [("commit of", "m", 5, topic_id.bytes, "t", part) for part in (3, 4)]
+    group.asked.clear()
+    rig.decide(commit_in_transaction(1, "g", {T3: 42, ("u", 0): 1}, generation=5, member_id="m"))
+    assert group.asked[1:] == [("commit of", "m", 5, topic_id.bytes, "t", 3), ("commit of", "m", 5, bytes(16), "u", 0)]
+
+
+@pytest.mark.parametrize("check", ["commit", "commit of"])
+def test_a_stale_epoch_is_an_illegal_generation_in_a_transaction(rig: OffsetsRig, check: str) -> None:
+    rig.group(FakeGroup("g", kind=GroupKind.CONSUMER, refuses={check: ErrorCode.STALE_MEMBER_EPOCH}))
+    assert rig.do(commit("g", {T3: 42}, generation=5)) == "STALE_MEMBER_EPOCH"
+    assert rig.do(commit_in_transaction(1, "g", {T3: 42}, generation=5)) == "ILLEGAL_GENERATION"
+    assert rig.log == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "fits"), [("x" * 8, True), ("x" * 9, False), ("é" * 8, True), ("😀" * 4, True), ("😀" * 5, False)]
+)
+def test_too_much_metadata_is_refused_for_its_partition_alone(metadata: str, fits: bool) -> None:
+    """The limit counts what Java calls characters."""
+    rig = OffsetsRig(config=GroupConfig(offset_metadata_max_bytes=8))
+    told = "NONE" if fits else "OFFSET_METADATA_TOO_LARGE"
+    mixed = commit("g", {T3: 1, ("t", 4): 2})
+    mixed.request.topics[0].partitions[0].committed_metadata = metadata
+    assert errors(rig.do(mixed)) == {T3: told, ("t", 4): "NONE"}
+    assert errors(rig.do(commit_in_transaction(1, "g", {T3: 1}, metadata=metadata))) == {T3: told}
+    found = rig.store.get("g", "t", 3)
+    assert (found is not None) is fits
+    assert rig.replayed().offsets == rig.store
+
+
+def test_a_flood_of_places_is_bounded(rig: OffsetsRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there may be committed again; what is new finds no room, in a transaction or not."""
+    monkeypatch.setattr(commits, "OFFSETS_MAX", 3)
+    full = "INVALID_COMMIT_OFFSET_SIZE"
+    assert errors(rig.do(commit("g", {("t", 0): 1, ("t", 1): 1}))) == {("t", 0): "NONE", ("t", 1): "NONE"}
+    assert errors(rig.do(commit_in_transaction(1, "h", {("t", 0): 1}))) == {("t", 0): "NONE"}
+    assert errors(rig.do(commit("g", {("t", 1): 2, ("t", 2): 2}))) == {("t", 1): "NONE", ("t", 2): full}
+    assert errors(rig.do(commit_in_transaction(1, "h", {("t", 0): 2, ("t", 1): 2}))) == {
+        ("t", 0): "NONE",
+        ("t", 1): full,
+    }
+    assert errors(rig.do(commit_in_transaction(2, "h", {("t", 0): 2}))) == {("t", 0): full}
+    rig.marker(1, commit=False)
+    assert errors(rig.do(commit("g", {("t", 2): 2}))) == {("t", 2): "NONE"}
+
+
+def test_a_flood_of_groups_is_bounded(rig: OffsetsRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "GROUPS_MAX", 2)
+    for group_id in ("a", "b"):
+        assert errors(rig.do(commit(group_id, {T3: 1}))) == {T3: "NONE"}
+    assert rig.do(commit("c", {T3: 1})) == "INVALID_COMMIT_OFFSET_SIZE"
+    assert rig.do(commit_in_transaction(1, "c", {T3: 1})) == "INVALID_COMMIT_OFFSET_SIZE"
+    assert errors(rig.do(commit("a", {T3: 2}))) == {T3: "NONE"}
+
+
+# ---- transactions ---------------------------------------------------------------------------------------------------
+
+
+def test_in_a_transaction_the_record_carries_its_producer(rig: OffsetsRig) -> None:
+    rig.do(commit_in_transaction(1000, "g", {T3: 42}, epoch=5))
+    (record,) = written(rig)
+    assert (record.producer_id, record.producer_epoch) == (1000, 5)
+    assert record.value is not None
+    assert record.value.hex() == "0004000000000000002affffffff01" + TS + "00"
+    entry = from_record(record)
+    assert entry is not None
+    assert entry.key.topic == "t"
+
+
+@pytest.mark.parametrize(("is_commit", "after"), [(True, 42), (False, 7)])
+def test_the_marker_decides(rig: OffsetsRig, is_commit: bool, after: int) -> None:
+    rig.do(commit("g", {T3: 7}))
+    rig.do(commit_in_transaction(1, "g", {T3: 42}))
+    assert fetched(rig.do(fetch("g", T3))) == {T3: 7}
+    assert fetched(rig.do(fetch("g", T3, stable=True))) == {T3: "UNSTABLE_OFFSET_COMMIT"}
+    rig.marker(1, commit=is_commit)
+    assert fetched(rig.do(fetch("g", T3, stable=True))) == {T3: after}
+    assert (rig.store.pending, rig.store.open) == ({}, {})
+    assert rig.store.pending_count == 0
+
+
+def test_of_a_plain_commit_and_one_in_a_transaction_the_later_record_wins(rig: OffsetsRig) -> None:
+    """Whenever the marker comes: compaction keeps the later record, and the replay must say the same."""
+    rig.do(commit_in_transaction(1, "g", {T3: 1}))
+    rig.do(commit_in_transaction(2, "g", {T3: 2}))
+    rig.do(commit("g", {T3: 7}))
+    rig.do(commit_in_transaction(3, "g", {T3: 3}))
+    rig.marker(3, commit=True)
+    assert offset_of(rig, "g", "t", 3) == 3
+    rig.marker(1, commit=True)
+    rig.marker(2, commit=True)
+    assert offset_of(rig, "g", "t", 3) == 3
+    assert rig.replayed().offsets == rig.store
+
+
+def test_only_the_last_of_a_transactions_offsets_for_a_place_counts(rig: OffsetsRig) -> None:
+    rig.do(commit_in_transaction(1, "g", {T3: 1}))
+    rig.do(commit_in_transaction(1, "g", {T3: 2}))
+    assert rig.store.pending_count == 1
+    rig.marker(1, commit=True)
+    assert offset_of(rig, "g", "t", 3) == 2
+
+
+def test_markers_without_offsets_change_nothing(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T3: 7}))
+    rig.marker(9, commit=True)
+    rig.marker(9, commit=False)
+    assert offset_of(rig, "g", "t", 3) == 7
+
+
+def test_one_transaction_may_commit_for_several_groups(rig: OffsetsRig) -> None:
+    rig.do(commit_in_transaction(1, "g", {T3: 1}))
+    rig.do(commit_in_transaction(1, "h", {T3: 2}))
+    rig.do(commit_in_transaction(2, "h", {T3: 3}))
+    rig.marker(2, commit=False)
+    assert fetched(rig.do(fetch("h", T3, stable=True))) == {T3: "UNSTABLE_OFFSET_COMMIT"}
+    rig.marker(1, commit=True)
+    assert (offset_of(rig, "g", "t", 3), offset_of(rig, "h", "t", 3)) == (1, 2)
+
+
+def test_open_transactions_are_rebuilt_by_replay_wherever_the_log_ends(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T3: 7, ("t", 4): 7}))
+    rig.do(commit_in_transaction(1, "g", {T3: 1, ("t", 5): 1}))
+    rig.do(commit_in_transaction(2, "h", {T3: 2}))
+    rig.marker(1, commit=True)
+    rig.do(commit_in_transaction(1, "g", {T3: 9}))
+    rig.marker(2, commit=False)
+    live = OffsetsRig()
+    for end, (_, entry) in enumerate(rig.log, 1):
+        live.append(entry)
+        replayed = live.replayed(rig.log[:end])
+        assert replayed.offsets == live.store
+        assert replayed.groups.keys() == live.state.groups.keys()
+    assert live.store == rig.store
+    rig.append(Marker(1, 0, 0, commit=True))
+    assert offset_of(rig, "g", "t", 3) == 9

@@ -1,0 +1,199 @@
+"""Retention of offsets (KIP-211), and of groups that have none."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.group.offsets import expiry
+from coordinator.group.offsets.core import on_loaded
+from coordinator.group.ports import GroupConfig
+from coordinator.group.state import GroupKind
+from tests.support.offsets_rig import (
+    NOW_MS,
+    RETENTION_MS,
+    FakeGroup,
+    OffsetsRig,
+    commit,
+    commit_in_transaction,
+    fetch,
+    fetched,
+    group_record,
+)
+
+T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
+
+
+@pytest.fixture
+def rig() -> OffsetsRig:
+    return OffsetsRig()
+
+
+def left(rig: OffsetsRig, group_id: str = "g") -> object:
+    return fetched(rig.do(fetch(group_id)))
+
+
+def test_a_simple_groups_offset_expires_after_its_commit_and_the_group_with_it(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 1}))
+    rig.now_ms += 1
+    rig.do(commit("g", {T1: 2}))
+    rig.now_ms = NOW_MS + RETENTION_MS - 1
+    rig.sweep()
+    assert left(rig) == {T0: 1, T1: 2}
+    rig.now_ms += 1
+    rig.sweep()
+    assert left(rig) == {T1: 2}
+    assert "g" in rig.state.groups
+    rig.now_ms += 1
+    rig.sweep()
+    assert rig.state.groups == {}
+    assert len(rig.batches[-1]) == 2  # the offset's tombstone, and the group's
+    assert rig.replayed().offsets == rig.store
+    assert rig.replayed().groups == {}
+
+
+def test_the_retention_of_an_empty_groups_offsets_begins_when_it_became_empty(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 1}))
+    rig.group(FakeGroup("g", since_ms=NOW_MS + 1_000))
+    rig.now_ms = NOW_MS + RETENTION_MS + 999
+    rig.sweep()
+    assert left(rig) == {T0: 1}
+    rig.now_ms += 1
+    rig.sweep()
+    assert left(rig) == {}
+    assert rig.state.groups == {}
+
+
+def test_what_members_subscribe_to_never_expires(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 1, U0: 2}))
+    rig.group(FakeGroup("g", kind=GroupKind.CONSUMER, members=True, topics=("t",)))
+    rig.now_ms += 2 * RETENTION_MS
+    rig.sweep()
+    assert left(rig) == {T0: 1}
+    assert "g" in rig.state.groups
+
+
+def test_a_group_in_a_rebalance_keeps_everything(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 1}, version=4, retention_ms=5))
+    rig.group(FakeGroup("g", members=True, never=True))
+    rig.now_ms += 2 * RETENTION_MS
+    rig.sweep()
+    assert left(rig) == {T0: 1}
+
+
+@pytest.mark.parametrize("retention_ms", [5, 2 * RETENTION_MS])
+def test_an_explicit_retention_stands_in_place_of_the_brokers(rig: OffsetsRig, retention_ms: int) -> None:
+    rig.do(commit("g", {T0: 1}, version=3, retention_ms=retention_ms))
+    rig.group(FakeGroup("g", since_ms=NOW_MS + 10))
+    rig.now_ms = NOW_MS + retention_ms - 1
+    rig.sweep()
+    assert left(rig) == {T0: 1}
+    rig.now_ms += 1
+    rig.sweep()
+    assert left(rig) == {}
+
+
+def test_what_is_pending_does_not_expire_nor_does_its_group(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 1, T1: 2}))
+    rig.do(commit_in_transaction(1, "g", {T0: 3}))
+    rig.do(commit_in_transaction(2, "h", {T0: 4}))
+    rig.now_ms += 2 * RETENTION_MS
+    rig.sweep()
+    assert left(rig) == {T0: 1}
+    assert rig.state.groups.keys() == {"g", "h"}
+    rig.marker(1, commit=True)
+    rig.marker(2, commit=True)
+    assert (left(rig), left(rig, "h")) == ({T0: 3}, {T0: 4})
+    rig.sweep()  # they count from their own commits, not from the markers
+    assert rig.state.groups == {}
+
+
+def test_a_marker_brings_back_a_group_that_went_while_its_transaction_was_open(rig: OffsetsRig) -> None:
+    """Such a tombstone is not written by this core; it may be in a log, or follow a change of the group's protocol."""
+    rig.do(commit_in_transaction(1, "g", {T0: 3}))
+    rig.append(group_record("g", members=False))
+    for record in rig.state.groups["g"].tombstones():
+        rig.append(record)
+    assert rig.state.groups == {}
+    assert fetched(rig.do(fetch("g", T0, stable=True))) == {T0: "UNSTABLE_OFFSET_COMMIT"}
+    rig.marker(1, commit=True)
+    assert left(rig) == {T0: 3}
+    assert rig.replayed().groups.keys() == {"g"}
+
+
+def test_offsets_whose_group_is_gone_expire_too(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 3}))
+    rig.append(group_record("g", members=False))
+    for record in rig.state.groups["g"].tombstones():
+        rig.append(record)
+    rig.now_ms += RETENTION_MS
+    rig.sweep()
+    assert rig.store.count == 0
+
+
+def test_an_empty_group_without_offsets_goes_at_the_next_sweep(rig: OffsetsRig) -> None:
+    rig.append(group_record("empty", members=False, since_ms=NOW_MS))
+    rig.append(group_record("busy", members=True))
+    rig.do(commit_in_transaction(1, "aborted", {T0: 1}))
+    rig.marker(1, commit=False)
+    rig.sweep()
+    assert rig.state.groups.keys() == {"busy"}
+    assert rig.replayed().groups.keys() == {"busy"}
+
+
+@pytest.mark.parametrize("bytes_max", [1, 200, 1_000_000])
+@pytest.mark.parametrize("examined_max", [1, 7, 1_000])
+def test_a_sweep_goes_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
+    monkeypatch.setattr(expiry, "EXAMINED_MAX", examined_max)
+    rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=bytes_max))
+    for group_id in ("g", "h", "i"):
+        rig.do(commit(group_id, {(topic, partition): 1 for topic in "tuv" for partition in range(5)}))
+    rig.append(group_record("g", members=True, topics="u"))
+    rig.now_ms += RETENTION_MS
+    rig.do(commit("h", {("t", 2): 9, ("v", 4): 9}))
+    rig.do(commit_in_transaction(1, "i", {("u", 3): 9}))
+    rig.batches.clear()
+    rig.sweep()
+    assert left(rig) == {("u", partition): 1 for partition in range(5)}
+    assert left(rig, "h") == {("t", 2): 9, ("v", 4): 9}
+    assert left(rig, "i") == {("u", 3): 1}
+    for batch in rig.batches:
+        size = 61 + sum(25 + len(record.key or b"") for record in batch)
+        assert len(batch) == 1 or size <= bytes_max
+        assert len(batch) <= examined_max + 1
+    rig.marker(1, commit=False)
+    rig.sweep()
+    assert "i" not in rig.state.groups
+    assert rig.store.count == 7
+
+
+def test_what_comes_between_two_slices_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "EXAMINED_MAX", 3)
+    rig = OffsetsRig()
+    rig.do(commit("g", {("t", partition): 1 for partition in range(4)}))
+    rig.now_ms += RETENTION_MS
+    rig.hold = True
+    rig.sweep()
+    first = rig.timers.pop("slice of the sweep for expired offsets")
+    rig.take(rig.decide(first.command))
+    rig.do(commit("g", {("t", 0): 5}))
+    rig.hold = False
+    rig.take(rig.decide(rig.timers.pop("slice of the sweep for expired offsets").command))
+    assert left(rig) == {("t", 0): 5}
+    assert "g" in rig.state.groups
+
+
+def test_sweeps_follow_each_other() -> None:
+    rig = OffsetsRig(config=GroupConfig(offsets_retention_check_interval_ms=123))
+    (timer,) = on_loaded(rig.state, NOW_MS).timers
+    assert timer.delay_ms == 123
+    decision = rig.decide(timer.command)
+    assert decision.timers[0] == timer
+    assert decision.records == ()  # so that no refusal of the log can end the sweeps
+
+
+def test_the_retention_in_force_is_that_of_the_day_of_the_sweep(rig: OffsetsRig) -> None:
+    rig.do(commit("g", {T0: 1}))
+    rig.now_ms += 1_000
+    rig.configs.config = GroupConfig(offsets_retention_ms=1_000)
+    rig.sweep()
+    assert left(rig) == {}

@@ -9,7 +9,7 @@ from coordinator.group import commands as c
 from coordinator.group.offsets import core as offsets
 from coordinator.group.offsets.expiry import SweepOffsets
 from coordinator.group.offsets.state import OffsetStore, Stored
-from coordinator.group.ports import GroupConfig, TopicInfo
+from coordinator.group.ports import GroupConfig
 from coordinator.group.records import Entry, from_record, to_record
 from coordinator.group.state import GroupKind, State
 from protocol.errors import ErrorCode, Refusal
@@ -28,57 +28,15 @@ from protocol.messages.txn_offset_commit import (
 from protocol.primitives import ZERO_UUID
 from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from runtime.shard import Again, Decision, Marker, ShardRecord, Timer
+from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from uuid import UUID
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = GroupConfig().offsets_retention_ms
 AGAINS_MAX = 1_000
-
-
-class Configs:
-    """GroupConfigs with one configuration, which tests change."""
-
-    def __init__(self, config: GroupConfig | None = None) -> None:
-        self.config = config or GroupConfig()
-
-    def broker(self) -> GroupConfig:
-        return self.config
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        return self.config.consumer_session_timeout_ms
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        return self.config.consumer_heartbeat_interval_ms
-
-    def assignment_interval_ms(self, group_id: str) -> int:
-        return 0
-
-
-class FixedTopics:
-    """Topics with these ids."""
-
-    def __init__(self, ids: Mapping[str, UUID] | None = None) -> None:
-        self.infos = {name: TopicInfo(topic_id.bytes, name, 8) for name, topic_id in (ids or {}).items()}
-
-    def version(self) -> int:
-        return 1
-
-    def by_name(self, name: str) -> TopicInfo | None:
-        return self.infos.get(name)
-
-    def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        return next((info for info in self.infos.values() if info.topic_id == topic_id), None)
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.infos)
-
-
-class Level:
-    def group_version(self) -> int:
-        return 1
 
 
 @dataclass(slots=True)
@@ -149,9 +107,9 @@ LogEntry = tuple[int, ShardRecord | Marker]
 class OffsetsRig:
     """Decisions are appended and applied at once. Timers without a delay run before `do` returns, unless `hold`."""
 
-    def __init__(self, *, config: GroupConfig | None = None, ids: Mapping[str, UUID] | None = None) -> None:
-        self.configs = Configs(config)
-        self.topics = FixedTopics(ids)
+    def __init__(self, *, config: GroupConfig | None = None) -> None:
+        self.configs = FakeConfigs(config or GroupConfig())
+        self.topics = FakeTopics()
         self.now_ms = NOW_MS
         self.log: list[LogEntry] = []
         self.batches: list[tuple[ShardRecord, ...]] = []
@@ -160,7 +118,7 @@ class OffsetsRig:
         self.state = self._fresh()
 
     def _fresh(self) -> State:
-        return State(self.configs, self.topics, Level(), lambda: "id", OffsetStore())
+        return State(self.configs, self.topics, FakeFeatures(), NewIds(), OffsetStore())
 
     @property
     def end(self) -> int:

@@ -116,9 +116,8 @@ def test_the_group_decides_who_may_commit(rig: OffsetsRig) -> None:
     assert rig.log == []
 
 
-def test_a_consumer_group_is_asked_of_each_partition() -> None:
-    topic_id = UUID(int=9)
-    rig = OffsetsRig(ids={"t": topic_id})
+def test_a_consumer_group_is_asked_of_each_partition(rig: OffsetsRig) -> None:
+    topic_id = UUID(bytes=rig.topics.make("t").topic_id)
     group = rig.group(FakeGroup("g", kind=GroupKind.CONSUMER))
     rig.decide(commit("g", {T3: 42, ("t", 4): 1}, generation=5, member_id="m", topic_id=topic_id))
     assert group.asked[1:] == [("commit of", "m", 5, topic_id.bytes, "t", part) for part in (3, 4)]

@@ -194,6 +194,6 @@ def test_sweeps_follow_each_other() -> None:
 def test_the_retention_in_force_is_that_of_the_day_of_the_sweep(rig: OffsetsRig) -> None:
     rig.do(commit("g", {T0: 1}))
     rig.now_ms += 1_000
-    rig.configs.config = GroupConfig(offsets_retention_ms=1_000)
+    rig.configs.set(offsets_retention_ms=1_000)
     rig.sweep()
     assert left(rig) == {}

@@ -60,6 +60,9 @@ class GroupConfig:
     consumer_min_heartbeat_interval_ms: int = 5_000
     consumer_max_heartbeat_interval_ms: int = 15_000
     consumer_max_size: int = 2_147_483_647
+    consumer_assignment_interval_ms: int = 1_000
+    consumer_min_assignment_interval_ms: int = 0
+    consumer_max_assignment_interval_ms: int = 15_000
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: str = "bidirectional"
     consumer_regex_refresh_interval_ms: int = 600_000
@@ -75,3 +78,6 @@ class GroupConfigs(Protocol):
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """`consumer.heartbeat.interval.ms` of a group of the consumer protocol."""
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """`consumer.assignment.interval.ms` of a group of the consumer protocol."""

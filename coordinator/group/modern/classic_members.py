@@ -1,27 +1,242 @@
-"""Members of the classic protocol in a consumer group (KIP-848, upgrade). Refused until their decisions are written."""
+"""Members of the classic protocol inside a consumer group: their four requests, answered as if the group were classic.
 
-from typing import Any
+The generation that they know is their member epoch. REBALANCE_IN_PROGRESS brings them back with a JoinGroup, in which they
+say what they own: that is their heartbeat of the consumer protocol. Their requests come from the classic core, which has
+checked what does not depend on the group.
+"""
 
+from dataclasses import replace
+from typing import Any, Final
+
+from coordinator.group.classic.state import protocols_of
 from coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from coordinator.group.modern.checks import check_instance, check_room
+from coordinator.group.modern.consumer_protocol import by_topic_id, subscription_of, version_of, written_assignment
+from coordinator.group.modern.downgrade import may_downgrade_by, to_classic
+from coordinator.group.modern.draft import Draft
+from coordinator.group.modern.finding import group_for
+from coordinator.group.modern.heartbeat import reconciled, take_place
+from coordinator.group.modern.leaving import fenced
+from coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
+from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
+from coordinator.group.modern.target import target_for
 from coordinator.group.state import State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.join_group import JoinGroupResponse
-from runtime.shard import Again, Decision
+from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.messages.heartbeat import HeartbeatResponse
+from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from runtime.shard import Decision
+
+MEMBER_ID_REQUIRED_VERSION: Final = 4
+"""From this version of JoinGroup on a dynamic member without an id is given one and joins again (KIP-394)."""
+MIGRATIONS: Final = ("upgrade", "downgrade", "bidirectional")
 
 
-def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | Again:
-    return Decision(
-        JoinGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=command.request.member_id)
+def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
+    """The group is not empty. Raises Refusal."""
+    request, group = command.request, group_for(state, command.request.group_id)
+    if state.configs.broker().consumer_migration_policy.lower() not in MIGRATIONS:
+        raise _inconsistent(
+            f"Cannot join the consumer group {group.group_id} with the classic protocol because the group migration "
+            "is disabled."
+        )
+    is_unknown = not request.member_id
+    member_id = request.member_id or state.new_id()
+    check_room(state, group, member_id)
+    protocols = protocols_of(request.protocols)
+    if not _supports(group, request.protocol_type, [name for name, _ in protocols]):
+        raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
+    by_version = command.caller.api_version >= MEMBER_ID_REQUIRED_VERSION
+    if is_unknown and by_version and request.group_instance_id is None:
+        return Decision(
+            JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED, generation_id=NO_EPOCH)
+        )
+    draft = Draft(state, group, now_ms)
+    static = group.static_member(request.group_instance_id)
+    before = _joining(draft, static, request, member_id, is_unknown=is_unknown)
+    try:
+        subscription = subscription_of(protocols[0][1])
+    except Malformed as malformed:
+        raise Refusal(
+            ErrorCode.UNKNOWN_SERVER_ERROR, "Malformed embedded consumer protocol in subscription deserialization."
+        ) from malformed
+    member = replace(
+        before,
+        instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=subscription.rack_id or before.rack_id,
+        rebalance_timeout_ms=before.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == NO_TIMEOUT
+        else request.rebalance_timeout_ms,
+        topics=tuple(sorted(dict.fromkeys(subscription.topics))),
+        regex="",
+        client_id=command.caller.client_id,
+        client_host=command.caller.client_host,
+        classic=ClassicMember(request.session_timeout_ms, protocols),
+    )
+    member = _joined(draft, before, member, static, subscription)
+    return draft.decision(
+        JoinGroupResponse(
+            member_id=member.member_id,
+            generation_id=member.epoch,
+            protocol_type=CONSUMER_PROTOCOL,
+            protocol_name=protocols[0][0],
+        )
     )
 
 
-def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | Again:
-    raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+def _joining(
+    draft: Draft, static: Member | None, request: JoinGroupRequest, member_id: str, *, is_unknown: bool
+) -> Member:
+    instance_id = request.group_instance_id
+    if instance_id is not None:
+        if not is_unknown:
+            return check_instance(static, member_id, instance_id)
+        if static is not None:
+            return take_place(draft, static, member_id)
+    return draft.group.members.get(member_id) or Member(member_id)
 
 
-def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any] | Again:
-    raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+def _joined(
+    draft: Draft, before: Member, member: Member, static: Member | None, subscription: ConsumerProtocolSubscription
+) -> Member:
+    """What a heartbeat does, or the end of the consumer group when this was its last member of that protocol."""
+    group = draft.group
+    downgrade = static is not None and may_downgrade_by(draft, static)
+    renamed = write_member(draft, before, member)
+    resubscribed = follow_regex(draft, before, member) is not RegexChange.NONE or renamed
+    outcome = follow_metadata(draft, before, member, bump=resubscribed)
+    topics = by_topic_id(
+        ((owned.topic, owned.partitions) for owned in subscription.owned_partitions), draft.state.topics
+    )
+    owned = [(topic_id, sorted(partitions)) for topic_id, partitions in topics.items()]
+    if downgrade:
+        rebalance = group.assignment_epoch < outcome.epoch
+        if not rebalance:
+            target = group.target_of(member)
+            member = reconciled(draft, member, group.assignment_epoch, target, owned, resubscribed=resubscribed)
+        to_classic(draft, {}, joining=member, rebalance=rebalance)
+        return member
+    epoch, target = target_for(draft, before, member, outcome.epoch, homogeneous=outcome.homogeneous)
+    member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
+    assert member.classic is not None
+    draft.stop_join(member.member_id)
+    draft.start_session(member.member_id, member.classic.session_timeout_ms)
+    draft.start_sync(member)
+    return member
 
 
-def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
-    raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
+def _supports(group: ConsumerGroup, protocol_type: str, names: list[str]) -> bool:
+    """Is there a protocol of the member that all members of the classic protocol support?"""
+    if protocol_type != CONSUMER_PROTOCOL:
+        return False
+    return any(group.classic_protocols.get(name, 0) == group.classic_members for name in names)
+
+
+def _inconsistent(message: str) -> Refusal:
+    return Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
+
+
+def _speaking(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+    """Raises Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION)."""
+    if instance_id is None:
+        member = group.member(member_id)
+    else:
+        member = check_instance(group.static_member(instance_id), member_id, instance_id)
+    if not member.uses_classic:
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} does not use the classic protocol.")
+    if member.epoch != generation:
+        raise Refusal(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"The request generation id {generation} is not equal to the member epoch {member.epoch} of member "
+            f"{member_id}.",
+        )
+    return member
+
+
+def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
+    """The member's assignment, in its own words. Raises Refusal."""
+    request, group = command.request, group_for(state, command.request.group_id)
+    member = _speaking(group, request.member_id, request.group_instance_id, request.generation_id)
+    assert member.classic is not None
+    name, metadata = member.classic.protocols[0]
+    if request.protocol_type is not None and request.protocol_type != CONSUMER_PROTOCOL:
+        raise _inconsistent(f"The protocol type {request.protocol_type} is not that of the group.")
+    if request.protocol_name is not None and request.protocol_name != name:
+        raise _inconsistent(f"The protocol name {request.protocol_name} is not {name}, which the join was answered.")
+    draft = Draft(state, group, now_ms)
+    if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        draft.start_join(member)
+        return draft.decision(
+            Refusal(
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                f"A new rebalance is triggered in group {group.group_id} and member {member.member_id} should rejoin.",
+            )
+        )
+    draft.stop_sync(member.member_id)
+    draft.start_session(member.member_id, member.classic.session_timeout_ms)
+    return draft.decision(_synced(state, request, member, metadata))
+
+
+def _synced(state: State, request: SyncGroupRequest, member: Member, metadata: bytes) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=written_assignment(member.assigned, state.topics, version_of(metadata)),
+    )
+
+
+def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
+    """REBALANCE_IN_PROGRESS calls the member back: there is something for it to give up, or to get. Raises Refusal."""
+    request, group = command.request, group_for(state, command.request.group_id)
+    member = _speaking(group, request.member_id, request.group_instance_id, request.generation_id)
+    assert member.classic is not None
+    draft = Draft(state, group, now_ms)
+    draft.start_session(member.member_id, member.classic.session_timeout_ms)
+    answer = HeartbeatResponse()
+    if _should_rejoin(group, member):
+        draft.start_join(member)
+        answer.error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    return draft.decision(answer)
+
+
+def _should_rejoin(group: ConsumerGroup, member: Member) -> bool:
+    if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+        return True
+    return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member)
+
+
+def _waits(group: ConsumerGroup, member: Member) -> bool:
+    """Does somebody still hold a partition that is to be the member's?"""
+    return any(
+        partition not in member.assigned.get(topic_id, {}) and group.partition_epoch(topic_id, partition) != NO_EPOCH
+        for topic_id, partitions in group.targets.get(member.member_id, {}).items()
+        for partition in partitions
+    )
+
+
+def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any]:
+    """Members of both protocols may be sent away by it; each is answered for itself."""
+    group = group_for(state, command.request.group_id)
+    answers, leaving = [], {}
+    for identity in command.request.members:
+        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
+        try:
+            member = _leaving(group, identity)
+        except Refusal as refusal:
+            answer.error_code = refusal.error
+        else:
+            leaving[member.member_id] = member
+        answers.append(answer)
+    return fenced(Draft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=answers))
+
+
+def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:
+    instance_id = identity.group_instance_id
+    if instance_id is None:
+        return group.member(identity.member_id)
+    static = group.static_member(instance_id)
+    member_id = identity.member_id or (static.member_id if static is not None else "")
+    return check_instance(static, member_id, instance_id)

@@ -1,13 +1,61 @@
-"""Placeholder until its decisions are written."""
+"""Groups of the consumer protocol (KIP-848): which command is decided where, and what begins after a load."""
 
 from typing import Any, Final
 
+from coordinator.group import commands as c
+from coordinator.group.modern.apply import APPLICATIONS
+from coordinator.group.modern.describe import decide_describe
+from coordinator.group.modern.draft import (
+    Draft,
+    JoinExpired,
+    RebalanceExpired,
+    ResolveRegexes,
+    SessionExpired,
+    SyncExpired,
+)
+from coordinator.group.modern.heartbeat import decide_heartbeat
+from coordinator.group.modern.leaving import decide_expired, decide_rebalance_expired
+from coordinator.group.modern.member import MemberState
+from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.modern.subscription import decide_resolution
 from coordinator.group.state import State
-from runtime.shard import Loaded
+from runtime.shard import Decision, Loaded
 
-DECISIONS: Final[dict[type[Any], Any]] = {}
-APPLICATIONS: Final[dict[type[Any], Any]] = {}
+__all__ = ["APPLICATIONS", "DECISIONS", "on_loaded"]
+
+
+def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
+    """Nothing when the group is gone."""
+    group = state.groups.get(command.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return Decision(None)
+    draft = Draft(state, group, now_ms)
+    decide_resolution(draft)
+    return draft.decision(None)
+
+
+DECISIONS: Final[dict[type[Any], Any]] = {
+    c.ConsumerGroupHeartbeat: decide_heartbeat,
+    c.DescribeConsumer: decide_describe,
+    SessionExpired: decide_expired,
+    JoinExpired: decide_expired,
+    SyncExpired: decide_expired,
+    RebalanceExpired: decide_rebalance_expired,
+    ResolveRegexes: decide_resolve,
+}
 
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
-    return Loaded()
+    """Every member has a whole session to be heard of again, and a whole time-out to give up what it must."""
+    timers = []
+    for group in state.groups.values():
+        if not isinstance(group, ConsumerGroup):
+            continue
+        draft = Draft(state, group, now_ms)
+        session_ms = state.configs.session_timeout_ms(group.group_id)
+        for member in group.members.values():
+            draft.start_session(member.member_id, session_ms)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                draft.start_rebalance(member)
+        timers += draft.timers
+    return Loaded(timers=tuple(timers))

@@ -1,0 +1,123 @@
+"""What a heartbeat must be before it reaches its group, with Kafka's messages."""
+
+from coordinator.group.commands import ConsumerGroupHeartbeat
+from coordinator.group.modern.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    NO_TIMEOUT,
+    STATIC_LEAVE_EPOCH,
+    Member,
+    Partitions,
+)
+from coordinator.group.modern.reconcile import Owned
+from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.state import State
+from protocol.errors import ErrorCode, Refusal
+
+CLIENT_MADE_IDS_VERSION = 1
+"""From this version of ConsumerGroupHeartbeat on the client makes its member id (KIP-1082)."""
+GROUP_VERSION = 1
+"""The level of `group.version` that brings the consumer protocol."""
+
+
+def check_request(state: State, command: ConsumerGroupHeartbeat) -> None:
+    """Raises Refusal: UNSUPPORTED_VERSION, INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    request, version = command.request, command.caller.api_version
+    if state.features.group_version() < GROUP_VERSION:
+        raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
+    epoch = request.member_epoch
+    if version >= CLIENT_MADE_IDS_VERSION or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
+        _check_text(request.member_id, "MemberId")
+    _check_text(request.group_id, "GroupId")
+    _check_text(request.instance_id, "InstanceId")
+    _check_text(request.rack_id, "RackId")
+    if epoch == JOIN_EPOCH:
+        if request.rebalance_timeout_ms == NO_TIMEOUT:
+            raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions is None or request.topic_partitions:
+            raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+    elif epoch == STATIC_LEAVE_EPOCH:
+        if request.instance_id is None:
+            raise _invalid("InstanceId can't be null.")
+    elif epoch < STATIC_LEAVE_EPOCH:
+        raise _invalid("MemberEpoch is invalid.")
+    assignors = state.configs.broker().consumer_assignors
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise Refusal(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_text(text: str | None, name: str) -> None:
+    if text is not None and not text.strip():
+        raise _invalid(f"{name} can't be empty.")
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def check_room(state: State, group: ConsumerGroup, member_id: str) -> None:
+    """Raises Refusal(GROUP_MAX_SIZE_REACHED) for somebody new in a full group."""
+    size_max = state.configs.broker().consumer_max_size
+    if len(group.members) >= size_max and member_id not in group.members:
+        raise Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {size_max} members.",
+        )
+
+
+def check_epoch(member: Member, epoch: int, owned: Owned) -> None:
+    """Raises Refusal(FENCED_MEMBER_EPOCH).
+
+    The previous epoch is good, too, when the member has nothing that is not its own now: the answer that told it the new
+    epoch may have been lost.
+    """
+    if epoch in {JOIN_EPOCH, member.epoch}:
+        return
+    if epoch > member.epoch:
+        raise _fenced("greater", epoch, member)
+    if epoch != member.previous_epoch or not _is_within(owned, member.assigned):
+        raise _fenced("smaller", epoch, member)
+
+
+def _fenced(how: str, epoch: int, member: Member) -> Refusal:
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {how} member epoch ({epoch}) than the one known by the group coordinator "
+        f"({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_within(owned: Owned, assigned: Partitions) -> bool:
+    if owned is None:
+        return False
+    return all(
+        topic_id in assigned and all(partition in assigned[topic_id] for partition in partitions)
+        for topic_id, partitions in owned
+    )
+
+
+def check_instance(static: Member | None, member_id: str, instance_id: str) -> Member:
+    """The static member, who must be the one that speaks. Raises Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+    if static is None:
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if static.member_id != member_id:
+        raise Refusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {static.member_id}.",
+        )
+    return static
+
+
+def check_released(static: Member, member_id: str, instance_id: str) -> None:
+    """Raises Refusal(UNRELEASED_INSTANCE_ID) unless the static member has left for a while."""
+    if static.epoch != STATIC_LEAVE_EPOCH:
+        raise Refusal(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+            f"is owned by {static.member_id} member.",
+        )

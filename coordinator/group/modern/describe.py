@@ -1,0 +1,74 @@
+"""ConsumerGroupDescribe: what a consumer group looks like."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from coordinator.group.commands import DescribeConsumer
+from coordinator.group.modern.finding import group_for
+from coordinator.group.modern.member import Member
+from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.modern.target import most_wanted
+from coordinator.group.ports import Topics
+from coordinator.group.state import State
+from protocol.errors import Refusal
+from protocol.messages import consumer_group_describe as d
+from runtime.shard import Decision
+
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+
+
+def decide_describe(state: State, command: DescribeConsumer, now_ms: int) -> Decision[Any]:
+    """A group that is not there, or not of this protocol, is described by GROUP_ID_NOT_FOUND."""
+    try:
+        group = group_for(state, command.group_id)
+    except Refusal as refusal:
+        return Decision(
+            d.DescribedGroup(group_id=command.group_id, error_code=refusal.error, error_message=refusal.message)
+        )
+    return Decision(
+        d.DescribedGroup(
+            group_id=group.group_id,
+            group_state=group.state_name,
+            group_epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=most_wanted(group.assignors, state.configs.broker().consumer_assignors),
+            members=[_member(group, member, state.topics) for member in group.members.values()],
+        )
+    )
+
+
+def _member(group: ConsumerGroup, member: Member, topics: Topics) -> d.Member:
+    """What is being given up is still the member's."""
+    held = {
+        topic_id: (*member.assigned.get(topic_id, ()), *member.revoking.get(topic_id, ()))
+        for topic_id in (*member.assigned, *member.revoking)
+    }
+    return d.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_assignment(held, topics),
+        target_assignment=_assignment(group.targets.get(member.member_id, {}), topics),
+        member_type=CLASSIC_MEMBER if member.uses_classic else CONSUMER_MEMBER,
+    )
+
+
+def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: Topics) -> d.Assignment:
+    """Topics that do not exist any more are left out."""
+    found = []
+    for topic_id in sorted(partitions):
+        topic = topics.by_id(topic_id)
+        if topic is not None:
+            found.append(
+                d.TopicPartitions(
+                    topic_id=UUID(bytes=topic_id), topic_name=topic.name, partitions=sorted(partitions[topic_id])
+                )
+            )
+    return d.Assignment(topic_partitions=found)

@@ -1,0 +1,88 @@
+"""A consumer group becomes a classic group when its last member of the consumer protocol is gone (KIP-848)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from coordinator.group.classic import state as c
+from coordinator.group.classic.conversion import Converted, GroupConverted
+from coordinator.group.classic.records import group_record
+from coordinator.group.classic.transitions import ClassicState
+from coordinator.group.modern.consumer_protocol import version_of, written_assignment
+from coordinator.group.modern.draft import Draft
+from coordinator.group.modern.member import Member
+from coordinator.group.modern.state import CONSUMER_PROTOCOL
+from protocol.errors import ErrorCode, Malformed, Refusal
+from runtime.shard import Timer
+
+DOWNGRADES: Final = ("downgrade", "bidirectional")
+"""Values of `group.consumer.migration.policy` that allow it."""
+
+
+def may_downgrade(draft: Draft, leaving: Mapping[str, Member]) -> bool:
+    """Without `leaving`, are there members, and only such of the classic protocol?"""
+    group = draft.group
+    left = len(group.members) - len(leaving)
+    classic = group.classic_members - sum(member.uses_classic for member in leaving.values())
+    return 0 < left == classic and _is_allowed(draft, left)
+
+
+def may_downgrade_by(draft: Draft, replaced: Member) -> bool:
+    """`replaced`, a static member, will speak the classic protocol: do all the others already?"""
+    group = draft.group
+    others = len(group.members) - 1
+    return not replaced.uses_classic and group.classic_members == others and _is_allowed(draft, others + 1)
+
+
+def _is_allowed(draft: Draft, size: int) -> bool:
+    config = draft.state.configs.broker()
+    return config.consumer_migration_policy.lower() in DOWNGRADES and size <= config.group_max_size
+
+
+def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member | None = None, rebalance: bool) -> None:
+    """Raises Refusal(GROUP_ID_NOT_FOUND) when a member's metadata cannot be read.
+
+    `joining` takes the place of the static member with its instance id.
+    """
+    group = draft.group
+    replaced = None if joining is None else group.static_member(joining.instance_id)
+    renamed = {replaced.member_id: joining.member_id} if replaced is not None and joining is not None else {}
+    classic = c.ClassicGroup(
+        group.group_id,
+        state=ClassicState.STABLE,
+        protocol_type=CONSUMER_PROTOCOL,
+        generation=group.epoch,
+        state_ms=draft.now_ms,
+    )
+    staying = [member for member in group.members.values() if member.member_id not in {**leaving, **renamed}]
+    for member in (*staying, *(() if joining is None else (joining,))):
+        classic.add(_classic_member(member), CONSUMER_PROTOCOL)
+    classic.protocol_name = classic.vote()
+    old_ids = {new: old for old, new in renamed.items()}
+    for each in classic.members.values():
+        target = group.targets.get(old_ids.get(each.member_id, each.member_id), {})
+        try:
+            version = version_of(each.metadata(classic.protocol_name))
+        except Malformed as malformed:
+            raise Refusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the group {group.group_id}: {malformed}."
+            ) from malformed
+        each.assignment = written_assignment(target, draft.state.topics, version)
+    protocols = {member.member_id: member.protocols for member in classic.members.values()}
+    draft.records += (*group.tombstones(renamed), group_record(classic, detail=Converted(protocols)))
+    for member_id in group.members:
+        draft.stop_all(member_id)
+    command = GroupConverted(group.group_id, rebalance)
+    draft.timers.append(Timer(("converted", group.group_id), delay_ms=0, command=command))
+
+
+def _classic_member(member: Member) -> c.Member:
+    assert member.classic is not None
+    return c.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        session_timeout_ms=member.classic.session_timeout_ms,
+        protocols=member.classic.protocols,
+    )

@@ -1,0 +1,28 @@
+"""Which group a request is about: one of the consumer protocol, a new one, or a classic one that becomes one."""
+
+from coordinator.group.modern.draft import Draft
+from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.modern.upgrade import to_consumer
+from coordinator.group.state import State
+from protocol.errors import ErrorCode, Refusal
+
+
+def group_for(state: State, group_id: str) -> ConsumerGroup:
+    """Raises Refusal(GROUP_ID_NOT_FOUND)."""
+    group = state.groups.get(group_id)
+    if group is None:
+        raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    if not isinstance(group, ConsumerGroup):
+        raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+    return group
+
+
+def joining_group(state: State, group_id: str, now_ms: int) -> Draft:
+    """For a member that joins. A classic group is converted by it. Raises Refusal(GROUP_ID_NOT_FOUND) when it may not."""
+    group = state.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return Draft(state, group, now_ms)
+    draft = Draft(state, ConsumerGroup(group_id), now_ms)
+    if group is not None:
+        to_consumer(draft, group)
+    return draft

@@ -1,0 +1,202 @@
+"""ConsumerGroupHeartbeat: a member joins, says what it has, learns what it is to have, or leaves (KIP-848)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from coordinator.group.commands import ConsumerGroupHeartbeat
+from coordinator.group.modern import records as r
+from coordinator.group.modern.checks import check_epoch, check_instance, check_released, check_request, check_room
+from coordinator.group.modern.draft import Draft
+from coordinator.group.modern.finding import group_for, joining_group
+from coordinator.group.modern.leaving import away, fenced
+from coordinator.group.modern.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    NO_TIMEOUT,
+    STATIC_LEAVE_EPOCH,
+    Member,
+    MemberState,
+    Partitions,
+)
+from coordinator.group.modern.reconcile import Owned, Situation, reconcile
+from coordinator.group.modern.state import Assignment as TargetAssignment
+from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
+from coordinator.group.modern.target import subscribed_names, target_for
+from coordinator.group.modern.transitions import Event, look_up
+from coordinator.group.state import State
+from protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    RequestTopicPartitions,
+    ResponseTopicPartitions,
+)
+from runtime.shard import Decision
+
+
+def decide_heartbeat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decision[Any]:
+    """Raises Refusal: what checks.py says, GROUP_ID_NOT_FOUND, INVALID_REGULAR_EXPRESSION."""
+    check_request(state, command)
+    request = command.request
+    if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
+        return _leave(state, request, now_ms)
+    return _beat(state, command, now_ms)
+
+
+def _leave(state: State, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision[Any]:
+    group = group_for(state, request.group_id)
+    answer = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    draft = Draft(state, group, now_ms)
+    if request.instance_id is None:
+        return fenced(draft, [group.member(request.member_id)], answer)
+    static = check_instance(group.static_member(request.instance_id), request.member_id, request.instance_id)
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        return away(draft, static, answer)
+    return fenced(draft, [static], answer)
+
+
+def _beat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decision[Any]:
+    request, caller = command.request, command.caller
+    joins = request.member_epoch == JOIN_EPOCH
+    if joins:
+        draft = joining_group(state, request.group_id, now_ms)
+    else:
+        draft = Draft(state, group_for(state, request.group_id), now_ms)
+    group = draft.group
+    check_room(state, group, request.member_id)
+    owned = _owned(request.topic_partitions)
+    before = _member(draft, request, request.member_id or state.new_id(), owned)
+    member = replace(
+        before,
+        instance_id=_given(request.instance_id, before.instance_id),
+        rack_id=_given(request.rack_id, before.rack_id),
+        rebalance_timeout_ms=before.rebalance_timeout_ms
+        if request.rebalance_timeout_ms == NO_TIMEOUT
+        else request.rebalance_timeout_ms,
+        assignor=_given(request.server_assignor, before.assignor),
+        topics=before.topics
+        if request.subscribed_topic_names is None
+        else tuple(sorted(dict.fromkeys(request.subscribed_topic_names))),
+        regex=_given(request.subscribed_topic_regex, before.regex),
+        client_id=caller.client_id,
+        client_host=caller.client_host,
+        classic=None,
+    )
+    renamed = write_member(draft, before, member)
+    regex = follow_regex(draft, before, member)
+    outcome = follow_metadata(draft, before, member, bump=renamed or regex is RegexChange.RESOLVED)
+    epoch, target = target_for(draft, before, member, outcome.epoch, homogeneous=outcome.homogeneous)
+    resubscribed = renamed or regex is not RegexChange.NONE
+    member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
+    draft.start_session(member.member_id, state.configs.session_timeout_ms(group.group_id))
+    answer = ConsumerGroupHeartbeatResponse(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        heartbeat_interval_ms=state.configs.heartbeat_interval_ms(group.group_id),
+    )
+    if joins or _is_full(request) or member.assigned != before.assigned:
+        answer.assignment = _assignment(member.assigned)
+    return draft.decision(answer)
+
+
+def _given(new: str | None, old: str | None) -> str | None:
+    return old if new is None else new
+
+
+def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """A member that says all about itself has lost an answer, and wants to hear all."""
+    subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+    return request.rebalance_timeout_ms != NO_TIMEOUT and subscribes and request.topic_partitions is not None
+
+
+def _owned(topics: Sequence[RequestTopicPartitions] | None) -> Owned:
+    return None if topics is None else [(topic.topic_id.bytes, topic.partitions) for topic in topics]
+
+
+def _assignment(assigned: Partitions) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            ResponseTopicPartitions(topic_id=UUID(bytes=topic_id), partitions=sorted(assigned[topic_id]))
+            for topic_id in sorted(assigned)
+        ]
+    )
+
+
+def _member(draft: Draft, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned) -> Member:
+    """The member as it was before this heartbeat; a new one when it joins. Raises Refusal."""
+    group, joins = draft.group, request.member_epoch == JOIN_EPOCH
+    if request.instance_id is None:
+        member = group.members.get(member_id) or (Member(member_id) if joins else group.member(member_id))
+        check_epoch(member, request.member_epoch, owned)
+        return member
+    static = group.static_member(request.instance_id)
+    if not joins:
+        static = check_instance(static, member_id, request.instance_id)
+        check_epoch(static, request.member_epoch, owned)
+        return static
+    if static is None:
+        return group.members.get(member_id) or Member(member_id)
+    if not static.uses_classic:
+        check_released(static, member_id, request.instance_id)
+    return take_place(draft, static, member_id)
+
+
+def take_place(draft: Draft, static: Member, member_id: str) -> Member:
+    """A static member is back under another id: it takes over what the old one had."""
+    look_up(static.state, Event.REPLACE)
+    group_id = draft.group.group_id
+    member = replace(static, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+    draft.records += (
+        r.current_assignment_tombstone(group_id, static.member_id),
+        r.target_assignment_tombstone(group_id, static.member_id),
+        r.member_tombstone(group_id, static.member_id),
+        r.member_record(group_id, member),
+        r.target_assignment_record(group_id, member_id, draft.group.targets.get(static.member_id, {})),
+        r.current_assignment_record(group_id, member),
+    )
+    draft.stop_all(static.member_id)
+    return member
+
+
+def reconciled(
+    draft: Draft, member: Member, epoch: int, target: TargetAssignment, owned: Owned, *, resubscribed: bool
+) -> Member:
+    """One step towards the target, written, and the clock of what it must give up."""
+    after = reconcile(
+        member,
+        Situation(
+            target_epoch=epoch,
+            target=target,
+            owned=owned,
+            resubscribed=resubscribed,
+            is_subscribed=_Subscribed(draft.state, draft.group, member),
+            partition_epoch=draft.group.partition_epoch,
+        ),
+    )
+    if after != member:
+        draft.records.append(r.current_assignment_record(draft.group.group_id, after))
+        if not after.uses_classic:
+            if after.state is MemberState.UNREVOKED_PARTITIONS:
+                draft.start_rebalance(after)
+            else:
+                draft.stop_rebalance(after.member_id)
+    return after
+
+
+class _Subscribed:
+    """Does the member subscribe to the topic of this id? Names are looked up only when somebody asks."""
+
+    def __init__(self, state: State, group: ConsumerGroup, member: Member) -> None:
+        self._topics = state.topics
+        self._group = group
+        self._member = member
+        self._names: dict[str, None] | None = None
+
+    def __call__(self, topic_id: bytes) -> bool:
+        topic = self._topics.by_id(topic_id)
+        if self._names is None:
+            self._names = subscribed_names(self._group, self._member)
+        return topic is not None and topic.name in self._names

@@ -1,0 +1,98 @@
+"""Members leave a consumer group, by themselves or because they were not heard of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from coordinator.group.modern import records as r
+from coordinator.group.modern.downgrade import may_downgrade, to_classic
+from coordinator.group.modern.draft import (
+    Draft,
+    JoinExpired,
+    RebalanceExpired,
+    SessionExpired,
+    SyncExpired,
+)
+from coordinator.group.modern.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, Member
+from coordinator.group.modern.metadata_hash import group_hash
+from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.modern.subscription import drop_unused
+from coordinator.group.modern.transitions import Action, Event, look_up
+from coordinator.group.state import State
+from runtime.shard import Decision
+
+
+def fenced(draft: Draft, members: Sequence[Member], answer: Any) -> Decision[Any]:
+    """The members are gone; the group gets a new epoch, or becomes a classic group when only its members are left."""
+    if not members:
+        return draft.decision(answer)
+    for member in members:
+        look_up(member.state, Event.LEAVE)
+    leaving = {member.member_id: member for member in members}
+    if may_downgrade(draft, leaving):
+        to_classic(draft, leaving, rebalance=True)
+        return draft.decision(answer)
+    state, group = draft.state, draft.group
+    for member_id in leaving:
+        draft.records += (
+            r.current_assignment_tombstone(group.group_id, member_id),
+            r.target_assignment_tombstone(group.group_id, member_id),
+            r.member_tombstone(group.group_id, member_id),
+        )
+        draft.stop_all(member_id)
+    metadata_hash = _hash_without(draft, leaving)
+    draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
+    group.checked = (state.topics.version(), group.epoch + 1)
+    return draft.decision(answer)
+
+
+def _hash_without(draft: Draft, leaving: Mapping[str, Member]) -> int:
+    group = draft.group
+    counts = group.subscriptions.copy()
+    for member in leaving.values():
+        counts.count(member, -1)
+    drop_unused(counts, draft)
+    for regex in group.subscriptions.regexes:
+        if regex not in counts.regexes:
+            draft.records.append(r.regex_tombstone(group.group_id, regex))
+    return group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
+
+
+def away(draft: Draft, member: Member, answer: Any) -> Decision[Any]:
+    """A static member goes for a while: what it has stays its own as long as its session lasts."""
+    look_up(member.state, Event.STATIC_LEAVE)
+    left = replace(
+        member,
+        epoch=STATIC_LEAVE_EPOCH,
+        assigned={topic_id: dict.fromkeys(held, 0) for topic_id, held in member.assigned.items()},
+        revoking=NO_PARTITIONS,
+    )
+    draft.records.append(r.current_assignment_record(draft.group.group_id, left))
+    return draft.decision(answer)
+
+
+def decide_expired(state: State, command: SessionExpired | JoinExpired | SyncExpired, now_ms: int) -> Decision[Any]:
+    """Nothing when the member, or the group, is gone already."""
+    found = _found(state, command.group_id, command.member_id)
+    if found is None:
+        return Decision(None)
+    group, member = found
+    return fenced(Draft(state, group, now_ms), [member], None)
+
+
+def decide_rebalance_expired(state: State, command: RebalanceExpired, now_ms: int) -> Decision[Any]:
+    """Nothing when the member has moved on meanwhile."""
+    found = _found(state, command.group_id, command.member_id)
+    if found is None:
+        return Decision(None)
+    group, member = found
+    if member.epoch != command.epoch or look_up(member.state, Event.REBALANCE_TIME_OUT) is Action.IGNORE:
+        return Decision(None)
+    return fenced(Draft(state, group, now_ms), [member], None)
+
+
+def _found(state: State, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:
+    group = state.groups.get(group_id)
+    if not isinstance(group, ConsumerGroup) or member_id not in group.members:
+        return None
+    return group, group.members[member_id]

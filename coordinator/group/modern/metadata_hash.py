@@ -1,0 +1,58 @@
+"""What a group's epoch depends on besides its members: the topics it subscribes to, as one number (KIP-1101).
+
+The number is Kafka's: XXH3 (64 bits, seed 0) over ids, names, partitions and racks, as its library feeds it (strings are
+UTF-16, little endian, followed by their length; integers are little endian). A group that moves here from a Kafka broker
+therefore does not rebalance for it.
+"""
+
+import struct
+from collections.abc import Iterable, Mapping
+
+from coordinator.group.modern.xxh3 import xxh3_64
+from coordinator.group.ports import TopicInfo, Topics
+
+FORMAT_VERSION = 0
+
+
+def group_hash(names: Iterable[str], topics: Topics, cache: dict[str, tuple[TopicInfo, int]]) -> int:
+    """Over the topics that exist, as a signed number; 0 when there are none. `cache` is kept up to date."""
+    hashes = {}
+    for name in names:
+        topic = topics.by_name(name)
+        if topic is None:
+            cache.pop(name, None)
+            continue
+        known = cache.get(name)
+        if known is None or known[0] != topic:
+            known = cache[name] = (topic, topic_hash(topic))
+        hashes[name] = known[1]
+    return combined(hashes)
+
+
+def combined(hashes: Mapping[str, int]) -> int:
+    if not hashes:
+        return 0
+    return _signed(xxh3_64(b"".join(struct.pack("<Q", hashes[name]) for name in sorted(hashes))))
+
+
+def topic_hash(topic: TopicInfo) -> int:
+    high, low = struct.unpack(">QQ", topic.topic_id)
+    parts = [
+        struct.pack("<BQQ", FORMAT_VERSION, high, low),
+        _text(topic.name),
+        struct.pack("<i", topic.partitions),
+    ]
+    for partition in range(topic.partitions):
+        parts.append(struct.pack("<i", partition))
+        racks = topic.racks[partition] if partition < len(topic.racks) else ()
+        parts += (struct.pack("<i", len(rack.encode("utf-16-le")) // 2) + _text(rack) for rack in sorted(racks))
+    return xxh3_64(b"".join(parts))
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode("utf-16-le")
+    return encoded + struct.pack("<i", len(encoded) // 2)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number

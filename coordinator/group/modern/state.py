@@ -1,0 +1,302 @@
+"""A group of the consumer protocol (KIP-848): hard state, changed by `apply` alone, and the counts derived from it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from coordinator.group.modern import records as r
+from coordinator.group.modern.member import NO_EPOCH, Member, Partitions
+from coordinator.group.state import GroupKind
+from protocol.errors import ErrorCode, Refusal
+from runtime.shard import ShardRecord, Timer
+
+CONSUMER_PROTOCOL: Final = "consumer"
+FIRST_EPOCH: Final = 1
+"""The epoch of a group, and of its target assignment, before anything about it is written."""
+OFFSET_COMMIT_WITH_EPOCHS: Final = 9
+"""The first version of OffsetCommit that a member of this protocol may use."""
+
+Assignment = Mapping[bytes, Iterable[int]]
+"""Topic id -> partitions."""
+
+
+class GroupState(Enum):
+    """As the describe APIs name it."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    """The target assignment of the newest epoch has not been computed."""
+    RECONCILING = "Reconciling"
+    """Some member has not got there yet."""
+    STABLE = "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that a regular expression matched, in the metadata of `version`, at `timestamp_ms`."""
+
+    topics: tuple[str, ...]
+    version: int
+    timestamp_ms: int
+
+
+class Counts(dict[str, int]):
+    """How often each key is held. A key that nobody holds is not there."""
+
+    def add(self, key: str, change: int) -> None:
+        count = self.get(key, 0) + change
+        if count:
+            self[key] = count
+        else:
+            self.pop(key, None)
+
+    def add_all(self, keys: Iterable[str], change: int) -> None:
+        for key in keys:
+            self.add(key, change)
+
+
+@dataclass(slots=True)
+class Subscriptions:
+    """Who subscribes to what: members by name, regular expressions by name, members by regular expression."""
+
+    by_name: Counts = field(default_factory=Counts)
+    """Topic -> members that name it."""
+    by_regex: Counts = field(default_factory=Counts)
+    """Topic -> resolved expressions that match it."""
+    regexes: Counts = field(default_factory=Counts)
+    """Expression -> members that use it."""
+
+    def copy(self) -> "Subscriptions":
+        return Subscriptions(Counts(self.by_name), Counts(self.by_regex), Counts(self.regexes))
+
+    def count(self, member: Member | None, change: int) -> None:
+        """Take a member in (1) or out (-1)."""
+        if member is not None:
+            self.by_name.add_all(member.topics, change)
+            if member.regex:
+                self.regexes.add(member.regex, change)
+
+    def topics(self) -> dict[str, None]:
+        """Every topic that anybody is subscribed to."""
+        return dict.fromkeys(self.by_name) | dict.fromkeys(self.by_regex)
+
+    def is_homogeneous(self, members: int) -> bool:
+        """Do all members subscribe to the same topics? Judged by counts alone, as Kafka does: no means only maybe."""
+        if not self.regexes:
+            return all(count == members for count in self.by_name.values())
+        if next(iter(self.regexes.values())) != members:
+            return False
+        return not self.by_name and all(count == 1 for count in self.by_regex.values())
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """Implements coordinator.group.state.Group."""
+
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    assignment_epoch: int = FIRST_EPOCH
+    assignment_ms: int = 0
+    """When the target assignment was computed; 0 when never."""
+    members: dict[str, Member] = field(default_factory=dict)
+    targets: dict[str, dict[bytes, frozenset[int]]] = field(default_factory=dict)
+    """Member -> its target assignment."""
+    partition_epochs: dict[bytes, dict[int, int]] = field(default_factory=dict)
+    """Topic id -> partition -> the epoch of the member that holds it, be it that it should give it up."""
+    static_ids: dict[str, str] = field(default_factory=dict)
+    """Instance id -> member id."""
+    resolved: dict[str, ResolvedRegex] = field(default_factory=dict)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    assignors: Counts = field(default_factory=Counts)
+    classic_members: int = 0
+    classic_protocols: Counts = field(default_factory=Counts)
+    """Name of a protocol -> members that speak the classic protocol and support it."""
+    has_partition_metadata: bool = False
+    """An older broker has left its record of type 4: it is to be deleted."""
+
+    checked: tuple[int, int] = (-1, 0)
+    """Soft: the version of the metadata, and the group epoch, for which the hash was last compared."""
+    rejoining: dict[str, None] = field(default_factory=dict)
+    """Soft: members of the classic protocol whose time to rejoin runs."""
+
+    kind = GroupKind.CONSUMER
+
+    @property
+    def state(self) -> GroupState:
+        if not self.members:
+            return GroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        if all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
+    def protocol_type(self) -> str:
+        return CONSUMER_PROTOCOL
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    # ---- questions --------------------------------------------------------------------------------------------------
+
+    def member(self, member_id: str) -> Member:
+        """Raises Refusal(UNKNOWN_MEMBER_ID)."""
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {self.group_id}.")
+        return member
+
+    def static_member(self, instance_id: str | None) -> Member | None:
+        member_id = None if instance_id is None else self.static_ids.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def target_of(self, member: Member) -> Assignment:
+        """The target of this member, or of the static member whose place it takes."""
+        if member.instance_id is None:
+            return self.targets.get(member.member_id, {})
+        return self.targets.get(self.static_ids.get(member.instance_id, ""), {})
+
+    def partition_epoch(self, topic_id: bytes, partition: int) -> int:
+        """NO_EPOCH when nobody holds the partition."""
+        return self.partition_epochs.get(topic_id, {}).get(partition, NO_EPOCH)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.subscriptions.by_name or topic in self.subscriptions.by_regex
+
+    # ---- offsets and administration ---------------------------------------------------------------------------------
+
+    def check_offset_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
+    ) -> None:
+        """Raises Refusal. An older epoch passes here: `check_offset_commit_of` judges it by partition (KIP-1251)."""
+        if generation < 0 and self.is_empty:
+            return
+        if in_transaction and generation == -1 and not member_id and instance_id is None:
+            return
+        member = self.member(member_id)
+        if not in_transaction and not member.uses_classic and api_version < OFFSET_COMMIT_WITH_EPOCHS:
+            raise Refusal(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "OffsetCommit version 9 or above must be used by members using the consumer group protocol",
+            )
+        if generation > member.epoch:
+            raise _stale(member, f"epoch {generation} is newer than the member's epoch {member.epoch}")
+
+    def check_offset_commit_of(
+        self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
+    ) -> None:
+        """Raises Refusal where the partition is not the member's, or became so after `generation`."""
+        member = self.members.get(member_id)
+        if member is None or generation == member.epoch:
+            return
+        epoch = member.epoch_of(topic_id, partition)
+        if epoch is None:
+            raise _stale(member, f"{topic}-{partition} is not assigned to the member")
+        if generation < epoch:
+            raise _stale(member, f"epoch {generation} is older than {epoch}, since which it has {topic}-{partition}")
+
+    def commit_timers(self, member_id: str) -> tuple[Timer, ...]:
+        """Only heartbeats keep a session alive."""
+        return ()
+
+    def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        if member_id is None and member_epoch < 0:
+            return
+        member = self.member(member_id or "")
+        if member_epoch != member.epoch:
+            raise _stale(member, f"epoch {member_epoch} is not the member's epoch {member.epoch}")
+
+    def check_offset_delete(self) -> None:
+        """Topics that nobody subscribes to may lose their offsets at any time."""
+
+    def check_delete(self) -> None:
+        if not self.is_empty:
+            raise Refusal(ErrorCode.NON_EMPTY_GROUP)
+
+    def offsets_expire_from_ms(self, commit_ms: int) -> int | None:
+        return commit_ms
+
+    def tombstones(self, ids: Mapping[str, str] | None = None) -> tuple[ShardRecord, ...]:
+        """`ids`: member ids that the log has come to know under another name in the same decision."""
+        group_id = self.group_id
+        members = [(ids or {}).get(member_id, member_id) for member_id in self.members]
+        return (
+            *(r.current_assignment_tombstone(group_id, member_id) for member_id in members),
+            *(r.target_assignment_tombstone(group_id, member_id) for member_id in members),
+            r.target_metadata_tombstone(group_id),
+            *(r.member_tombstone(group_id, member_id) for member_id in members),
+            *(r.regex_tombstone(group_id, regex) for regex in self.resolved),
+            r.partition_metadata_tombstone(group_id),
+            r.group_tombstone(group_id),
+        )
+
+    # ---- what apply changes -----------------------------------------------------------------------------------------
+
+    def put_member(self, member: Member) -> None:
+        """Take a new value of a member in, and all that is derived from it."""
+        before = self.members.get(member.member_id)
+        self._count(before, -1)
+        self.members[member.member_id] = member
+        self._count(member, 1)
+        if before is not None:
+            self._each(before, self._free)
+        self._each(member, self._hold)
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+
+    def drop_member(self, member_id: str) -> None:
+        member = self.members.pop(member_id)
+        self._count(member, -1)
+        self._each(member, self._free)
+        if member.instance_id is not None:
+            self.static_ids.pop(member.instance_id, None)
+
+    def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
+        """None: nobody uses the expression any more."""
+        before = self.resolved.pop(regex, None)
+        if before is not None:
+            self.subscriptions.by_regex.add_all(before.topics, -1)
+        if resolved is not None:
+            self.resolved[regex] = resolved
+            self.subscriptions.by_regex.add_all(resolved.topics, 1)
+
+    def _count(self, member: Member | None, change: int) -> None:
+        if member is None:
+            return
+        self.subscriptions.count(member, change)
+        if member.assignor is not None:
+            self.assignors.add(member.assignor, change)
+        if member.classic is not None:
+            self.classic_members += change
+            self.classic_protocols.add_all((name for name, _ in member.classic.protocols), change)
+
+    def _each(self, member: Member, change: Callable[[Partitions, int], None]) -> None:
+        change(member.assigned, member.epoch)
+        change(member.revoking, member.epoch)
+
+    def _hold(self, partitions: Partitions, epoch: int) -> None:
+        for topic_id, held in partitions.items():
+            self.partition_epochs.setdefault(topic_id, {}).update(dict.fromkeys(held, epoch))
+
+    def _free(self, partitions: Partitions, epoch: int) -> None:
+        # A compacted log may hand a partition to its next owner before it takes it from the last: that one stays.
+        for topic_id, held in partitions.items():
+            epochs = self.partition_epochs.get(topic_id, {})
+            for partition in held:
+                if epochs.get(partition) == epoch:
+                    del epochs[partition]
+            if not epochs:
+                self.partition_epochs.pop(topic_id, None)
+
+
+def _stale(member: Member, why: str) -> Refusal:
+    error = ErrorCode.ILLEGAL_GENERATION if member.uses_classic else ErrorCode.STALE_MEMBER_EPOCH
+    return Refusal(error, f"Member {member.member_id}: {why}.")

@@ -1,0 +1,143 @@
+"""A member's subscription changes, or the topics it subscribes to do: the group gets a new epoch."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from coordinator.group.modern import records as r
+from coordinator.group.modern.draft import Draft
+from coordinator.group.modern.member import Member
+from coordinator.group.modern.metadata_hash import group_hash
+from coordinator.group.modern.patterns import compile_pattern
+from coordinator.group.modern.state import Subscriptions
+from protocol.errors import Refusal
+
+REGEX_PAUSE_MS: Final = 10_000
+"""The regular expressions of a group are resolved at most this often."""
+
+
+class RegexChange(Enum):
+    NONE = "the same expression"
+    NEW = "an expression that has not been resolved"
+    RESOLVED = "one of which the topics are known, or none any more"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`epoch` of the group after the decision; `homogeneous`: all its members then subscribe to the same."""
+
+    epoch: int
+    homogeneous: bool
+
+
+def write_member(draft: Draft, before: Member, member: Member) -> bool:
+    """Write what is new about the member. True when it subscribes to other names."""
+    if member == before:
+        return False
+    draft.records.append(r.member_record(draft.group.group_id, member))
+    return member.topics != before.topics
+
+
+def follow_regex(draft: Draft, before: Member, member: Member) -> RegexChange:
+    """Raises Refusal(INVALID_REGULAR_EXPRESSION). Expressions are resolved later, all of the group at once."""
+    group = draft.group
+    change, is_first = RegexChange.NONE, False
+    old, new = before.regex, member.regex
+    if old != new:
+        change = RegexChange.NEW
+        if old and group.subscriptions.regexes.get(old) == 1:
+            draft.records.append(r.regex_tombstone(group.group_id, old))
+        if new:
+            if new not in group.subscriptions.regexes:
+                compile_pattern(new)
+                is_first = True
+            elif new in group.resolved:
+                change = RegexChange.RESOLVED
+        elif old:
+            change = RegexChange.RESOLVED
+    if is_first or group.subscriptions.regexes:
+        _resolve_if_due(draft, old, new, is_first=is_first)
+    return change
+
+
+def _resolve_if_due(draft: Draft, old: str | None, new: str | None, *, is_first: bool) -> None:
+    group = draft.group
+    last = next(iter(group.resolved.values()), None)
+    if last is not None and draft.now_ms <= last.timestamp_ms + REGEX_PAUSE_MS:
+        return
+    regexes = Subscriptions(regexes=group.subscriptions.regexes).copy().regexes
+    if old:
+        regexes.add(old, -1)
+    if new:
+        regexes.add(new, 1)
+    interval_ms = draft.state.configs.broker().consumer_regex_refresh_interval_ms
+    due = (
+        is_first
+        or len(regexes) != len(group.resolved)
+        or last is None
+        or last.version != draft.state.topics.version()
+        or draft.now_ms > last.timestamp_ms + interval_ms
+    )
+    if due and regexes:
+        draft.resolve_soon()
+
+
+def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool) -> Outcome:
+    """A new epoch where `bump` says so, or where the topics of the group are not what they were."""
+    state, group = draft.state, draft.group
+    version = state.topics.version()
+    if not bump and group.checked[0] == version and group.epoch >= group.checked[1]:
+        return Outcome(group.epoch, group.subscriptions.is_homogeneous(len(group.members)))
+    after = changed(group.subscriptions, before, member, draft)
+    metadata_hash = group_hash(after.topics(), state.topics, state.topic_hashes)
+    size = len(group.members)
+    if member.member_id not in group.members and member.instance_id not in group.static_ids:
+        size += 1
+    epoch = group.epoch
+    if bump or metadata_hash != group.metadata_hash:
+        epoch += 1
+        draft.records.append(r.group_record(group.group_id, epoch, metadata_hash))
+    group.checked = (version, epoch)
+    if group.has_partition_metadata:
+        draft.records.append(r.partition_metadata_tombstone(group.group_id))
+    return Outcome(epoch, after.is_homogeneous(size))
+
+
+def changed(subscriptions: Subscriptions, before: Member | None, after: Member | None, draft: Draft) -> Subscriptions:
+    """The counts once `before` has become `after`; an expression that nobody uses any more counts no longer."""
+    counts = subscriptions.copy()
+    counts.count(before, -1)
+    counts.count(after, 1)
+    drop_unused(counts, draft)
+    return counts
+
+
+def drop_unused(counts: Subscriptions, draft: Draft) -> None:
+    for regex, resolved in draft.group.resolved.items():
+        if regex not in counts.regexes and regex in draft.group.subscriptions.regexes:
+            counts.by_regex.add_all(resolved.topics, -1)
+
+
+def decide_resolution(draft: Draft) -> None:
+    """All expressions of the group against all topics there are, written with the version of the metadata they are of."""
+    group, topics = draft.group, draft.state.topics
+    names, version = topics.names(), topics.version()
+    counts = group.subscriptions.copy()
+    bump = False
+    for regex in group.subscriptions.regexes:
+        try:
+            matches = compile_pattern(regex)
+        except Refusal:
+            found: tuple[str, ...] = ()  # written by a broker with other limits
+        else:
+            found = tuple(sorted(name for name in names if matches(name)))
+        old = group.resolved.get(regex)
+        if found != (() if old is None else old.topics):
+            bump = True
+            counts.by_regex.add_all(() if old is None else old.topics, -1)
+            counts.by_regex.add_all(found, 1)
+        draft.records.append(r.regex_record(group.group_id, regex, found, version, draft.now_ms))
+    metadata_hash = group_hash(counts.topics(), topics, draft.state.topic_hashes)
+    if bump or metadata_hash != group.metadata_hash:
+        draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
+        group.checked = (version, group.epoch + 1)

@@ -1,0 +1,90 @@
+"""The target assignment of a group epoch: who is to have which partitions (KIP-848, Assignment process)."""
+
+from collections.abc import Mapping
+
+from coordinator.group.assignors.range import assign_range
+from coordinator.group.assignors.spec import Assignor, GroupSpec, MemberSpec, Target
+from coordinator.group.assignors.uniform import assign_uniform
+from coordinator.group.modern import records as r
+from coordinator.group.modern.draft import Draft
+from coordinator.group.modern.member import Member
+from coordinator.group.modern.state import Assignment, ConsumerGroup, Counts
+from coordinator.group.ports import Topics
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+"""By the name that `group.consumer.assignors` and heartbeats give them."""
+
+
+def target_for(
+    draft: Draft, before: Member, member: Member, group_epoch: int, *, homogeneous: bool
+) -> tuple[int, Assignment]:
+    """(epoch, target of `member`): newly computed when the group's epoch is newer than its target assignment.
+
+    Not more often than every `group.consumer.assignment.interval.ms` (KIP-1263): until then, members go on towards the
+    old target, and the new epoch's is computed once for all that has changed meanwhile.
+    """
+    group = draft.group
+    interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
+    too_soon = group.assignment_ms and interval_ms and draft.now_ms < group.assignment_ms + interval_ms
+    if group.assignment_epoch >= group_epoch or too_soon:
+        return group.assignment_epoch, group.target_of(member)
+    targets = _computed(draft, before, member, homogeneous=homogeneous)
+    for member_id, target in targets.items():
+        if group.targets.get(member_id) != target:
+            draft.records.append(r.target_assignment_record(group.group_id, member_id, target))
+    draft.records.append(r.target_metadata_record(group.group_id, group_epoch, draft.now_ms))
+    return group_epoch, targets[member.member_id]
+
+
+def _computed(draft: Draft, before: Member, member: Member, *, homogeneous: bool) -> dict[str, Target]:
+    group = draft.group
+    members = {**group.members, member.member_id: member}
+    old_targets: dict[str, Target] = dict(group.targets)
+    replaced = group.static_ids.get(member.instance_id or "", member.member_id)
+    if replaced != member.member_id:
+        del members[replaced]
+        old_targets[member.member_id] = group.targets.get(replaced, {})
+    topics = draft.state.topics
+    partitions: dict[bytes, int] = {}
+    subscriptions: dict[tuple[tuple[str, ...], str | None], tuple[bytes, ...]] = {}
+    specs: dict[str, MemberSpec] = {}
+    for member_id in sorted(members):
+        each = members[member_id]
+        key = (each.topics, each.regex)
+        if key not in subscriptions:
+            subscriptions[key] = _topic_ids(subscribed_names(group, each), topics, partitions)
+        specs[member_id] = MemberSpec(subscriptions[key], old_targets.get(member_id, {}), each.instance_id)
+    assignor = ASSIGNORS[preferred_assignor(draft, before, member)]
+    return assignor(GroupSpec(specs, partitions, homogeneous))
+
+
+def subscribed_names(group: ConsumerGroup, member: Member) -> dict[str, None]:
+    """By name and by what its regular expression has been resolved to."""
+    names = dict.fromkeys(member.topics)
+    resolved = group.resolved.get(member.regex) if member.regex else None
+    return names if resolved is None else names | dict.fromkeys(resolved.topics)
+
+
+def _topic_ids(names: Mapping[str, None], topics: Topics, partitions: dict[bytes, int]) -> tuple[bytes, ...]:
+    ids = []
+    for name in names:
+        topic = topics.by_name(name)
+        if topic is not None:
+            ids.append(topic.topic_id)
+            partitions[topic.topic_id] = topic.partitions
+    return tuple(ids)
+
+
+def preferred_assignor(draft: Draft, before: Member | None = None, after: Member | None = None) -> str:
+    """What most members ask for; the configured default when none does. `before` becomes `after`."""
+    counts = Counts(draft.group.assignors)
+    if before is not None and before.assignor is not None:
+        counts.add(before.assignor, -1)
+    if after is not None and after.assignor is not None:
+        counts.add(after.assignor, 1)
+    return most_wanted(counts, draft.state.configs.broker().consumer_assignors)
+
+
+def most_wanted(counts: Mapping[str, int], assignors: tuple[str, ...]) -> str:
+    wanted = [name for name in assignors if counts.get(name)]
+    return max(wanted, key=lambda name: counts[name], default=assignors[0])

@@ -1,0 +1,103 @@
+"""How a member of a consumer group is reconciled (KIP-848), as one table: {(state, event): Action}.
+
+What a heartbeat is for its member is judged first (`event_of` in reconcile.py); what an action finds decides between the
+states of MAY_LEAD_TO. A member never loses a partition to another one before it has said, in UNREVOKED_PARTITIONS, that
+it has given it up, or is gone.
+"""
+
+from enum import Enum
+from typing import Final
+
+from coordinator.group.modern.member import MemberState
+
+
+class Event(Enum):
+    CURRENT = "heartbeat at the target's epoch"
+    RESUBSCRIBED = "heartbeat at the target's epoch, other topics"
+    BEHIND = "heartbeat behind the target's epoch"
+    HOLDING = "heartbeat that does not give up what it must"
+    HOLDING_RESUBSCRIBED = "heartbeat that does not give up what it must, other topics"
+    RELEASED = "heartbeat that has given up what it must"
+    REBALANCE_TIME_OUT = "rebalance time-out"
+    STATIC_LEAVE = "static member leaves for a while"
+    REPLACE = "static member comes back under another id"
+    LEAVE = "leaves, or session over"
+
+
+class Action(Enum):
+    KEEP = "stays as it is"
+    TRIM = "loses what it does not subscribe to"
+    ADVANCE = "moves towards the target"
+    FENCE = "FENCED_MEMBER_EPOCH"
+    AWAY = "epoch -2, keeps its partitions"
+    HAND_ON = "the new id takes its place"
+    REMOVE = "removed"
+    IGNORE = "nothing"
+    BUG = "bug"
+
+
+_S = MemberState
+_KEEP, _TRIM, _ADVANCE, _FENCE = Action.KEEP, Action.TRIM, Action.ADVANCE, Action.FENCE
+_AWAY, _HAND_ON, _REMOVE, _IGNORE, _BUG = Action.AWAY, Action.HAND_ON, Action.REMOVE, Action.IGNORE, Action.BUG
+
+_COLUMNS: Final = (_S.STABLE, _S.UNREVOKED_PARTITIONS, _S.UNRELEASED_PARTITIONS, _S.UNKNOWN)
+_ROWS: Final[dict[Event, tuple[Action, ...]]] = {
+    #                            STABLE    UNREVOKED  UNRELEASED  UNKNOWN
+    Event.CURRENT:              (_KEEP,    _BUG,      _ADVANCE,   _BUG),
+    Event.RESUBSCRIBED:         (_TRIM,    _BUG,      _ADVANCE,   _BUG),
+    Event.BEHIND:               (_ADVANCE, _BUG,      _ADVANCE,   _BUG),
+    Event.HOLDING:              (_BUG,     _KEEP,     _BUG,       _FENCE),
+    Event.HOLDING_RESUBSCRIBED: (_BUG,     _TRIM,     _BUG,       _FENCE),
+    Event.RELEASED:             (_BUG,     _ADVANCE,  _BUG,       _ADVANCE),
+    Event.REBALANCE_TIME_OUT:   (_IGNORE,  _REMOVE,   _IGNORE,    _IGNORE),
+    Event.STATIC_LEAVE:         (_AWAY,    _AWAY,     _AWAY,      _AWAY),
+    Event.REPLACE:              (_HAND_ON, _HAND_ON,  _HAND_ON,   _HAND_ON),
+    Event.LEAVE:                (_REMOVE,  _REMOVE,   _REMOVE,    _REMOVE),
+}  # fmt: skip
+
+TRANSITIONS: Final[dict[tuple[MemberState, Event], Action]] = {
+    (state, event): action for event, actions in _ROWS.items() for state, action in zip(_COLUMNS, actions, strict=True)
+}
+
+MAY_LEAD_TO: Final[dict[Action, tuple[MemberState, ...]]] = {
+    Action.TRIM: (_S.STABLE, _S.UNREVOKED_PARTITIONS),
+    Action.ADVANCE: (_S.STABLE, _S.UNREVOKED_PARTITIONS, _S.UNRELEASED_PARTITIONS),
+}
+"""The other actions leave the state as it is."""
+
+
+def check(table: dict[tuple[MemberState, Event], Action]) -> None:
+    """Raise AssertionError unless every cell is filled and every event means something in some state."""
+    missing = [(state.name, event.name) for state in MemberState for event in Event if (state, event) not in table]
+    assert not missing, f"no transition for {missing}"
+    for event in Event:
+        assert any(table[state, event] is not Action.BUG for state in MemberState), f"{event.name} never happens"
+
+
+check(TRANSITIONS)
+
+VISITS: Final[dict[tuple[MemberState, Event], int]] = dict.fromkeys(TRANSITIONS, 0)
+"""How often each cell has decided something in this process: reachability counters of tests and simulation."""
+ARRIVALS: Final[dict[tuple[MemberState, Event, MemberState], int]] = {
+    (state, event, after): 0 for (state, event), action in TRANSITIONS.items() for after in MAY_LEAD_TO.get(action, ())
+}
+"""How often each cell has led to each state that it may lead to."""
+
+
+class TransitionBug(AssertionError):
+    """An event met a state that it can never meet."""
+
+
+def look_up(state: MemberState, event: Event) -> Action:
+    """The action for `event` in `state`. Raises TransitionBug for BUG."""
+    VISITS[state, event] += 1
+    action = TRANSITIONS[state, event]
+    if action is Action.BUG:
+        raise TransitionBug(f"{event.value} in state {state.name}")
+    return action
+
+
+def arrived(before: MemberState, event: Event, after: MemberState) -> None:
+    """Assert that the action of this cell may lead to `after`, and count it."""
+    assert (before, event, after) in ARRIVALS, f"{event.name}: {before.name} cannot become {after.name}"
+    ARRIVALS[before, event, after] += 1

@@ -1,0 +1,225 @@
+"""The core of groups, asked as members of the consumer protocol ask (KIP-848), beside what members of classic groups do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from coordinator.group import commands as c
+from coordinator.group.modern.member import NO_EPOCH
+from coordinator.group.modern.state import ConsumerGroup
+from protocol.codec import encode
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    RequestTopicPartitions,
+)
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
+from protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment
+from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from tests.support.classic_rig import GROUP, ClassicRig, caller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+LATEST = 1
+REBALANCE_MS = 60_000
+SUBSCRIPTION_VERSION = 3
+Held = dict[str, tuple[int, ...]]
+"""Topic -> partitions."""
+
+
+def metadata(topics: Iterable[str], owned: Mapping[str, Iterable[int]] | None = None, rack: str | None = None) -> bytes:
+    """What a consumer of the classic protocol says of itself."""
+    message = ConsumerProtocolSubscription(
+        topics=list(topics),
+        owned_partitions=[TopicPartition(name, list(numbers)) for name, numbers in (owned or {}).items()],
+        rack_id=rack,
+    )
+    return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, SUBSCRIPTION_VERSION)
+
+
+def assignment(data: bytes) -> Held:
+    from protocol.codec import decode
+
+    found = decode(ConsumerProtocolAssignment, int.from_bytes(data[:2], "big"), data[2:])
+    return {topic.topic: tuple(topic.partitions) for topic in found.assigned_partitions}
+
+
+@dataclass
+class Client:
+    """What one member knows. `assigned` is what it was told, `owned` what it has taken on and given up so far."""
+
+    member_id: str
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    instance: str | None = None
+    assignor: str | None = None
+    epoch: int = 0
+    assigned: Held = field(default_factory=dict)
+    owned: Held = field(default_factory=dict)
+
+
+class ModernRig(ClassicRig):
+    """Assignments are computed at once unless `consumer_assignment_interval_ms` is given."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(**({"consumer_assignment_interval_ms": 0} | config))
+        self.clients: dict[str, Client] = {}
+
+    def crash(self) -> None:
+        """The next coordinator knows what the log says, and every member's session begins anew."""
+        self.core = self._new_core()
+        self.timers.clear()
+        for timer in self.core.on_loaded(7, self.now_ms).timers:
+            self._set(timer)
+
+    def strike(self) -> None:
+        """What is due at once happens."""
+        self.wait(0)
+
+    # ---- the consumer protocol --------------------------------------------------------------------------------------
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int,
+        *,
+        owned: Held | None = None,
+        group: str = GROUP,
+        version: int = LATEST,
+        client: str = "c",
+        **said: Any,
+    ) -> ConsumerGroupHeartbeatResponse | str:
+        """The answer, or the name of the error. What has been resolved meanwhile is known to the next heartbeat."""
+        self.strike()
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            topic_partitions=None
+            if owned is None
+            else [RequestTopicPartitions(self.topic_id(name), list(numbers)) for name, numbers in owned.items()],
+            **said,
+        )
+        reply: ConsumerGroupHeartbeatResponse | str = self.do(
+            c.ConsumerGroupHeartbeat(request, caller(version, client))
+        )
+        return reply
+
+    def topic_id(self, name: str) -> UUID:
+        topic = self.topics.by_name(name)
+        return UUID(bytes=topic.topic_id if topic is not None else name.encode().ljust(16, b"\0")[:16])
+
+    def enter(self, member_id: str, *topics: str, regex: str | None = None, **said: Any) -> Client | str:
+        """Joins, or joins again from the start, subscribed to these topics."""
+        client = Client(member_id, topics, regex, said.get("instance"), said.get("assignor"))
+        reply = self.beat(
+            member_id,
+            0,
+            owned={},
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_topic_names=list(topics),
+            subscribed_topic_regex=regex,
+            instance_id=client.instance,
+            server_assignor=client.assignor,
+        )
+        if isinstance(reply, str):
+            return reply
+        client.member_id = reply.member_id or ""
+        self.clients[member_id] = client
+        self._learn(client, reply)
+        return client
+
+    def follow(self, member_id: str, **said: Any) -> ConsumerGroupHeartbeatResponse | str:
+        """A heartbeat of a client that has done what it was told: what it owns is what it was assigned."""
+        client = self.clients[member_id]
+        client.owned = dict(client.assigned)
+        return self.tell(member_id, owned=client.owned, **said)
+
+    def tell(self, member_id: str, *, owned: Held | None = None, **said: Any) -> ConsumerGroupHeartbeatResponse | str:
+        """A heartbeat of a client, with what it says of itself."""
+        client = self.clients[member_id]
+        reply = self.beat(client.member_id, client.epoch, owned=owned, instance_id=client.instance, **said)
+        if not isinstance(reply, str):
+            self._learn(client, reply)
+        return reply
+
+    def _learn(self, client: Client, reply: ConsumerGroupHeartbeatResponse) -> None:
+        client.epoch = reply.member_epoch
+        if reply.assignment is not None:
+            client.assigned = self.held(reply)
+
+    def held(self, reply: ConsumerGroupHeartbeatResponse) -> Held:
+        assert reply.assignment is not None
+        return {self.topic_name(topic.topic_id): tuple(topic.partitions) for topic in reply.assignment.topic_partitions}
+
+    def topic_name(self, topic_id: UUID) -> str:
+        topic = self.topics.by_id(topic_id.bytes)
+        return topic_id.bytes.rstrip(b"\0").decode() if topic is None else topic.name
+
+    def quit(self, member_id: str, epoch: int = -1) -> ConsumerGroupHeartbeatResponse | str:
+        client = self.clients[member_id]
+        return self.beat(client.member_id, epoch, instance_id=client.instance)
+
+    # ---- the classic protocol in a consumer group -------------------------------------------------------------------
+
+    def join_classic(
+        self, member_id: str, *topics: str, owned: Held | None = None, instance: str | None = None, **said: Any
+    ) -> JoinGroupResponse:
+        """The answer; a member without an id is given one first, as from version 4 on."""
+        said = {"protocols": {"range": metadata(topics, owned)}, "instance": instance} | said
+        reply = self.join(member_id, **said)
+        if not isinstance(reply, int) and reply.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            reply = self.join(reply.member_id, **said)
+        assert isinstance(reply, JoinGroupResponse | int), reply
+        return reply  # type: ignore[return-value]  # a waiter, in classic groups
+
+    def sync_classic(self, member_id: str, generation: int, **said: Any) -> Held | str:
+        reply = self.sync(member_id, generation, protocol_type="consumer", protocol_name="range", **said)
+        return assignment(bytes(reply.assignment)) if isinstance(reply, SyncGroupResponse) else reply
+
+    # ---- looking ----------------------------------------------------------------------------------------------------
+
+    @property
+    def modern(self) -> ConsumerGroup:
+        group = self.core.state.groups[GROUP]
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def describe_consumer(self, group: str = GROUP) -> Any:
+        return self.do(c.DescribeConsumer(group))
+
+    def check(self) -> None:
+        """What must hold at any time, and that the log says the same as the memory."""
+        again = self._new_core()
+        assert again.state.groups.keys() == self.core.state.groups.keys()
+        for group_id, group in self.core.state.groups.items():
+            other = again.state.groups[group_id]
+            if isinstance(group, ConsumerGroup):
+                assert isinstance(other, ConsumerGroup)
+                assert replace(other, checked=group.checked, rejoining=group.rejoining) == group
+                self._check_group(group)
+
+    def _check_group(self, group: ConsumerGroup) -> None:
+        holders: dict[tuple[bytes, int], str] = {}
+        for member in group.members.values():
+            for held in (member.assigned, member.revoking):
+                for topic_id, partitions in held.items():
+                    for partition in partitions:
+                        before = holders.setdefault((topic_id, partition), member.member_id)
+                        assert before == member.member_id, f"{topic_id!r}-{partition}: {before} and {member.member_id}"
+                        assert group.partition_epoch(topic_id, partition) == member.epoch
+            assert member.epoch <= group.assignment_epoch <= group.epoch
+        held_epochs = sum(len(epochs) for epochs in group.partition_epochs.values())
+        assert held_epochs == len(holders)
+        targets: dict[tuple[bytes, int], str] = {}
+        for member_id, target in group.targets.items():
+            assert member_id in group.members
+            for topic_id, numbers in target.items():
+                for partition in numbers:
+                    assert targets.setdefault((topic_id, partition), member_id) == member_id
+        assert group.partition_epoch(b"nowhere", 0) == NO_EPOCH

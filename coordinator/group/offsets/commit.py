@@ -24,10 +24,10 @@ from protocol.messages.txn_offset_commit import (
 )
 from runtime.shard import Decision, ShardRecord
 
-OFFSETS_MAX: Final = 500_000
+OFFSETS_MAX: Final = 200_000
 """Offsets in one partition of `__consumer_offsets`, pending ones included: whoever floods it is told
 INVALID_COMMIT_OFFSET_SIZE for places that have none yet."""
-GROUPS_MAX: Final = 100_000
+GROUPS_MAX: Final = 20_000
 """Groups in one partition of `__consumer_offsets` up to which a commit makes a new one."""
 
 DEFAULT_RETENTION: Final = -1

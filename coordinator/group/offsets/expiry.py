@@ -13,7 +13,7 @@ from coordinator.group.offsets.state import NEVER_MS, unpacked
 from coordinator.group.state import Group, State
 from runtime.shard import Decision, Timer
 
-EXAMINED_MAX: Final = 1_000
+EXAMINED_MAX: Final = 500
 """Offsets and groups that one slice looks at."""
 _SWEEP: Final = "sweep for expired offsets"
 _SLICE: Final = "slice of the sweep for expired offsets"

@@ -6,27 +6,22 @@ Behavior:
 * Ids that the caller may not describe are left out.
 
 Version notes:
-* v1 duration filter (KIP-994) · v2 pattern for the id (KIP-1152): RE2 syntax, the whole id must match. RE2 itself matches
-  it, in time linear in the id, so no pattern can hold up the broker (docs/decisions/).
+* v1 duration filter (KIP-994) · v2 pattern for the id (KIP-1152): RE2 syntax, the whole id must match.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import re2
-
 from broker.api import Api, RequestContext
 from broker.ports import AclOperation, ResourceType
 from coordinator.txn.state import STATE_BY_NAME, Transaction
-from protocol.errors import ErrorCode, Refusal
+from protocol.errors import ErrorCode
 from protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-
-PATTERN_MEMORY_BYTES_MAX: Final = 1 << 20
-"""What RE2 may use for one compiled pattern; a larger one is refused."""
+from protocol.patterns import compiled
 
 Matches = Callable[[str], bool]
 
@@ -84,14 +79,7 @@ def _matcher(pattern: str | None) -> Matches:
     """Raises Refusal(INVALID_REGULAR_EXPRESSION)."""
     if not pattern:
         return lambda _transactional_id: True
-    options = re2.Options()
-    options.max_mem = PATTERN_MEMORY_BYTES_MAX
-    options.log_errors = False
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error as error:
-        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
-    return lambda transactional_id: compiled.fullmatch(transactional_id) is not None
+    return compiled(pattern)
 
 
 API: Final = Api(

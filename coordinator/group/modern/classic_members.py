@@ -8,6 +8,7 @@ checked what does not depend on the group.
 from dataclasses import replace
 from typing import Any, Final
 
+from coordinator.group.classic.commands import join_refused
 from coordinator.group.classic.state import protocols_of
 from coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from coordinator.group.modern.checks import check_instance, check_room
@@ -26,7 +27,7 @@ from protocol.errors import ErrorCode, Malformed, Refusal
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
 from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 from runtime.shard import Decision
 
@@ -51,9 +52,7 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
         raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
     by_version = command.caller.api_version >= MEMBER_ID_REQUIRED_VERSION
     if is_unknown and by_version and request.group_instance_id is None:
-        return Decision(
-            JoinGroupResponse(member_id=member_id, error_code=ErrorCode.MEMBER_ID_REQUIRED, generation_id=NO_EPOCH)
-        )
+        return Decision(join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     draft = Draft(state, group, now_ms)
     static = group.static_member(request.group_instance_id)
     before = _joining(draft, static, request, member_id, is_unknown=is_unknown)
@@ -119,7 +118,7 @@ def _joined(
             member = reconciled(draft, member, group.assignment_epoch, target, owned, resubscribed=resubscribed)
         to_classic(draft, {}, joining=member, rebalance=rebalance)
         return member
-    epoch, target = target_for(draft, before, member, outcome.epoch, homogeneous=outcome.homogeneous)
+    epoch, target = target_for(draft, before, member, outcome)
     member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
     assert member.classic is not None
     draft.stop_join(member.member_id)
@@ -177,14 +176,14 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
         )
     draft.stop_sync(member.member_id)
     draft.start_session(member.member_id, member.classic.session_timeout_ms)
-    return draft.decision(_synced(state, request, member, metadata))
-
-
-def _synced(state: State, request: SyncGroupRequest, member: Member, metadata: bytes) -> SyncGroupResponse:
-    return SyncGroupResponse(
-        protocol_type=request.protocol_type,
-        protocol_name=request.protocol_name,
-        assignment=written_assignment(member.assigned, state.topics, version_of(metadata)),
+    try:
+        assignment = written_assignment(member.assigned, state.topics, version_of(metadata))
+    except Malformed as malformed:  # it came with an upgrade, for which another protocol of the member was read
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "Malformed embedded consumer protocol.") from malformed
+    return draft.decision(
+        SyncGroupResponse(
+            protocol_type=request.protocol_type, protocol_name=request.protocol_name, assignment=assignment
+        )
     )
 
 

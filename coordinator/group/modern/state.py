@@ -248,6 +248,8 @@ class ConsumerGroup:
         self._count(member, 1)
         if before is not None:
             self._each(before, self._free)
+            if before.instance_id != member.instance_id:
+                self._forget_instance(before)
         self._each(member, self._hold)
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
@@ -256,8 +258,7 @@ class ConsumerGroup:
         member = self.members.pop(member_id)
         self._count(member, -1)
         self._each(member, self._free)
-        if member.instance_id is not None:
-            self.static_ids.pop(member.instance_id, None)
+        self._forget_instance(member)
 
     def put_regex(self, regex: str, resolved: ResolvedRegex | None) -> None:
         """None: nobody uses the expression any more."""
@@ -267,6 +268,10 @@ class ConsumerGroup:
         if resolved is not None:
             self.resolved[regex] = resolved
             self.subscriptions.by_regex.add_all(resolved.topics, 1)
+
+    def _forget_instance(self, member: Member) -> None:
+        if member.instance_id is not None and self.static_ids.get(member.instance_id) == member.member_id:
+            del self.static_ids[member.instance_id]
 
     def _count(self, member: Member | None, change: int) -> None:
         if member is None:

@@ -8,9 +8,9 @@ from coordinator.group.modern import records as r
 from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.member import Member
 from coordinator.group.modern.metadata_hash import group_hash
-from coordinator.group.modern.patterns import compile_pattern
 from coordinator.group.modern.state import Subscriptions
 from protocol.errors import Refusal
+from protocol.patterns import compiled
 
 REGEX_PAUSE_MS: Final = 10_000
 """The regular expressions of a group are resolved at most this often."""
@@ -24,10 +24,11 @@ class RegexChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`epoch` of the group after the decision; `homogeneous`: all its members then subscribe to the same."""
+    """`epoch` of the group after the decision, who then subscribes to what, and how many members there are."""
 
     epoch: int
-    homogeneous: bool
+    subscriptions: Subscriptions
+    size: int
 
 
 def write_member(draft: Draft, before: Member, member: Member) -> bool:
@@ -49,7 +50,7 @@ def follow_regex(draft: Draft, before: Member, member: Member) -> RegexChange:
             draft.records.append(r.regex_tombstone(group.group_id, old))
         if new:
             if new not in group.subscriptions.regexes:
-                compile_pattern(new)
+                _check_regex(new)
                 is_first = True
             elif new in group.resolved:
                 change = RegexChange.RESOLVED
@@ -58,6 +59,14 @@ def follow_regex(draft: Draft, before: Member, member: Member) -> RegexChange:
     if is_first or group.subscriptions.regexes:
         _resolve_if_due(draft, old, new, is_first=is_first)
     return change
+
+
+def _check_regex(regex: str) -> None:
+    try:
+        compiled(regex)
+    except Refusal as refusal:
+        message = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {refusal.message}."
+        raise Refusal(refusal.error, message) from refusal
 
 
 def _resolve_if_due(draft: Draft, old: str | None, new: str | None, *, is_first: bool) -> None:
@@ -87,7 +96,7 @@ def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool)
     state, group = draft.state, draft.group
     version = state.topics.version()
     if not bump and group.checked[0] == version and group.epoch >= group.checked[1]:
-        return Outcome(group.epoch, group.subscriptions.is_homogeneous(len(group.members)))
+        return Outcome(group.epoch, group.subscriptions, len(group.members))
     after = changed(group.subscriptions, before, member, draft)
     metadata_hash = group_hash(after.topics(), state.topics, state.topic_hashes)
     size = len(group.members)
@@ -100,7 +109,7 @@ def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool)
     group.checked = (version, epoch)
     if group.has_partition_metadata:
         draft.records.append(r.partition_metadata_tombstone(group.group_id))
-    return Outcome(epoch, after.is_homogeneous(size))
+    return Outcome(epoch, after, size)
 
 
 def changed(subscriptions: Subscriptions, before: Member | None, after: Member | None, draft: Draft) -> Subscriptions:
@@ -126,7 +135,7 @@ def decide_resolution(draft: Draft) -> None:
     bump = False
     for regex in group.subscriptions.regexes:
         try:
-            matches = compile_pattern(regex)
+            matches = compiled(regex)
         except Refusal:
             found: tuple[str, ...] = ()  # written by a broker with other limits
         else:

@@ -52,6 +52,7 @@ check: setup ## Lint, types, import contracts, tidy rules, freshness of generate
 	@$(BIN)/python -m pytest -q -p no:randomly tests/test_tidy.py
 	@$(BIN)/python -m protocol.generate --check
 	@$(BIN)/python -m coordinator.txn.transitions_doc --check
+	@$(BIN)/python -m coordinator.group.transitions_doc --check
 	@$(BIN)/python -m broker.api_doc --check
 	@$(BIN)/python -m broker.config_doc --check
 

@@ -14,7 +14,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from runtime.engine import Engine
-from runtime.shard import Again, Decision, EngineLimits, ShardRecord, Timer
+from runtime.shard import Decision, EngineLimits, ShardRecord, Timer
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 
@@ -154,7 +154,7 @@ class ClassicRig:
         self.timers.clear()
         loaded = self.core.on_loaded(7, self.now_ms)
         for timer in loaded.timers:
-            if timer.key[0].startswith("classic"):
+            if isinstance(timer.key, tuple) and timer.key[0].startswith("classic"):
                 self._set(timer)
 
     # ---- asking -----------------------------------------------------------------------------------------------------
@@ -248,6 +248,7 @@ class EngineRig:
             name="__consumer_offsets-0",
             limits=EngineLimits(),
         )
+        self.engine._timers._arm = lambda: None  # type: ignore[method-assign]  # time passes in `wait` alone
 
     def _on_effect(self, effect: Any) -> None:
         assert isinstance(effect, c.Answer), effect
@@ -261,10 +262,24 @@ class EngineRig:
     def submit(self, command: Any) -> asyncio.Future[Any]:
         return self.engine.submit(command, timeout_ms=60_000)
 
-    def strike(self, ms: int) -> None:
-        """Time passes, and with it the timers that are due at its end."""
-        self.clock.now_ms += ms
-        self.engine._timers._expire()
+    def wait(self, ms: int) -> None:
+        """Time passes; clocks strike in order."""
+        timers, until = self.engine._timers, self.clock.now_ms + ms
+        while True:
+            due = min((entry[0] for entry in timers._monotonic if timers._is_live(entry)), default=until + 1)
+            if due > until:
+                break
+            self.clock.now_ms = max(self.clock.now_ms, due)
+            timers._expire()
+        self.clock.now_ms = until
+
+    async def successor(self) -> EngineRig:
+        """The next coordinator, on the same log; nobody waits any more."""
+        self.engine.unload()
+        rig = EngineRig(self.log.successor(lag=False))
+        rig.configs.config, rig.clock.now_ms = self.configs.config, self.clock.now_ms
+        rig.core.state.new_id = self.core.state.new_id
+        return await rig.loaded()
 
 
 def outcome(future: asyncio.Future[Any]) -> Any:
@@ -276,6 +291,3 @@ def outcome(future: asyncio.Future[Any]) -> Any:
         assert isinstance(refusal, Refusal)
         return refusal.error.name
     return future.result()
-
-
-__all__ = ["Again", "ClassicRig", "EngineRig"]

@@ -104,7 +104,7 @@ def _join(joining: _Joining, state: State) -> Any:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if request.member_id in group.pending:
         if request.group_instance_id is not None:
-            raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "an id that was given to a dynamic member")
+            return join_refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # the id was given to a dynamic member
         return _add(joining, request.member_id, Event.JOIN_PENDING)
     if request.member_id:
         return _join_again(joining)

@@ -13,8 +13,7 @@ async def test_two_members_join_sync_and_one_leaves() -> None:
     rig = await EngineRig().loaded()
     assert outcome(rig.submit(c.JoinGroup(join_request(), caller(3, "a"), 1))) is c.WAITING
     assert outcome(rig.submit(c.JoinGroup(join_request(), caller(3, "b"), 2))) is c.WAITING
-    rig.strike(3_000)
-    rig.strike(3_000)
+    rig.wait(6_000)
     a, b = rig.answers.pop(1), rig.answers.pop(2)
     assert (a.member_id, b.member_id, a.generation_id) == ("a-1", "b-2", 1)
     assert [member.member_id for member in a.members] == ["a-1", "b-2"]
@@ -30,7 +29,7 @@ async def test_two_members_join_sync_and_one_leaves() -> None:
 async def test_nobody_hears_of_an_assignment_that_is_not_committed() -> None:
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     joined = rig.submit(c.JoinGroup(join_request(), caller(3), 1))
-    rig.strike(0)
+    rig.wait(0)
     assert outcome(joined) is c.WAITING
     rig.log.lag = True
     synced = rig.submit(c.SyncGroup(sync_request(rig.answers[1].member_id, 1, {}), caller(5), 2))
@@ -42,7 +41,7 @@ async def test_nobody_hears_of_an_assignment_that_is_not_committed() -> None:
 async def test_a_log_that_refuses_the_assignment_leaves_the_members_where_they_were() -> None:
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(c.JoinGroup(join_request(), caller(3), 1))
-    rig.strike(0)
+    rig.wait(0)
     member = rig.answers[1].member_id
     rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     command: Any = c.SyncGroup(sync_request(member, 1, {member: b"x"}), caller(5), 2)

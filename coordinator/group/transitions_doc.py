@@ -1,0 +1,83 @@
+"""Draws docs/groups.md from the tables: `python -m coordinator.group.transitions_doc [--check]`.
+
+What stands between the marker lines of each table is replaced; the rest of the page is written by hand.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event, Outcome, Refuse, To
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
+
+
+def rendered(head: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown."""
+    lines = [f"| {head} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def classic() -> str:
+    """A Mermaid state diagram, in which what leaves the state as it is has no arrow, and one row for each event."""
+    edges: dict[tuple[ClassicState, ClassicState], list[str]] = {}
+    for (state, event), action in TRANSITIONS.items():
+        if isinstance(action, To) and action.state is not state:
+            edges.setdefault((state, action.state), []).append(event.name)
+    lines = ["```mermaid", "stateDiagram-v2"]
+    for (before, after), events in edges.items():
+        lines.append(f"    {_node(before)} --> {_node(after)}: {' / '.join(events)}")
+    lines.append("```")
+    states = list(ClassicState)
+    rows = [[event.value, *(_cell(state, event) for state in states)] for event in Event]
+    return "\n".join(lines) + "\n\n" + rendered("event", [state.value for state in states], rows)
+
+
+def _node(state: ClassicState) -> str:
+    return "[*]" if state is ClassicState.DEAD else state.value
+
+
+def _cell(state: ClassicState, event: Event) -> str:
+    action = TRANSITIONS[state, event]
+    if isinstance(action, To):
+        return f"**{action.state.value}**"
+    if isinstance(action, Refuse):
+        return action.error.name
+    return "-" if action is Outcome.BUG else action.value
+
+
+DRAWINGS: Final[dict[str, Callable[[], str]]] = {
+    "coordinator/group/classic/transitions.py": classic,
+}
+"""Source of a table -> what is drawn between its marker lines."""
+
+
+def page(text: str) -> str:
+    """`text` with the parts between the marker lines drawn anew. Raises ValueError when they are not there."""
+    for source, draw in DRAWINGS.items():
+        begin, end = f"<!-- drawn from {source}: begin -->", f"<!-- drawn from {source}: end -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"{PAGE.name} has no place for the table: {begin}")
+        text = f"{before}{begin}\n\n{draw()}\n\n{end}{after}"
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 1 when --check finds the page out of date."""
+    text = PAGE.read_text()
+    drawn = page(text)
+    if "--check" not in arguments:
+        PAGE.write_text(drawn)
+        return 0
+    if drawn != text:
+        sys.stderr.write(f"{PAGE.name} is out of date: python -m coordinator.group.transitions_doc\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,315 @@
+"""Golden transcripts of classic groups: commands, `----`, what became of them.
+
+    new delay=3000 size=2  a coordinator on an empty log (group.initial.rebalance.delay.ms, group.max.size)
+    join NAME [words]      NAME is the client's; it joins with the id that it was told last, `anew` without one, and says
+                           what it said last but for the words that are given
+        v=9 instance=i protocols=range,sticky type=consumer meta=x session=10000 rebalance=60000 id=...
+    sync NAME [NAME:assignment ...]    with the generation it was told last; v= instance= gen= type= name=
+    heartbeat NAME [gen= instance=]
+    leave NAME ... [v=]    NAME, NAME/instance or /instance
+    commit NAME [gen= txn instance=]   may it commit offsets? `nobody` is not a member
+    delete                 may the group be deleted? may offsets?
+    describe [v=6]
+    wait ms                time passes, and with it the clocks
+    lag | catch-up         the high watermark stands still | reaches the log end
+    refuse ERROR | accept  the log refuses what is appended | does not
+    crash                  the next coordinator loads what is in the log
+    state                  what is known of the group
+
+Below `----`: `log` a record as its bytes read back, `#n` the answer to the n-th request.
+
+`python -m tests.support.classic_transcript FILE...` writes what comes out into the files: read the difference before
+committing it, line by line, against the rules of the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coordinator.group import commands as c
+from coordinator.group.classic.state import ClassicGroup
+from coordinator.group.records import from_record
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from protocol.messages.sync_group import SyncGroupResponse
+from tests.support.classic_rig import (
+    GROUP,
+    WAITS,
+    EngineRig,
+    caller,
+    join_request,
+    outcome,
+    sync_request,
+)
+from tests.support.txn_transcript import SEPARATOR, blocks, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runtime.shard import ShardRecord
+
+
+def shown_record(record: ShardRecord) -> str:
+    entry = from_record(replace(record, memo=None))
+    assert entry is not None
+    value = entry.value
+    if value is None:
+        return f"log {entry.key.group} gone"
+    members = " ".join(
+        f"{member.member_id}{'/' + member.group_instance_id if member.group_instance_id else ''}"
+        f":{bytes(member.assignment).decode()}"
+        for member in value.members
+    )
+    leader = f" led by {value.leader}" if value.leader else ""
+    return f"log {entry.key.group} {value.protocol_type or '-'}/{value.protocol or '-'} gen={value.generation}{leader} [{members}]"
+
+
+def shown_answer(reply: Any) -> str:
+    if isinstance(reply, str):
+        return reply
+    if isinstance(reply, Refusal):
+        return reply.error.name
+    if isinstance(reply, LeaveGroupResponse):
+        top = [ErrorCode(reply.error_code).name] if reply.error_code or not reply.members else []
+        names = [
+            f"{one.member_id}/{one.group_instance_id}" if one.group_instance_id else one.member_id
+            for one in reply.members
+        ]
+        each = [f"{name}:{ErrorCode(one.error_code).name}" for name, one in zip(names, reply.members, strict=True)]
+        return " ".join(top + each)
+    if reply.error_code:
+        name = ErrorCode(reply.error_code).name
+        return f"{name} {reply.member_id}".rstrip() if isinstance(reply, JoinGroupResponse) else name
+    if isinstance(reply, HeartbeatResponse):
+        return "NONE"
+    if isinstance(reply, SyncGroupResponse):
+        return (
+            f"assigned {bytes(reply.assignment).decode() or 'nothing'} by {reply.protocol_type}/{reply.protocol_name}"
+        )
+    assert isinstance(reply, JoinGroupResponse), reply
+    members = " [" + " ".join(member.member_id for member in reply.members) + "]" if reply.members else ""
+    skip = " skip" if reply.skip_assignment else ""
+    return f"{reply.member_id} gen={reply.generation_id} {reply.protocol_name} led by {reply.leader}{members}{skip}"
+
+
+class Transcript:
+    """Runs the commands of one file."""
+
+    def __init__(self) -> None:
+        self.rig = EngineRig()
+        self.requests: list[tuple[int, str, asyncio.Future[Any], bool]] = []
+        self.waiting: dict[int, str] = {}
+        self.numbered = 0
+        self.records_shown = 0
+        self.ids: dict[str, str] = {}
+        self.generations: dict[str, int] = {}
+        self.said: dict[str, dict[str, str]] = {}
+
+    async def run(self, commands: list[str]) -> list[str]:
+        out: list[str] = []
+        for line in commands:
+            if line.startswith("#"):
+                continue
+            word, *rest = line.split()
+            handler: Callable[[list[str]], Any] = getattr(self, f"do_{word.replace('-', '_')}")
+            said = handler(rest)
+            if asyncio.iscoroutine(said):
+                said = await said
+            await asyncio.sleep(0)
+            out += self.news()
+            out += [said] if isinstance(said, str) else said or []
+        return out
+
+    def news(self) -> list[str]:
+        out = []
+        batches = self.rig.log.batches
+        for batch in batches[self.records_shown :]:
+            out += [shown_record(record) for record in batch]
+        self.records_shown = len(batches)
+        still: list[tuple[int, str, asyncio.Future[Any], bool]] = []
+        for number, name, future, is_told in self.requests:
+            reply = outcome(future)
+            if reply is c.WAITING:
+                if number in self.rig.answers:
+                    out.append(f"#{number} {self._told(name, self.rig.answers[number])}")
+                    continue
+                reply = WAITS
+            if reply == WAITS:
+                if not is_told:
+                    out.append(f"#{number} waits")
+                still.append((number, name, future, True))
+            else:
+                out.append(f"#{number} {self._told(name, reply)}")
+        self.requests = still
+        return out
+
+    def _told(self, name: str, reply: Any) -> str:
+        if isinstance(reply, JoinGroupResponse) and reply.error_code in {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}:
+            self.ids[name] = reply.member_id
+            self.generations[name] = reply.generation_id
+        return shown_answer(reply)
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, name: str, command: Callable[[int], Any]) -> None:
+        self.numbered += 1
+        self.requests.append((self.numbered, name, self.rig.submit(command(self.numbered)), False))
+
+    def do_join(self, words: list[str]) -> None:
+        name = words[0]
+        said = self.said[name] = self.said.get(name, {}) | named(words)
+        member_id = said.pop("id", "" if "anew" in words else self.ids.get(name, ""))
+        protocols = tuple((one, said.get("meta", "m").encode()) for one in said.get("protocols", "range").split(","))
+        request = join_request(
+            member_id,
+            instance=said.get("instance") or None,
+            protocols=protocols,
+            protocol_type=said.get("type", "consumer"),
+            session_ms=int(said.get("session", "10000")),
+            rebalance_ms=int(said.get("rebalance", "60000")),
+        )
+        version = int(said.get("v", "9"))
+        self._ask(name, lambda waiter: c.JoinGroup(request, caller(version, name), waiter))
+
+    def do_sync(self, words: list[str]) -> None:
+        name, said = words[0], named(words)
+        given = dict(word.split(":", 1) for word in words[1:] if ":" in word)
+        request = sync_request(
+            said.get("id", self.ids.get(name, name)),
+            int(said.get("gen", self.generations.get(name, -1))),
+            {self.ids.get(who, who): what.encode() for who, what in given.items()},
+            instance=said.get("instance"),
+            protocol_type=said.get("type"),
+            protocol_name=said.get("name"),
+        )
+        self._ask(name, lambda waiter: c.SyncGroup(request, caller(int(said.get("v", "5"))), waiter))
+
+    def do_heartbeat(self, words: list[str]) -> None:
+        name, said = words[0], named(words)
+        request = HeartbeatRequest(
+            GROUP,
+            int(said.get("gen", self.generations.get(name, -1))),
+            said.get("id", self.ids.get(name, name)),
+            said.get("instance"),
+        )
+        self._ask(name, lambda _: c.Heartbeat(request, caller(4)))
+
+    def do_leave(self, words: list[str]) -> None:
+        version = int(named(words).get("v", "5"))
+        members = []
+        for word in words:
+            if "=" not in word:
+                name, _, instance = word.partition("/")
+                members.append(MemberIdentity(self.ids.get(name, name), instance or None))
+        request = LeaveGroupRequest(group_id=GROUP, members=members)
+        if version < 3:
+            request = LeaveGroupRequest(group_id=GROUP, member_id=members[0].member_id)
+        self._ask("", lambda _: c.LeaveGroup(request, caller(version)))
+
+    def do_commit(self, words: list[str]) -> str:
+        name, said = words[0], named(words)
+        member_id = "" if name == "nobody" else self.ids.get(name, name)
+        generation = int(said.get("gen", self.generations.get(name, -1)))
+        in_transaction = "txn" in words
+        return self._judged(
+            lambda group: group.check_offset_commit(
+                member_id, said.get("instance"), generation, in_transaction=in_transaction, api_version=9
+            )
+        )
+
+    def do_delete(self, words: list[str]) -> str:
+        group = self._judged(lambda group: group.check_delete())
+        return f"group {group}, offsets {self._judged(lambda group: group.check_offset_delete())}"
+
+    def _judged(self, judge: Callable[[ClassicGroup], None]) -> str:
+        group = self.rig.core.state.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        try:
+            judge(group)
+        except Refusal as refusal:
+            return refusal.error.name
+        return "accepted"
+
+    async def do_describe(self, words: list[str]) -> list[str]:
+        described = await self.rig.submit(c.DescribeClassic(GROUP, int(named(words).get("v", "6"))))
+        error = f" {ErrorCode(described.error_code).name}: {described.error_message}" if described.error_code else ""
+        return [
+            f"{described.group_state} {described.protocol_type or '-'}/{described.protocol_data or '-'}{error}",
+            *(
+                f"  {member.member_id} {member.group_instance_id or '-'} {member.client_id}{member.client_host}"
+                f" {bytes(member.member_metadata).decode() or '-'} {bytes(member.member_assignment).decode() or '-'}"
+                for member in described.members
+            ),
+        ]
+
+    # ---- what happens around ----------------------------------------------------------------------------------------
+
+    async def do_new(self, words: list[str]) -> None:
+        said = named(words)
+        config: dict[str, Any] = {"group_initial_rebalance_delay_ms": int(said.get("delay", "3000"))}
+        if "size" in said:
+            config["group_max_size"] = int(said["size"])
+        self.rig = await EngineRig(**config).loaded()
+        self.records_shown = 0
+        self.requests, self.ids, self.generations, self.said = [], {}, {}, {}
+
+    def do_size(self, words: list[str]) -> None:
+        self.rig.configs.set(group_max_size=int(words[0]))
+
+    def do_wait(self, words: list[str]) -> None:
+        self.rig.wait(int(words[0]))
+
+    def do_lag(self, words: list[str]) -> None:
+        self.rig.log.lag = True
+
+    def do_catch_up(self, words: list[str]) -> None:
+        self.rig.log.lag = False
+        self.rig.log.commit()
+
+    def do_refuse(self, words: list[str]) -> None:
+        self.rig.log.refuse = ErrorCode[words[0]]
+
+    def do_accept(self, words: list[str]) -> None:
+        self.rig.log.refuse = None
+
+    async def do_crash(self, words: list[str]) -> None:
+        self.requests.clear()
+        self.rig = await self.rig.successor()
+        self.records_shown = 0
+
+    def do_state(self, words: list[str]) -> str:
+        group = self.rig.core.state.groups.get(GROUP)
+        if not isinstance(group, ClassicGroup):
+            return "Dead"
+        counted = {
+            "members": list(group.members),
+            "pending": list(group.pending),
+            "unsynced": list(group.unsynced),
+            "joined": group.joined,
+        }
+        extra = "".join(
+            f" {name}={' '.join(what) if isinstance(what, list) else what}" for name, what in counted.items() if what
+        )
+        return f"{group.state_name} gen={group.generation}{extra}"
+
+
+async def replay(text: str) -> list[tuple[list[str], list[str], list[str]]]:
+    """(commands, expected, what came out) of each block."""
+    transcript = Transcript()
+    return [(commands, expected, await transcript.run(commands)) for commands, expected in blocks(text)]
+
+
+async def rewrite(path: Path) -> None:
+    done = await replay(path.read_text())
+    path.write_text("\n\n".join("\n".join([*commands, SEPARATOR, *out]) for commands, _, out in done) + "\n")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        asyncio.run(rewrite(Path(name)))

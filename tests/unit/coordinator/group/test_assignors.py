@@ -1,0 +1,198 @@
+"""The assignors of the server: every subscribed partition has one owner, shares are even, and little moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.group.assignors.range import assign_range
+from coordinator.group.assignors.spec import GroupSpec, MemberSpec, Target
+from coordinator.group.assignors.uniform import assign_uniform
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TOPICS = [bytes([number]) * 16 for number in range(5)]
+
+counts = st.lists(st.integers(0, 7), min_size=1, max_size=5).map(lambda sizes: dict(zip(TOPICS, sizes, strict=False)))
+names = st.lists(st.sampled_from([f"m{number}" for number in range(9)]), min_size=1, unique=True).map(sorted)
+
+
+def group(
+    subscriptions: Mapping[str, tuple[bytes, ...]],
+    partitions: Mapping[bytes, int],
+    old: Mapping[str, Target] | None = None,
+    instances: Mapping[str, str] | None = None,
+) -> GroupSpec:
+    members = {
+        name: MemberSpec(topics, (old or {}).get(name, {}), (instances or {}).get(name))
+        for name, topics in sorted(subscriptions.items())
+    }
+    first = next(iter(members.values()), MemberSpec((), {}))
+    same = all(sorted(member.topics) == sorted(first.topics) for member in members.values())
+    return GroupSpec(members, partitions, homogeneous=same)
+
+
+@st.composite
+def specs(draw: st.DrawFn, *, same: bool | None = None) -> GroupSpec:
+    """A group with any old targets that nobody shares, some of partitions and topics that are gone."""
+    partitions = draw(counts)
+    known = list(partitions)
+    some = st.lists(st.sampled_from(known), unique=True).map(tuple)
+    members = draw(names)
+    if draw(st.booleans()) if same is None else same:
+        subscription = draw(some)
+        subscriptions = dict.fromkeys(members, subscription)
+    else:
+        subscriptions = {name: draw(some) for name in members}
+    old: dict[str, dict[bytes, set[int]]] = {name: {} for name in members}
+    gone = [(topic_id, number) for topic_id in TOPICS for number in range(9)]
+    for topic_id, number in draw(st.lists(st.sampled_from(gone), unique=True, max_size=30)):
+        old[draw(st.sampled_from(members))].setdefault(topic_id, set()).add(number)
+    frozen = {name: {t: frozenset(numbers) for t, numbers in held.items()} for name, held in old.items()}
+    return group(subscriptions, partitions, frozen)
+
+
+def owned(targets: Mapping[str, Target]) -> dict[tuple[bytes, int], str]:
+    found: dict[tuple[bytes, int], str] = {}
+    for name, target in targets.items():
+        for topic_id, numbers in target.items():
+            assert numbers, "an empty topic"
+            for number in numbers:
+                assert found.setdefault((topic_id, number), name) == name, "owned twice"
+    return found
+
+
+def check_valid(spec: GroupSpec, targets: Mapping[str, Target]) -> None:
+    """Exactly the subscribed partitions, each with one owner who subscribes to it."""
+    found = owned(targets)
+    assert targets.keys() == spec.members.keys()
+    wanted = dict.fromkeys(topic_id for member in spec.members.values() for topic_id in member.topics)
+    assert found.keys() == {(topic_id, number) for topic_id in wanted for number in range(spec.partitions[topic_id])}
+    for (topic_id, _), name in found.items():
+        assert topic_id in spec.members[name].topics
+
+
+def size(target: Target) -> int:
+    return sum(len(numbers) for numbers in target.values())
+
+
+def again(spec: GroupSpec, targets: Mapping[str, Target]) -> GroupSpec:
+    return replace(spec, members={name: replace(spec.members[name], target=targets[name]) for name in spec.members})
+
+
+@given(spec=specs())
+def test_uniform_is_valid(spec: GroupSpec) -> None:
+    check_valid(spec, assign_uniform(spec))
+
+
+@given(spec=specs())
+def test_range_is_valid(spec: GroupSpec) -> None:
+    check_valid(spec, assign_range(spec))
+
+
+@given(spec=specs(same=True))
+def test_uniform_shares_are_even_where_all_subscribe_to_the_same(spec: GroupSpec) -> None:
+    sizes = [size(target) for target in assign_uniform(spec).values()]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(spec=specs(same=True))
+def test_uniform_moves_no_more_than_the_balance_asks_for(spec: GroupSpec) -> None:
+    """The partitions that stay are as many as fit the shares, whoever gets one more."""
+    targets = assign_uniform(spec)
+    topics = next(iter(spec.members.values())).topics
+    valid = {
+        name: sum(
+            number < spec.partitions[topic_id] for topic_id in topics for number in member.target.get(topic_id, ())
+        )
+        for name, member in spec.members.items()
+    }
+    share, extra = divmod(sum(spec.partitions[topic_id] for topic_id in topics), len(spec.members))
+    may_stay = sum(min(count, share) for count in valid.values()) + min(
+        extra, sum(count > share for count in valid.values())
+    )
+    stayed = sum(
+        len(numbers & targets[name].get(topic_id, frozenset()))
+        for name, member in spec.members.items()
+        for topic_id, numbers in member.target.items()
+    )
+    assert stayed == may_stay
+
+
+@given(spec=specs(same=False))
+def test_uniform_leaves_no_move_that_would_help(spec: GroupSpec) -> None:
+    """Where one member has two more than another, it has nothing that the other one subscribes to."""
+    targets = assign_uniform(spec)
+    for one, other in combinations(spec.members, 2):
+        for full, empty in ((one, other), (other, one)):
+            if size(targets[full]) - size(targets[empty]) > 1:
+                assert not targets[full].keys() & set(spec.members[empty].topics)
+
+
+@given(spec=specs())
+def test_uniform_changes_nothing_when_nothing_has_changed(spec: GroupSpec) -> None:
+    targets = assign_uniform(spec)
+    assert assign_uniform(again(spec, targets)) == targets
+
+
+@given(spec=specs(), leaver=st.integers(0, 8))
+def test_uniform_hands_on_what_a_leaver_had(spec: GroupSpec, leaver: int) -> None:
+    """Where all subscribe to the same, nobody else loses anything."""
+    targets = assign_uniform(spec)
+    names = list(spec.members)
+    if not spec.homogeneous or len(names) < 2:
+        return
+    after = again(spec, targets)
+    left = replace(after, members={name: after.members[name] for name in names if name != names[leaver % len(names)]})
+    for name, target in assign_uniform(left).items():
+        for topic_id, numbers in targets[name].items():
+            assert numbers <= target[topic_id]
+
+
+@given(spec=specs())
+def test_range_follows_from_who_is_there(spec: GroupSpec) -> None:
+    """Runs in the order of the members, the first ones a partition longer, and the same whatever was before."""
+    targets = assign_range(spec)
+    bare = replace(spec, members={name: replace(member, target={}) for name, member in spec.members.items()})
+    assert assign_range(bare) == targets
+    for topic_id, count in spec.partitions.items():
+        subscribers = [name for name, member in spec.members.items() if topic_id in member.topics]
+        runs = [sorted(targets[name].get(topic_id, ())) for name in subscribers]
+        if subscribers:
+            assert [number for run in runs for number in run] == list(range(count))
+            lengths = [len(run) for run in runs]
+            assert lengths == sorted(lengths, reverse=True)
+            assert lengths[0] - lengths[-1] <= 1
+
+
+def test_range_puts_instances_first() -> None:
+    topic = TOPICS[0]
+    spec = group(dict.fromkeys("abc", (topic,)), {topic: 4}, instances={"c": "i1", "b": "i2"})
+    assert assign_range(spec) == {
+        "c": {topic: frozenset({0, 1})},
+        "b": {topic: frozenset({2})},
+        "a": {topic: frozenset({3})},
+    }
+
+
+def test_nobody_and_nothing() -> None:
+    assert assign_uniform(group({}, {})) == {}
+    assert assign_range(group({}, {})) == {}
+    assert assign_uniform(group({"a": ()}, {})) == {"a": {}}
+
+
+@settings(max_examples=20)
+@given(data=st.data())
+def test_large_mixed_groups_come_to_an_end(data: st.DataObject) -> None:
+    topics = [bytes([number]) * 16 for number in range(20)]
+    partitions = {topic_id: data.draw(st.integers(1, 40)) for topic_id in topics}
+    some = st.lists(st.sampled_from(topics), unique=True, min_size=1, max_size=6).map(tuple)
+    spec = group({f"m{number:02}": data.draw(some) for number in range(40)}, partitions)
+    targets = assign_uniform(spec)
+    check_valid(spec, targets)
+    assert assign_uniform(again(spec, targets)) == targets

@@ -9,7 +9,7 @@ from uuid import UUID
 from coordinator.group import commands as c
 from coordinator.group.modern.member import NO_EPOCH
 from coordinator.group.modern.state import ConsumerGroup
-from protocol.codec import encode
+from protocol.codec import decode, encode
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -19,6 +19,7 @@ from protocol.messages.consumer_group_heartbeat import (
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
 from protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment
+from protocol.records.consumer_protocol_assignment import TopicPartition as AssignedPartitions
 from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from tests.support.classic_rig import GROUP, ClassicRig, caller
 
@@ -42,9 +43,14 @@ def metadata(topics: Iterable[str], owned: Mapping[str, Iterable[int]] | None = 
     return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, SUBSCRIPTION_VERSION)
 
 
-def assignment(data: bytes) -> Held:
-    from protocol.codec import decode
+def written(held: Mapping[str, Iterable[int]], user_data: bytes | None = None) -> bytes:
+    """What a leader assigns."""
+    topics = [AssignedPartitions(name, list(numbers)) for name, numbers in held.items()]
+    message = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=user_data)
+    return SUBSCRIPTION_VERSION.to_bytes(2, "big") + encode(message, SUBSCRIPTION_VERSION)
 
+
+def assignment(data: bytes) -> Held:
     found = decode(ConsumerProtocolAssignment, int.from_bytes(data[:2], "big"), data[2:])
     return {topic.topic: tuple(topic.partitions) for topic in found.assigned_partitions}
 

@@ -1,4 +1,4 @@
-"""The authorized-operations bit fields of Metadata, DescribeTopicPartitions and DescribeCluster (KIP-430)."""
+"""The authorized-operations bit fields of Metadata, DescribeTopicPartitions, DescribeCluster and of groups (KIP-430)."""
 
 from typing import Final
 
@@ -12,6 +12,13 @@ _OPERATIONS: Final = {
         AclOperation.CREATE,
         AclOperation.DELETE,
         AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
         AclOperation.DESCRIBE,
         AclOperation.DESCRIBE_CONFIGS,
         AclOperation.ALTER_CONFIGS,
@@ -30,6 +37,10 @@ _OPERATIONS: Final = {
 
 def topic_operations(context: RequestContext, topic: str) -> int:
     return _bits(context, ResourceType.TOPIC, topic)
+
+
+def group_operations(context: RequestContext, group: str) -> int:
+    return _bits(context, ResourceType.GROUP, group)
 
 
 def cluster_operations(context: RequestContext) -> int:

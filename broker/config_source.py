@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from broker.addresses import parse_listeners, parse_voters
 from broker.config import PROPERTIES, Config
+from broker.group_config import contradictions
 from broker.property import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
@@ -57,6 +58,8 @@ def check(config: Config) -> None:
         raise ConfigError("broker.heartbeat.interval.ms: must be less than broker.session.timeout.ms")
     if config.max_connection_creation_rate == 0:
         raise ConfigError("max.connection.creation.rate: 0 would never accept a connection")
+    for contradiction in contradictions(config):
+        raise ConfigError(contradiction)
 
 
 def with_host_name(config: Config, host_name: str) -> Config:

@@ -1,11 +1,13 @@
-"""What the transaction coordinator asks of the cluster, answered from this broker's metadata and its controller."""
+"""What the coordinators ask of the cluster, answered from this broker's metadata and its controller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
-from broker.topic_names import TRANSACTION_STATE
 from cluster.controller.port import BrokerControllerPort
-from cluster.image import TRANSACTION_VERSION, MetadataImage
+from cluster.delta import MetadataDelta
+from cluster.image import GROUP_VERSION, TRANSACTION_VERSION, MetadataImage, TopicImage
 from cluster.metadata import MetadataCache
+from coordinator.group.ports import TopicInfo
 
 
 class ImageLeaders:
@@ -19,7 +21,7 @@ class ImageLeaders:
 
 
 class ImageFeatures:
-    """`coordinator.txn.ports.FeatureLevels`."""
+    """`coordinator.txn.ports.FeatureLevels` and `coordinator.group.ports.FeatureLevels`."""
 
     def __init__(self, metadata: MetadataCache) -> None:
         self._metadata = metadata
@@ -27,19 +29,79 @@ class ImageFeatures:
     def transaction_version(self) -> int:
         return self._metadata.image.feature(TRANSACTION_VERSION)
 
+    def group_version(self) -> int:
+        return self._metadata.image.feature(GROUP_VERSION)
 
-class TransactionTopic:
-    """`__transaction_state` as the metadata has it."""
 
-    def __init__(self, metadata: MetadataCache, partitions: int) -> None:
+class ImageTopics:
+    """`coordinator.group.ports.Topics`."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        """`on_metadata` has to be subscribed to `metadata`."""
+        self._metadata = metadata
+        self._version = metadata.image.offset
+        self._known: dict[UUID, TopicInfo] = {}
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Has anything changed that an assignment may depend on? Most changes are of leaders and of in-sync replicas."""
+        if delta.changed_brokers():  # a rack may be another one
+            self._known.clear()
+            self._version = image.offset
+        changed = dict.fromkeys(topic.topic_id for topic in delta.deleted_topics())
+        for topic_id, index in delta.changed_partitions():
+            before, after = delta.base.topic_by_id(topic_id), image.topic_by_id(topic_id)
+            old = None if before is None else before.partitions.get(index)
+            if old is None or (after is not None and old.replicas != after.partitions[index].replicas):
+                changed[topic_id] = None
+        for topic_id in changed:
+            self._known.pop(topic_id, None)
+            self._version = image.offset
+
+    def version(self) -> int:
+        """The offset of the last change in the metadata log."""
+        return self._version
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        topic = self._metadata.image.topic(name)
+        return None if topic is None else self._info(topic)
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        topic = self._metadata.image.topic_by_id(UUID(bytes=topic_id))
+        return None if topic is None else self._info(topic)
+
+    def names(self) -> Sequence[str]:
+        return list(self._metadata.image.topics)
+
+    def _info(self, topic: TopicImage) -> TopicInfo:
+        info = self._known.get(topic.topic_id)
+        if info is None:
+            brokers = self._metadata.image.brokers
+            racks = tuple(
+                tuple(
+                    rack
+                    for replica in topic.partitions[index].replicas
+                    if replica in brokers and (rack := brokers[replica].rack) is not None
+                )
+                for index in sorted(topic.partitions)
+            )
+            info = TopicInfo(topic.topic_id.bytes, topic.name, len(topic.partitions), racks if any(racks) else ())
+            self._known[topic.topic_id] = info
+        return info
+
+
+class CoordinatorTopic:
+    """A topic that holds the state of coordinators, as the metadata has it."""
+
+    def __init__(self, name: str, metadata: MetadataCache, partitions: int) -> None:
         """`partitions`: how many it will have where it is not there yet."""
+        self._name = name
         self._metadata = metadata
         self._partitions = partitions
         self._image: MetadataImage | None = None
         self._leaders: tuple[int, ...] = ()
 
     def partitions(self) -> int:
-        """The partition of an id must not move: once the topic is there, its own size counts."""
+        """The partition of a name must not move: once the topic is there, its own size counts."""
         return len(self.leaders()) or self._partitions
 
     def leads(self, node_id: int, shard: int) -> bool:
@@ -50,7 +112,7 @@ class TransactionTopic:
         """Who leads each partition, NO_LEADER for nobody; empty while the topic is not there."""
         image = self._metadata.image
         if image is not self._image:
-            topic = image.topic(TRANSACTION_STATE)
+            topic = image.topic(self._name)
             self._leaders = () if topic is None else tuple(each.leader for each in topic.partitions.values())
             self._image = image
         return self._leaders

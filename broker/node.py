@@ -32,6 +32,7 @@ from broker.doubts import Doubts
 from broker.env import Env
 from broker.fetch_sessions import FetchSessions
 from broker.forwarding import Forwarding
+from broker.groups import Groups
 from broker.hosting import host_partitions
 from broker.jobs import Jobs
 from broker.life import Life
@@ -61,6 +62,7 @@ from storage.log_manager import LogManager
 if TYPE_CHECKING:
     from broker.partitions import Partitions
     from cluster.raft.driver import RaftDriver
+    from coordinator.group.service import GroupCoordinator
     from coordinator.txn.service import TransactionCoordinator
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
@@ -113,6 +115,7 @@ class Node:
         self.lifecycle: BrokerLifecycle
         self.partitions: Partitions
         self.coordinator: TransactionCoordinator
+        self.groups: GroupCoordinator
         self.services: Services
 
     @property
@@ -304,7 +307,7 @@ class Node:
                 self.fail(self.config.log_dirs, error)
 
     def _host_partitions(self) -> None:
-        """Follow the metadata: host partitions, and coordinate the transactions of those that are led."""
+        """Follow the metadata: host partitions, and coordinate the transactions and groups of those that are led."""
         config, env, spawn = self.config, self.env, self.tasks.spawn
         self.partitions, replication = host_partitions(
             self.services,
@@ -322,9 +325,13 @@ class Node:
         )
         self.coordinator = transactions.coordinator
         self._undo.callback(self.coordinator.stop)
+        groups = Groups(self.services, env, spawn, on_failure=self._on_unexpected)
+        self.groups = groups.coordinator
+        self._undo.callback(self.groups.stop)
         self.metadata.subscribe_from_start(self.partitions.on_metadata)
         self.metadata.subscribe(replication.on_metadata)
         self.metadata.subscribe(transactions.on_metadata)
+        self.metadata.subscribe(groups.on_metadata)
         self._warn_of_strays()
         Jobs(config, env.clock, self.partitions, self.logs, self.tasks, replication).start()
         services = self.services

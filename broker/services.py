@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cluster.controller.service import ControllerService
     from cluster.metadata import MetadataCache
     from cluster.raft.driver import RaftDriver
+    from coordinator.group.service import GroupCoordinator
     from coordinator.txn.service import TransactionCoordinator
     from runtime.clock import Clock
 
@@ -57,6 +58,7 @@ class Services:
     partitions: "Partitions" = field(init=False)
     replica_fetches: "ReplicaFetches" = field(init=False)
     transactions: "TransactionCoordinator" = field(init=False)
+    groups: "GroupCoordinator" = field(init=False)
     verification: "TransactionVerifier" = field(init=False)
     fetch_sessions: "FetchSessions" = field(init=False)
     markers: "MarkerWriter" = field(init=False)

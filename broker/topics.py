@@ -6,18 +6,18 @@ from contextlib import suppress
 from typing import Final
 
 from broker.config import Config
-from broker.topic_names import TRANSACTION_STATE, is_internal
+from broker.topic_names import GROUP_METADATA, TRANSACTION_STATE, is_internal
 from cluster.controller.port import USE_DEFAULT, BrokerControllerPort, NewTopic
 from cluster.delta import MetadataDelta
 from cluster.image import MetadataImage
 from cluster.metadata import MetadataCache
 from protocol.errors import ErrorCode, Refusal
 
-TRANSACTION_STATE_REPLICAS: Final = 3
-"""Replicas of the transaction log where nothing is set and there are enough brokers."""
+COORDINATOR_REPLICAS: Final = 3
+"""Replicas of a coordinator's topic where nothing is set and there are enough brokers."""
 TRANSACTION_STATE_MIN_ISR: Final = 2
 BROKERS_WAIT_S: Final = 2.0
-"""How long the transaction log waits for brokers that are to hold it and are still starting."""
+"""How long a coordinator's topic waits for brokers that are to hold it and are still starting."""
 ARRIVAL_WAIT_S: Final = 5.0
 """How long a topic that was made takes to show in this broker's metadata, at most."""
 
@@ -33,6 +33,11 @@ class TopicMaker:
         self._metadata = metadata
         self._controller = controller
         self._voters = voters
+        self._replicas_set = {
+            TRANSACTION_STATE: config.transaction_state_log_replication_factor,
+            GROUP_METADATA: config.offsets_topic_replication_factor,
+        }
+        """Coordinators' topics, and the replicas that somebody has asked for."""
         self._under_way: dict[str, Future[ErrorCode]] = {}
 
     async def create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
@@ -56,8 +61,8 @@ class TopicMaker:
         return future
 
     async def _create(self, name: str) -> ErrorCode:
-        if name == TRANSACTION_STATE:
-            await self._brokers_are_there()
+        if name in self._replicas_set:
+            await self._brokers_are_there(self._replicas(name))
         topic = self._specification(name)
         try:
             created = await self._controller.create_topics([topic], timeout_ms=self._config.request_timeout_ms)
@@ -69,10 +74,9 @@ class TopicMaker:
         await self._until(lambda image: image.topic(name) is not None, ARRIVAL_WAIT_S)
         return ErrorCode.NONE
 
-    async def _brokers_are_there(self) -> None:
+    async def _brokers_are_there(self, wanted: int) -> None:
         # A client may come while the other brokers are still starting. Replicas on those who are there alone would be too
         # few for good; with all of them active each gets its share of leaders, and is in sync from the start.
-        wanted = self._transaction_replicas()
         await self._until(lambda image: sum(1 for _ in image.active_brokers()) >= wanted, BROKERS_WAIT_S)
 
     async def _until(self, holds: Callable[[MetadataImage], bool], limit_s: float) -> None:
@@ -96,12 +100,14 @@ class TopicMaker:
     def _specification(self, name: str) -> NewTopic:
         if name == TRANSACTION_STATE:
             return self._transaction_state()
+        if name == GROUP_METADATA:
+            return self._group_metadata()
         return NewTopic(name, USE_DEFAULT, USE_DEFAULT)
 
     def _transaction_state(self) -> NewTopic:
         """Unset, replicas and min ISR are as large as the cluster allows; set, they are obeyed (and may be refused)."""
         config = self._config
-        replicas = self._transaction_replicas()
+        replicas = self._replicas(TRANSACTION_STATE)
         min_isr = config.transaction_state_log_min_isr or min(TRANSACTION_STATE_MIN_ISR, replicas)
         return NewTopic(
             TRANSACTION_STATE,
@@ -116,11 +122,25 @@ class TopicMaker:
             ),
         )
 
-    def _transaction_replicas(self) -> int:
+    def _group_metadata(self) -> NewTopic:
+        """As Kafka makes it: its min.insync.replicas is what brokers say of all topics."""
+        config = self._config
+        return NewTopic(
+            GROUP_METADATA,
+            config.offsets_topic_num_partitions,
+            self._replicas(GROUP_METADATA),
+            configs=(
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+            ),
+        )
+
+    def _replicas(self, name: str) -> int:
         brokers = max(1, self._voters, len(self._metadata.image.brokers))
-        return self._config.transaction_state_log_replication_factor or min(TRANSACTION_STATE_REPLICAS, brokers)
+        return self._replicas_set[name] or min(COORDINATOR_REPLICAS, brokers)
 
 
 def _may_be_made(name: str) -> bool:
     """Internal topics are made by what uses them; nothing uses the others of Kafka's yet."""
-    return name == TRANSACTION_STATE or not is_internal(name)
+    return name in {TRANSACTION_STATE, GROUP_METADATA} or not is_internal(name)

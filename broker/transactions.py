@@ -7,7 +7,7 @@ from broker.coordinator_shards import FOLLOW_INTERVAL_MS, CoordinatorShards
 from broker.jobs import repeat
 from broker.marker_sender import MarkerSender, RemoteMarkerSender
 from broker.marker_writer import COMMIT_MS_MAX, MarkerWriter
-from broker.metadata_ports import ImageFeatures, ImageLeaders, ProducerIdBlocks, TransactionTopic
+from broker.metadata_ports import CoordinatorTopic, ImageFeatures, ImageLeaders, ProducerIdBlocks
 from broker.services import Services
 from broker.topic_names import TRANSACTION_STATE
 from broker.txn_coordinators import Coordinators
@@ -38,7 +38,7 @@ class Transactions:
     ) -> None:
         """`broker_epoch()` is that of this broker's registration; `on_failure` hears of bugs and broken disks."""
         config, metadata = services.config, services.metadata
-        topic = TransactionTopic(metadata, config.transaction_state_log_num_partitions)
+        topic = CoordinatorTopic(TRANSACTION_STATE, metadata, config.transaction_state_log_num_partitions)
         blocks = ProducerIdBlocks(services.controller_client, services.node_id, broker_epoch)
         producer_ids = ProducerIdPool(blocks.allocate, spawn)
         services.markers = MarkerWriter(services.partitions, services.clock, config.request_timeout_ms)

@@ -1,19 +1,20 @@
-"""Between Produce and the transaction coordinator: is this partition part of the producer's transaction? (KIP-890)
+"""Between a write and the transaction coordinator: is this partition part of the producer's transaction? (KIP-890)
 
 A transactional batch that meets no open transaction of its producer on the partition may be a late one, of a transaction
 that has ended. Written, it would open a transaction that nobody ends. So before the append
 
 1. the log hands out a guard for (producer id, epoch), or says that the transaction is open here: nothing to ask;
-2. the coordinator is asked: up to Produce v11 whether the partition *was* added (AddPartitionsToTxn by the client), from
-   v12 on to *add* it (the implicit add of transaction version 2);
+2. the coordinator is asked: up to Produce v11 and TxnOffsetCommit v4 whether the partition *was* added (AddPartitionsToTxn by
+   the client), from v12 and v5 on to *add* it (the implicit add of transaction version 2);
 3. the append presents the guard. A marker that came in between has withdrawn it, and the log refuses.
 
-Errors are refused per partition. What they are called towards the client depends on the version, see `refusal_for`.
+Errors are refused per partition. What they are called towards the client depends on its request, see `Terms`.
 """
 
 from asyncio import Future, get_running_loop, sleep
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.config import Config
@@ -45,6 +46,22 @@ class TransactionalBatch:
     base_sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request of one API and version lets the broker do, and how its client is told of errors.
+
+    `implicit_add`: the partition is added where it is not part of the transaction.
+    """
+
+    implicit_add: bool
+    refusal: Callable[[ErrorCode], Refusal]
+
+
+@cache
+def produce_terms(version: int) -> Terms:
+    return Terms(version >= IMPLICIT_ADD_MIN_VERSION, partial(refusal_for, version=version))
+
+
 class Coordinator(Protocol):
     """What is asked of the transaction coordinator. Both raise Refusal at once, or by the future."""
 
@@ -67,7 +84,7 @@ def one_producer(batches: Sequence[TransactionalBatch]) -> tuple[int, int]:
 
 
 def refusal_for(error: ErrorCode, version: int) -> Refusal:
-    """What the client is told when the coordinator has answered `error`, with Kafka's messages where it gives one.
+    """What the client of a Produce is told when the coordinator has answered `error`, with Kafka's messages where it gives one.
 
     Retriable errors of the coordinator become NOT_ENOUGH_REPLICAS, which producers retry without fetching metadata
     (KAFKA-16386); Produce never says PRODUCER_FENCED (KAFKA-10687).
@@ -100,7 +117,7 @@ _COORDINATOR_TROUBLE: Final = (
 
 
 class TransactionVerifier:
-    """Asks the coordinator on behalf of produces. Holds no state: guards live in the logs."""
+    """Asks the coordinator on behalf of who writes. Holds no state: guards live in the logs."""
 
     def __init__(self, coordinator: Coordinator, config: Config) -> None:
         """`config` gives the switch and the limits of asking again."""
@@ -110,17 +127,16 @@ class TransactionVerifier:
         self._retry_ms_max = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
 
     def start(
-        self, transactional_id: str | None, version: int, batches: Sequence[TransactionalBatch]
+        self, transactional_id: str | None, terms: Terms, batches: Sequence[TransactionalBatch]
     ) -> "list[Outcome] | Awaitable[list[Outcome]]":
         """One outcome per batch, in order; awaitable only when the coordinator has to be waited for.
 
         Raises Refusal for what is wrong with the request as a whole.
         """
         producer_id, epoch = one_producer(batches)
-        implicit_add = version >= IMPLICIT_ADD_MIN_VERSION
-        if transactional_id is None or not (implicit_add or self._enabled):
+        if transactional_id is None or not (terms.implicit_add or self._enabled):
             return [NO_GUARD] * len(batches)
-        outcomes = [guard_of(batch, supports_epoch_bump=implicit_add) for batch in batches]
+        outcomes = [guard_of(batch, supports_epoch_bump=terms.implicit_add) for batch in batches]
         asked = {
             TopicPartition(batch.partition.topic, batch.partition.index): number
             for number, batch in enumerate(batches)
@@ -128,7 +144,7 @@ class TransactionVerifier:
         }
         if not asked:
             return outcomes
-        question = Question(transactional_id, producer_id, epoch, tuple(asked), version)
+        question = Question(transactional_id, producer_id, epoch, tuple(asked), terms)
         errors = self._ask(question)
         if isinstance(errors, Future):
             if not errors.done():
@@ -136,7 +152,7 @@ class TransactionVerifier:
             errors = errors_of(question, errors)
         if question.retried and busy(errors):
             return self._when_answered(question, errors, asked, outcomes)
-        return conclude(errors, version, asked, outcomes)
+        return conclude(errors, terms, asked, outcomes)
 
     def _ask(self, question: "Question") -> "Future[PartitionErrors] | PartitionErrors":
         ask = self._coordinator.add_partitions_for_produce if question.retried else self._coordinator.verify_partitions
@@ -162,25 +178,25 @@ class TransactionVerifier:
             # client's own back-off; at the end of the time it is told (KAFKA-18575).
             again = loop.time() + self._backoff_ms / 1_000
             if not question.retried or not busy(answer) or again > give_up:
-                return conclude(answer, question.version, asked, outcomes)
+                return conclude(answer, question.terms, asked, outcomes)
             await sleep(self._backoff_ms / 1_000)
             answer = self._ask(question)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the coordinator is asked on behalf of one produce."""
+    """What the coordinator is asked on behalf of one request."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: tuple[TopicPartition, ...]
-    version: int
+    terms: Terms
 
     @property
     def retried(self) -> bool:
         """Only the implicit add is asked again in here; an older producer is told to come again."""
-        return self.version >= IMPLICIT_ADD_MIN_VERSION
+        return self.terms.implicit_add
 
 
 async def settled(future: "Future[PartitionErrors]") -> None:
@@ -206,13 +222,13 @@ def errors_of(question: Question, answered: "Future[PartitionErrors]") -> Partit
 
 
 def conclude(
-    errors: PartitionErrors, version: int, asked: Mapping[TopicPartition, int], outcomes: list[Outcome]
+    errors: PartitionErrors, terms: Terms, asked: Mapping[TopicPartition, int], outcomes: list[Outcome]
 ) -> list[Outcome]:
     """`outcomes` with what the coordinator said about the partitions it was asked for."""
     for key, number in asked.items():
         error = errors.get(key, ErrorCode.NONE)
         if error is not ErrorCode.NONE:
-            outcomes[number] = refusal_for(error, version)
+            outcomes[number] = terms.refusal(error)
     return outcomes
 
 

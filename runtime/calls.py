@@ -9,7 +9,7 @@ from protocol.errors import Refusal
 
 if TYPE_CHECKING:
     from asyncio import Future, TimerHandle
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterator
 
     from runtime.shard import Decision, Effect
 
@@ -72,6 +72,9 @@ class Queues:
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
 
+    def __iter__(self) -> Iterator[Call]:
+        return iter([call for queue in self._queues.values() for call in queue])
+
     def join(self, key: Hashable, call: Call, length_max: int) -> bool:
         """False when the queue is full."""
         queue = self._queues.setdefault(key, deque())
@@ -102,5 +105,6 @@ class Queues:
 
     def take_all(self) -> list[Call]:
         """Everybody, who waits no longer."""
-        queues, self._queues = self._queues, {}
-        return [call for queue in queues.values() for call in queue]
+        calls = list(self)
+        self._queues = {}
+        return calls

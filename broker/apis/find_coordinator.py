@@ -1,26 +1,25 @@
 """FindCoordinator: v0-v6
 
 Behavior:
-* The coordinator of a transactional id is the leader of its partition of `__transaction_state`. The topic is made when it is
-  first asked for; the answer waits for it, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
+* The coordinator of a transactional id is the leader of its partition of `__transaction_state`, that of a group the leader of
+  its partition of `__consumer_offsets`. The topic is made when it is first asked for; the answer waits for it, where Kafka
+  answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
 * COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or its
   partition has no leader that can be reached on this listener.
 * While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most.
-* Groups have no coordinator yet: COORDINATOR_NOT_AVAILABLE. To name a node that does not serve OffsetCommit would be worse:
-  librdkafka 2.16 crashes when it commits there. A consumer of librdkafka with a position and `enable.auto.commit` (its
-  default) therefore spends its `session.timeout.ms`, 45 s, on closing; with `enable.auto.commit=false` it closes at once.
 
 Version notes:
 * v1: transactions · v4: many keys in one request (KIP-699) · v6: share groups (KIP-932)
 """
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Final
 
 from broker.api import Api, RequestContext
 from broker.metadata_view import MetadataView
 from broker.ports import AclOperation, ResourceType
-from broker.topic_names import TRANSACTION_STATE
+from broker.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from coordinator.hashing import partition_for
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (
@@ -34,6 +33,23 @@ MANY_KEYS_FROM: Final = 4
 SHARE_FROM: Final = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_NODE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Whose coordinator is looked for."""
+
+    topic: str
+    resource: ResourceType
+    denied: ErrorCode
+
+
+_KINDS: Final = {
+    GROUP: _Kind(GROUP_METADATA, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    TRANSACTION: _Kind(
+        TRANSACTION_STATE, ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    ),
+}
 
 
 def handle(
@@ -60,48 +76,47 @@ async def _when_settled(
 def _now(
     context: RequestContext, request: FindCoordinatorRequest, key_type: int
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    if key_type == TRANSACTION and context.services.metadata.image.topic(TRANSACTION_STATE) is None:
-        return _when_made(context, request)
-    return _answer(context, request, key_type)
+    kind = _KINDS.get(key_type)
+    if kind is not None and context.services.metadata.image.topic(kind.topic) is None:
+        return _when_made(context, request, kind)
+    return _answer(context, request, kind)
 
 
-async def _when_made(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def _when_made(context: RequestContext, request: FindCoordinatorRequest, kind: _Kind) -> FindCoordinatorResponse:
     # A refusal shows in the answer: the topic is still not there.
-    await context.services.topic_maker.create([TRANSACTION_STATE])
-    return _answer(context, request, TRANSACTION)
+    await context.services.topic_maker.create([kind.topic])
+    return _answer(context, request, kind)
 
 
-def _answer(context: RequestContext, request: FindCoordinatorRequest, key_type: int) -> FindCoordinatorResponse:
+def _answer(context: RequestContext, request: FindCoordinatorRequest, kind: _Kind | None) -> FindCoordinatorResponse:
     keys = _keys(context, request)
-    if key_type == TRANSACTION:
-        view = MetadataView(context.services.metadata.image, context.session.listener.name)
-        return _response(context, [_transaction(context, view, key) for key in keys])
-    return _response(context, [_group(context, key) for key in keys])
+    if kind is None:
+        return _response(context, [_share(context, key) for key in keys])
+    view = MetadataView(context.services.metadata.image, context.session.listener.name)
+    return _response(context, [_coordinator(context, view, kind, key) for key in keys])
 
 
 def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
     return request.coordinator_keys if context.api_version >= MANY_KEYS_FROM else [request.key]
 
 
-def _transaction(context: RequestContext, view: MetadataView, transactional_id: str) -> Coordinator:
-    if not context.allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-        return _nobody(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    topic = view.image.topic(TRANSACTION_STATE)
+def _coordinator(context: RequestContext, view: MetadataView, kind: _Kind, key: str) -> Coordinator:
+    if not context.allowed(AclOperation.DESCRIBE, kind.resource, key):
+        return _nobody(key, kind.denied)
+    topic = view.image.topic(kind.topic)
     if topic is None:
-        return _nobody(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    partition = topic.partitions[partition_for(transactional_id, len(topic.partitions))]
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    partition = topic.partitions[partition_for(key, len(topic.partitions))]
     endpoint = view.endpoint(partition.leader)
     if endpoint is None:
-        return _nobody(transactional_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return Coordinator(
-        key=transactional_id, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None
-    )
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None)
 
 
-def _group(context: RequestContext, group: str) -> Coordinator:
-    if not context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group):
-        return _nobody(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    return _nobody(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+def _share(context: RequestContext, key: str) -> Coordinator:
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, key):
+        return _nobody(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinator:
@@ -136,5 +151,5 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     acl="DESCRIBE on the transactional id or the group",
-    gaps=("groups and share groups have no coordinator yet",),
+    gaps=("share groups have no coordinator",),
 )

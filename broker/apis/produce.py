@@ -27,7 +27,7 @@ from broker.partition import Partition
 from broker.ports import AclOperation, ResourceType
 from broker.produce_checks import is_transactional, producer_of, single_batch
 from broker.topic_names import is_internal
-from broker.txn_verification import NO_GUARD, Outcome, TransactionalBatch
+from broker.txn_verification import NO_GUARD, Outcome, TransactionalBatch, produce_terms
 from broker.waiters import CommitCallback, CommitWait
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.produce import (
@@ -174,8 +174,8 @@ def _verify(produce: _Produce, transactional_id: str | None) -> Awaitable[list[O
     if not entries:
         return None
     batches = [TransactionalBatch(entry.partition, *producer_of(entry.records)) for entry in entries]
-    version = produce.context.api_version
-    outcomes = produce.context.services.verification.start(transactional_id, version, batches)
+    terms = produce_terms(produce.context.api_version)
+    outcomes = produce.context.services.verification.start(transactional_id, terms, batches)
     if not isinstance(outcomes, list):
         return outcomes
     for entry, outcome in zip(entries, outcomes, strict=True):

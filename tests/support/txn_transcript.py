@@ -164,7 +164,7 @@ class Transcript:
 
     def do_out_of_patience(self, words: list[str]) -> None:
         engine = self.rig.engine
-        calls = [call for queue in engine._waiting.values() for call in queue]
+        calls = list(engine._waiting)
         calls += [entry.call for entry in engine._parked if entry.call is not None]
         for call in calls:
             if call.handle is not None:

@@ -24,7 +24,6 @@ from protocol.primitives import ZERO_UUID
 from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
 
 E = ErrorCode
-TXN = "__transaction_state"
 
 
 async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_of_it() -> None:
@@ -272,42 +271,59 @@ def test_lists_are_known() -> None:
     assert made.list_default(2, "retention.ms") is made.list_default(2, "no.such") is None
 
 
-async def test_the_coordinator_of_an_id_leads_its_partition() -> None:
+KINDS = pytest.mark.parametrize(("kind", "log"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+
+
+@KINDS
+async def test_the_coordinator_of_a_name_leads_its_partition(kind: int, log: str) -> None:
     count = 4
     leaders = [1, 2, 1, 2]
-    seen = image([topic(TXN, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
-    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b", "c"])
+    seen = image([topic(log, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b", "c"])
     response = await answer(find_coordinator.handle(context(4, seen), request))
     assert [each.node_id for each in response.coordinators] == [
         leaders[partition_for(k, count)] for k in ("a", "b", "c")
     ]
-    single = await answer(find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=1)))
+    single = await answer(find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=kind)))
     assert (single.node_id, single.port) == (response.coordinators[0].node_id, response.coordinators[0].port)
 
 
-async def test_the_transaction_log_is_made_on_demand() -> None:
+@KINDS
+async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str) -> None:
     asking = context(1, image())
-    response = await answer(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=1)))
+    response = await answer(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=kind)))
     assert (response.error_code, response.node_id) == (E.NONE, 1)
-    refused = context(1, image(), refusals={TXN: E.INVALID_REPLICATION_FACTOR})
-    response = await answer(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=1)))
+    assert asking.services.topic_maker.made == [log]  # type: ignore[attr-defined]
+    refused = context(1, image(), refusals={log: E.INVALID_REPLICATION_FACTOR})
+    response = await answer(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=kind)))
     nobody = (response.error_code, response.node_id, response.host, response.port)
     assert nobody == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "error"),
+    ("kind", "error"),
     [
-        (0, 0, E.COORDINATOR_NOT_AVAILABLE),
-        (3, 0, E.COORDINATOR_NOT_AVAILABLE),
-        (3, 2, E.INVALID_REQUEST),
-        (3, 9, E.INVALID_REQUEST),
+        (0, E.GROUP_AUTHORIZATION_FAILED),
+        (1, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (2, E.GROUP_AUTHORIZATION_FAILED),
     ],
 )
+async def test_who_may_not_describe_a_name_is_not_told_its_coordinator(kind: int, error: ErrorCode) -> None:
+    asking = context(6, image(), authorizer=Deny((AclOperation.DESCRIBE, "a")))
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
+    response = await answer(find_coordinator.handle(asking, request))
+    assert response.coordinators[0].error_code == error
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "error"),
+    [(6, 2, E.COORDINATOR_NOT_AVAILABLE), (3, 2, E.INVALID_REQUEST), (3, 9, E.INVALID_REQUEST)],
+)
 async def test_what_has_no_coordinator(version: int, kind: int, error: ErrorCode) -> None:
-    request = FindCoordinatorRequest(key="g", key_type=kind)
+    request = FindCoordinatorRequest(key="g", key_type=kind, coordinator_keys=["g"])
     response = await answer(find_coordinator.handle(context(version, image()), request))
-    assert response.error_code == error
+    told = response.coordinators[0] if version >= 4 else response
+    assert told.error_code == error
 
 
 def test_items_without_an_id_have_the_zero_one() -> None:

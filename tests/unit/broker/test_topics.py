@@ -137,8 +137,8 @@ async def test_the_transaction_log_does_not_wait_for_ever_for_a_dead_broker(monk
 
 async def test_internal_topics_that_nothing_uses_are_not_made() -> None:
     controller = Controller()
-    assert await maker(controller).create(["__consumer_offsets"]) == {
-        "__consumer_offsets": E.UNKNOWN_TOPIC_OR_PARTITION
+    assert await maker(controller).create(["__share_group_state"]) == {
+        "__share_group_state": E.UNKNOWN_TOPIC_OR_PARTITION
     }
     assert controller.asked == []
 
@@ -165,3 +165,29 @@ async def test_the_transaction_log_fits_the_cluster_unless_told_otherwise(
     assert (made.num_partitions, made.replication_factor) == (50, replicas)
     configs = dict(made.configs)
     assert (configs["min.insync.replicas"], configs["cleanup.policy"]) == (min_isr, "compact")
+
+
+@pytest.mark.parametrize(
+    ("brokers", "assignments", "partitions", "replicas"),
+    [
+        (1, (), 50, 1),
+        (2, (), 50, 2),
+        (5, (), 50, 3),
+        (1, ("offsets.topic.replication.factor=3",), 50, 3),
+        (1, ("offsets.topic.num.partitions=4", "transaction.state.log.replication.factor=3"), 4, 1),
+    ],
+)
+async def test_the_log_of_groups_is_made_as_kafka_makes_it(
+    brokers: int, assignments: tuple[str, ...], partitions: int, replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics_module, "BROKERS_WAIT_S", 0.001)
+    controller = Controller()
+    controller.gate.set()
+    await maker(controller, *assignments, brokers=brokers).create(["__consumer_offsets"])
+    (made,) = controller.asked
+    assert (made.num_partitions, made.replication_factor) == (partitions, replicas)
+    assert dict(made.configs) == {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    }

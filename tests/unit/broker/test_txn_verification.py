@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from broker.txn_verification import NO_GUARD, TransactionalBatch, TransactionVerifier, refusal_for
+from broker.txn_verification import (
+    NO_GUARD,
+    TransactionalBatch,
+    TransactionVerifier,
+    produce_terms,
+    refusal_for,
+)
 from coordinator.txn.ports import TopicPartition
 from protocol.errors import ErrorCode, Refusal
 from tests.support import broker_context
@@ -69,7 +75,7 @@ async def outcomes(
     coordinator: CoordinatorOf, batches: list[TransactionalBatch], version: int, *assignments: str
 ) -> list[Any]:
     config = broker_context.config("add.partitions.to.txn.retry.backoff.ms=1", *assignments)
-    started = TransactionVerifier(coordinator, config).start("id", version, batches)
+    started = TransactionVerifier(coordinator, config).start("id", produce_terms(version), batches)
     found = started if isinstance(started, list) else await started
     return [(each.error, each.message) if isinstance(each, Refusal) else each for each in found]
 

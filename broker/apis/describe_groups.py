@@ -1,0 +1,58 @@
+"""DescribeGroups: v0-6
+
+Behavior:
+* Groups of the classic protocol. Groups are answered each by itself.
+
+Version notes:
+* v3 authorized operations (KIP-430) · v4 static members · v5 flexible · v6 GROUP_ID_NOT_FOUND for a group that does not exist,
+  which up to v5 is told to be Dead; an error message
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.authorized import group_operations
+from broker.group_requests import answers_of, ask_each
+from broker.ports import AclOperation, ResourceType
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+OPERATIONS_FROM: Final = 3
+
+
+def handle(context: RequestContext, request: DescribeGroupsRequest) -> Awaitable[DescribeGroupsResponse]:
+    return _described(context, request)
+
+
+def refuse(
+    context: RequestContext, request: DescribeGroupsRequest, error: ErrorCode, message: str | None
+) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_refused(group, error, message) for group in request.groups])
+
+
+async def _described(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
+    asked = ask_each(allowed, lambda group: context.services.groups.describe(group, context.api_version))
+    groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
+    for group in await answers_of(context, asked, _refused):
+        if request.include_authorized_operations and context.api_version >= OPERATIONS_FROM and not group.error_code:
+            group.authorized_operations = group_operations(context, group.group_id)
+        groups.append(group)
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _refused(group: str, error: ErrorCode, message: str | None) -> DescribedGroup:
+    return DescribedGroup(error_code=error, error_message=message, group_id=group)
+
+
+API: Final = Api(
+    key=15,
+    min_version=0,
+    max_version=6,
+    request=DescribeGroupsRequest,
+    response=DescribeGroupsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE on each group",
+)

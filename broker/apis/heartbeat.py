@@ -1,0 +1,40 @@
+"""Heartbeat: v0-4
+
+Behavior:
+* While the group is being loaded nobody knows better, and the member is told that all is well.
+
+Version notes:
+* v3 static members (KIP-345) · v4 flexible
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.group_requests import caller_of, check_group
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(context: RequestContext, request: HeartbeatRequest) -> Awaitable[HeartbeatResponse]:
+    check_group(context, AclOperation.READ, request.group_id)
+    return context.services.groups.heartbeat(request, caller_of(context))
+
+
+def refuse(
+    context: RequestContext, request: HeartbeatRequest, error: ErrorCode, message: str | None
+) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error)
+
+
+API: Final = Api(
+    key=12,
+    min_version=0,
+    max_version=4,
+    request=HeartbeatRequest,
+    response=HeartbeatResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="READ on the group",
+)

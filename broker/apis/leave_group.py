@@ -1,0 +1,40 @@
+"""LeaveGroup: v0-5
+
+Behavior:
+* Each member is judged by itself; the group rebalances once for all of them.
+
+Version notes:
+* v3 many members, and static ones by their instance (KIP-345) · v4 flexible · v5 reason (KIP-800)
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.group_requests import caller_of, check_group, now_or_later
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+
+def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    check_group(context, AclOperation.READ, request.group_id)
+    return now_or_later(context.services.groups.leave(request, caller_of(context)))
+
+
+def refuse(
+    context: RequestContext, request: LeaveGroupRequest, error: ErrorCode, message: str | None
+) -> LeaveGroupResponse:
+    return LeaveGroupResponse(error_code=error)
+
+
+API: Final = Api(
+    key=13,
+    min_version=0,
+    max_version=5,
+    request=LeaveGroupRequest,
+    response=LeaveGroupResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="READ on the group",
+)

@@ -1,0 +1,48 @@
+"""ListGroups: v0-5
+
+Behavior:
+* The groups of every partition that this broker coordinates; COORDINATOR_LOAD_IN_PROGRESS while any of them loads.
+* Groups that the caller may not describe are left out.
+
+Version notes:
+* v3 flexible · v4 filter by state (KIP-518) · v5 filter by type (KIP-848)
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation, ResourceType
+from protocol.errors import ErrorCode
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+def handle(context: RequestContext, request: ListGroupsRequest) -> Awaitable[ListGroupsResponse]:
+    return _listed(context, request)
+
+
+def refuse(
+    context: RequestContext, request: ListGroupsRequest, error: ErrorCode, message: str | None
+) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=error)
+
+
+async def _listed(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    groups = await context.services.groups.list_groups(tuple(request.states_filter), tuple(request.types_filter))
+    if not context.allowed_on_cluster(AclOperation.DESCRIBE):
+        names = [group.group_id for group in groups]
+        shown = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
+        groups = [group for group in groups if group.group_id in shown]
+    return ListGroupsResponse(groups=groups)
+
+
+API: Final = Api(
+    key=16,
+    min_version=0,
+    max_version=5,
+    request=ListGroupsRequest,
+    response=ListGroupsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE on the cluster, or on each group that is listed",
+)

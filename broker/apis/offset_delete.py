@@ -1,0 +1,76 @@
+"""OffsetDelete: v0 (KIP-496)
+
+Behavior:
+* Offsets of a topic that a member of the group subscribes to stay: GROUP_SUBSCRIBED_TO_TOPIC. So do those that an open
+  transaction has pending: UNSTABLE_OFFSET_COMMIT.
+"""
+
+from asyncio import Future
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.group_requests import allowed_topics, check_group, split_existing, topic_error
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+def handle(context: RequestContext, request: OffsetDeleteRequest) -> Awaitable[OffsetDeleteResponse]:
+    check_group(context, AclOperation.DELETE, request.group_id)
+    allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
+    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    wanted: list[OffsetDeleteRequestTopic] = []
+    for topic in request.topics:
+        error = topic_error(context, allowed, topic.name)
+        if error is not ErrorCode.NONE:
+            refused[topic.name] = _refused(topic.name, topic.partitions, error)
+            continue
+        there, others = split_existing(context, topic.name, topic.partitions)
+        if others:
+            refused[topic.name] = _refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if there:
+            wanted.append(replace(topic, partitions=there))
+    return _merged(context.services.groups.delete_offsets(replace(request, topics=wanted)), refused)
+
+
+def refuse(
+    context: RequestContext, request: OffsetDeleteRequest, error: ErrorCode, message: str | None
+) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=error)
+
+
+async def _merged(
+    deleted: Future[OffsetDeleteResponse], topics: dict[str, OffsetDeleteResponseTopic]
+) -> OffsetDeleteResponse:
+    response = await deleted
+    if response.error_code:
+        return response
+    for topic in response.topics:
+        topics.setdefault(topic.name, OffsetDeleteResponseTopic(topic.name)).partitions += topic.partitions
+    return replace(response, topics=list(topics.values()))
+
+
+def _refused(name: str, partitions: list[OffsetDeleteRequestPartition], error: ErrorCode) -> OffsetDeleteResponseTopic:
+    answers = [OffsetDeleteResponsePartition(partition.partition_index, error) for partition in partitions]
+    return OffsetDeleteResponseTopic(name, answers)
+
+
+API: Final = Api(
+    key=47,
+    min_version=0,
+    max_version=0,
+    request=OffsetDeleteRequest,
+    response=OffsetDeleteResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DELETE on the group; READ on each topic",
+)

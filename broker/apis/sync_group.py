@@ -1,0 +1,47 @@
+"""SyncGroup: v0-5
+
+Behavior:
+* The answer waits for the leader of the group, whose SyncGroup says which member gets what.
+* All that wait are told NOT_COORDINATOR when the group is led elsewhere.
+
+Version notes:
+* v3 static members (KIP-345) · v4 flexible · v5 protocol type and name, which must be given
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.group_requests import caller_of, check_group, now_or_later
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+PROTOCOL_NAMED_FROM: Final = 5
+
+
+def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    if context.api_version >= PROTOCOL_NAMED_FROM and None in {request.protocol_type, request.protocol_name}:
+        raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    check_group(context, AclOperation.READ, request.group_id)
+    for assignment in request.assignments:
+        assignment.assignment = bytes(assignment.assignment)  # it is kept, and the frame that it lies in is not
+    return now_or_later(context.services.groups.sync(request, caller_of(context)))
+
+
+def refuse(
+    context: RequestContext, request: SyncGroupRequest, error: ErrorCode, message: str | None
+) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error)
+
+
+API: Final = Api(
+    key=14,
+    min_version=0,
+    max_version=5,
+    request=SyncGroupRequest,
+    response=SyncGroupResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="READ on the group",
+)

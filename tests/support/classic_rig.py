@@ -91,8 +91,7 @@ class ClassicRig:
         self.refuse_appends = False
         self.waiters = 0
         self.answers: dict[int, Any] = {}
-        self.timers: dict[Any, tuple[int, int, Any]] = {}
-        self.sequence = 0
+        self.timers: dict[Any, tuple[int, Any]] = {}
         self.core = self._new_core()
 
     def _new_core(self) -> GroupShard:
@@ -130,22 +129,21 @@ class ClassicRig:
                 self.answers[effect.waiter] = effect.response
 
     def _set(self, timer: Timer) -> None:
-        self.sequence += 1
         if timer.delay_ms is None:
             assert timer.deadline_ms is None, timer
             self.timers.pop(timer.key, None)
         else:
-            self.timers[timer.key] = (self.now_ms + timer.delay_ms, self.sequence, timer.command)
+            self.timers[timer.key] = (self.now_ms + timer.delay_ms, timer.command)
 
     def wait(self, ms: int) -> None:
-        """Time passes; clocks strike in order."""
+        """Time passes; clocks strike in order, those of one instant in the order of their names."""
         until = self.now_ms + ms
         while True:
-            due = min(((when, seq, key) for key, (when, seq, _) in self.timers.items()), default=None)
-            if due is None or due[0] > until:
+            due, key = min(((when, key) for key, (when, _) in self.timers.items()), default=(until + 1, None))
+            if due > until:
                 break
-            self.now_ms = max(self.now_ms, due[0])
-            self.do(self.timers.pop(due[2])[2])
+            self.now_ms = max(self.now_ms, due)
+            self.do(self.timers.pop(key)[1])
         self.now_ms = until
 
     def crash(self) -> None:

@@ -1,0 +1,109 @@
+"""Classic groups against a model written apart, and against their own log, after every step."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from coordinator.group.classic.transitions import TRANSITIONS, VISITS, Outcome
+from tests.machines.classic_machine import (
+    CLIENTS,
+    COMMITTERS,
+    INSTANCES,
+    JOINERS,
+    MEMBERS,
+    PROTOCOL_TYPES,
+    PROTOCOLS,
+    REBALANCES_MS,
+    SESSIONS_MS,
+    WAITS_MS,
+    ClassicMachine,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_the_core_behaves_like_the_model() -> None:
+    run_state_machine_as_test(
+        ClassicMachine,
+        settings=settings(
+            max_examples=150,
+            stateful_step_count=60,
+            deadline=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def walk(rng: Random, steps: int) -> None:
+    """The same machine, driven evenly: Hypothesis looks for short programs, this one for every corner."""
+    machine = ClassicMachine()
+    machine.start(delay_ms=rng.choice([0, 3_000]), size=rng.choice([2, 3, 100, 100]))
+
+    def join() -> None:
+        machine.join(
+            rng.choice(CLIENTS),
+            rng.choice(JOINERS),
+            rng.choice(INSTANCES),
+            rng.random() < 0.8,
+            rng.choice(PROTOCOLS),
+            rng.choice(PROTOCOL_TYPES),
+            rng.choice(SESSIONS_MS),
+            rng.choice(REBALANCES_MS),
+            rng.choice([3, 3, 4, 8, 9, 9]),
+            rng.random() < 0.6,
+        )
+
+    def sync() -> None:
+        machine.sync(rng.choice(MEMBERS), rng.choice(INSTANCES), rng.random() < 0.8, rng.random() < 0.1, [0, 1], None)
+
+    def leave() -> None:
+        machine.leave([(rng.choice([None, *MEMBERS]), rng.choice(INSTANCES)) for _ in range(rng.randint(1, 2))])
+
+    def crowded() -> None:
+        if rng.random() < 0.3:
+            machine.the_limit_changes(1)
+            machine.crash(really=True)
+
+    steps_of: list[tuple[int, Callable[[], object]]] = [
+        (10, join),
+        (5, sync),
+        (6, lambda: machine.the_leader_syncs(assigned=rng.random() < 0.8)),
+        (4, lambda: machine.heartbeat(rng.choice(MEMBERS), rng.choice(INSTANCES), rng.random() < 0.7, False)),
+        (2, leave),
+        (
+            3,
+            lambda: machine.commit(rng.choice(COMMITTERS), None, rng.choice([0, 0, 1, None, None]), rng.random() < 0.5),
+        ),
+        (1, lambda: machine.delete(really=rng.random() < 0.4)),
+        (6, lambda: machine.time_passes(rng.choice(WAITS_MS))),
+        (1, lambda: machine.the_log_refuses(refuses=rng.random() < 0.1)),
+        (1, lambda: machine.the_limit_changes(rng.choice([1, 2, 100, 100, 100]))),
+        (1, lambda: machine.crash(really=rng.random() < 0.5)),
+        (1, crowded),
+        (1, machine.clocks_strike_too_late),
+        (1, lambda: machine.the_group_was_another(rng.random() < 0.5, really=rng.random() < 0.5)),
+    ]
+    weights = [weight for weight, _ in steps_of]
+    for _ in range(steps):
+        rng.choices(steps_of, weights)[0][1]()
+        machine.the_core_says_what_the_model_says()
+        machine.what_is_counted_is_what_is_there()
+        machine.replay_gives_what_was_written_last()
+
+
+def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
+    before = dict(VISITS)
+    for seed in range(200):
+        walk(Random(seed), steps=120)
+    unmet = [
+        (state.value, event.name)
+        for (state, event), visits in VISITS.items()
+        if visits == before[state, event] and TRANSITIONS[state, event] is not Outcome.BUG
+    ]
+    assert unmet == []

@@ -33,6 +33,15 @@ def now_or_later(answer: "Future[T]") -> "T | Future[T]":
     return answer.result() if answer.done() else answer
 
 
+def while_connected(context: RequestContext, answer: "Future[T]") -> "T | Future[T]":
+    """As `now_or_later`, for an answer that other clients may keep away for long: nobody waits for a client that is gone."""
+    if answer.done():
+        return answer.result()
+    take_back = context.session.on_end(answer.cancel)
+    answer.add_done_callback(lambda _answer: take_back())
+    return answer
+
+
 def topic_error(context: RequestContext, allowed: dict[str, None], topic: str) -> ErrorCode:
     """NONE for a topic that exists and is among the `allowed`."""
     if topic not in allowed:

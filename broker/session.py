@@ -37,6 +37,7 @@ class Session:
     on_close: Callable[[str], None] | None = None
     """The connection's own way to end itself; set by the listener."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
+    _ends: dict[Callable[[], object], None] = field(default_factory=dict)
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, as soon as this connection has another request to serve, or has ended.
@@ -49,6 +50,17 @@ class Session:
     def forget(self, callback: Callable[[], None]) -> None:
         """Take a callback back: what it waited for has come by itself."""
         self._waiting.pop(callback, None)
+
+    def on_end(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call `callback` once this connection has ended, for answers that may be long in coming. What is returned takes it
+        back. `callback` must not raise.
+        """
+        self._ends[callback] = None
+
+        def take_back() -> None:
+            self._ends.pop(callback, None)
+
+        return take_back
 
     def wake_waiting(self) -> None:
         """Run and forget every registered callback, in the order of registration."""
@@ -66,3 +78,6 @@ class Session:
         """The connection is gone: nobody reads answers any more."""
         self.closed = True
         self.wake_waiting()
+        ends, self._ends = self._ends, {}
+        for callback in ends:
+            callback()

@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.group_requests import caller_of, check_group, now_or_later
+from broker.group_requests import caller_of, check_group, while_connected
 from broker.ports import AclOperation
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -28,7 +28,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> JoinGroupRespo
     check_group(context, AclOperation.READ, request.group_id)
     for protocol in request.protocols:
         protocol.metadata = bytes(protocol.metadata)  # it is kept, and the frame that it lies in is not
-    joined = now_or_later(context.services.groups.join(request, caller_of(context)))
+    joined = while_connected(context, context.services.groups.join(request, caller_of(context)))
     return _told(context, joined) if isinstance(joined, JoinGroupResponse) else _later(context, joined)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.group_requests import caller_of, check_group, now_or_later
+from broker.group_requests import caller_of, check_group, while_connected
 from broker.ports import AclOperation
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -26,7 +26,7 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGroupRespo
     check_group(context, AclOperation.READ, request.group_id)
     for assignment in request.assignments:
         assignment.assignment = bytes(assignment.assignment)  # it is kept, and the frame that it lies in is not
-    return now_or_later(context.services.groups.sync(request, caller_of(context)))
+    return while_connected(context, context.services.groups.sync(request, caller_of(context)))
 
 
 def refuse(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event, Outcome, Refuse, To
+from coordinator.group.modern import transitions as modern_table
+from coordinator.group.modern.member import MemberState
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
 
@@ -48,8 +50,28 @@ def _cell(state: ClassicState, event: Event) -> str:
     return "-" if action is Outcome.BUG else action.value
 
 
+def modern() -> str:
+    """How members of the consumer protocol are reconciled; an arrow for each state that an action may lead to."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {MemberState.STABLE.name}: joins"]
+    edges: dict[tuple[MemberState, MemberState], list[str]] = {}
+    for before, event, after in modern_table.ARRIVALS:
+        if before is not after:
+            edges.setdefault((before, after), []).append(event.name)
+    lines += [f"    {before.name} --> {after.name}: {' / '.join(events)}" for (before, after), events in edges.items()]
+    lines += [f"    {MemberState.UNREVOKED_PARTITIONS.name} --> [*]: REBALANCE_TIME_OUT", "```"]
+    states = list(MemberState)
+    rows = [[event.value, *(_step(state, event) for state in states)] for event in modern_table.Event]
+    return "\n".join(lines) + "\n\n" + rendered("event", [state.name for state in states], rows)
+
+
+def _step(state: MemberState, event: modern_table.Event) -> str:
+    action = modern_table.TRANSITIONS[state, event]
+    return "-" if action is modern_table.Action.BUG else action.value
+
+
 DRAWINGS: Final[dict[str, Callable[[], str]]] = {
     "coordinator/group/classic/transitions.py": classic,
+    "coordinator/group/modern/transitions.py": modern,
 }
 """Source of a table -> what is drawn between its marker lines."""
 

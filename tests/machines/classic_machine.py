@@ -9,7 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from coordinator.group import commands as c
 from coordinator.group.classic.commands import (
-    GroupConverted,
     InitialDelayOver,
     JoinTimeUp,
     SessionOver,
@@ -39,7 +38,7 @@ PROTOCOLS = [
     [("sticky", b"m")],
     [],
 ]
-SESSIONS_MS = [5_999, 6_000, *[10_000] * 4, *[30_000] * 4]
+SESSIONS_MS = [5_999, 6_000, *[10_000] * 4, *[30_000] * 8]
 REBALANCES_MS = [*[6_000] * 4, 20_000, 400_000]
 WAITS_MS = [0, 0, 0, 1, 1_000, 1_000, 3_000, 3_000, 3_000, 3_000, 6_000, 6_000, 10_000, 60_000, 300_000]
 MEMBERS = [0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 5, -1]
@@ -128,8 +127,8 @@ class ClassicMachine(RuleBasedStateMachine):
         member_id = "" if slot is None else self.member(slot)
         instance = instance if slot is None else self.instance_of(member_id, honest, instance)
         found = self.model.find(member_id)
-        if as_before and found is not None:
-            protocols, kind = found["protocols"], self.model.type
+        if as_before and self.model.members:
+            protocols, kind = (found or self.model.members[0])["protocols"], self.model.type
         ask = {
             "id": member_id,
             "instance": instance,
@@ -181,6 +180,21 @@ class ClassicMachine(RuleBasedStateMachine):
             self.ids = [one for one in self.ids if one != leader["id"]] + [leader["id"]]
             self.sync(0, None, True, False, [0, 1, 2] if assigned else [], None)
 
+    @rule(how_far=st.sampled_from([0, 1, 2]))
+    def everybody_comes(self, how_far: int) -> None:
+        """The members do what clients do: all join, 1 the leader assigns, 2 the others ask for what it has assigned."""
+        for member in list(self.model.members):
+            if self.model.state == "PreparingRebalance" and member["joining"] is None:
+                self.ids.append(member["id"])
+                self.join("a", 0, None, True, [], "", 10_000, 20_000, 9, True)
+        if self.model.state == "PreparingRebalance":
+            self.time_passes(3_000)
+        if how_far > 0:
+            self.the_leader_syncs(assigned=True)
+        for member in list(self.model.members) * (how_far > 1):
+            self.ids.append(member["id"])
+            self.sync(0, None, True, False, [], None)
+
     def compare(self, got: Any, expected: Any) -> None:
         """`expected` None: it waits, unless it was answered at once."""
         waiter = self.rig.waiters
@@ -196,6 +210,14 @@ class ClassicMachine(RuleBasedStateMachine):
         generation = self.model.generation - old
         got = self.rig.heartbeat(member_id, generation, instance=instance)
         assert got == self.model.step("heartbeat", member_id, instance, generation)
+
+    @rule(times=st.sampled_from([1, 1, 3]))
+    def everybody_lives(self, times: int) -> None:
+        for _ in range(times):
+            for member in list(self.model.members):
+                self.ids.append(member["id"])
+                self.heartbeat(0, None, True, False)
+            self.time_passes(3_000)
 
     @rule(who=st.lists(st.tuples(st.sampled_from([None, *MEMBERS]), instances), min_size=1, max_size=3))
     def leave(self, who: list[tuple[int | None, str | None]]) -> None:
@@ -270,17 +292,11 @@ class ClassicMachine(RuleBasedStateMachine):
         self.rig.do(SyncTimeUp(GROUP, generation - 1))
         self.rig.do(SessionOver(GROUP, "nobody-99"))
 
-    @rule(again=st.booleans(), really=rarely)
-    def the_group_was_another(self, again: bool, really: bool) -> None:
-        if really:
-            self.rig.do(GroupConverted(GROUP, again))
-            self.model.step("converted", again)
-
     @rule(refuses=rarely)
     def the_log_refuses(self, refuses: bool) -> None:
         self.rig.refuse_appends = self.model.refuses = refuses
 
-    @rule(size=st.sampled_from([1, 2, 100, 100, 100]))
+    @rule(size=st.sampled_from([1, 2, *[100] * 8]))
     def the_limit_changes(self, size: int) -> None:
         self.rig.configs.set(group_max_size=size)
         self.model.size = size

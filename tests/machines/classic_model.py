@@ -122,7 +122,7 @@ class Model(Phases):
         member = self.find(member_id)
         if not error and generation != self.generation:
             error = "ILLEGAL_GENERATION"
-        if not error and named not in {None, self.protocol}:
+        if not error and named is not None and self.protocol not in {None, named}:
             error = "INCONSISTENT_GROUP_PROTOCOL"
         if not error and self.state == "PreparingRebalance":
             error = "REBALANCE_IN_PROGRESS"

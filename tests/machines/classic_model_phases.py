@@ -254,11 +254,3 @@ class Phases:
             self.rebalance()
         elif self.all_in():
             self.complete()
-
-    def converted(self, again: bool) -> None:
-        """The sessions of a group that was a consumer group begin."""
-        for member in self.members:
-            if not member["new"]:
-                self.hear(member)
-        if again and self.state == "Stable":
-            self.rebalance()

@@ -45,14 +45,6 @@ class SyncTimeUp:
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConverted:
-    """A consumer group has become this classic one (KIP-848, downgrade): its sessions begin."""
-
-    group_id: str
-    rebalance: bool
-
-
 def session_key(group_id: str, member_id: str) -> tuple[str, str, str]:
     return ("classic session", group_id, member_id)
 

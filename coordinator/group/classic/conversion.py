@@ -5,20 +5,16 @@ from dataclasses import dataclass
 
 from coordinator.group.classic.commands import (
     Consequences,
-    GroupConverted,
     join_key,
     join_refused,
     session_key,
     sync_key,
     sync_refused,
 )
-from coordinator.group.classic.records import Converted
 from coordinator.group.classic.state import ClassicGroup, Protocols
 from coordinator.group.commands import Answer
 from protocol.errors import ErrorCode
 from runtime.shard import Timer
-
-__all__ = ["ClassicMemberView", "Converted", "GroupConverted", "members_of", "release"]
 
 
 @dataclass(frozen=True, slots=True)

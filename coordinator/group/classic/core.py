@@ -13,13 +13,12 @@ from coordinator.group.classic.describe import decide_describe
 from coordinator.group.classic.join import decide_join
 from coordinator.group.classic.membership import decide_heartbeat, decide_leave, decide_session_over
 from coordinator.group.classic.phases import (
-    decide_converted,
     decide_initial_delay_over,
     decide_join_time_up,
     decide_sync_time_up,
     start_sessions,
 )
-from coordinator.group.classic.records import Assigned, Converted, Emptied, restored_group
+from coordinator.group.classic.records import Assigned, Emptied, restored_group
 from coordinator.group.classic.state import ClassicGroup
 from coordinator.group.classic.sync import decide_sync
 from coordinator.group.records import Entry
@@ -37,7 +36,6 @@ DECISIONS: Final[dict[type[Any], Any]] = {
     own.JoinTimeUp: decide_join_time_up,
     own.InitialDelayOver: decide_initial_delay_over,
     own.SyncTimeUp: decide_sync_time_up,
-    own.GroupConverted: decide_converted,
 }
 
 
@@ -54,8 +52,7 @@ def apply_group(state: State, offset: int, entry: Entry, leader_epoch: int) -> N
         assert isinstance(group, ClassicGroup), group_id
         group.assign(detail.assignments, detail.now_ms)
     elif not isinstance(detail, Emptied):
-        protocols = detail.protocols if isinstance(detail, Converted) else None
-        state.groups[group_id] = restored_group(group_id, entry.value, protocols)
+        state.groups[group_id] = restored_group(group_id, entry.value)
 
 
 APPLICATIONS: Final[dict[type[Any], Any]] = {GroupMetadataKey: apply_group}

@@ -2,7 +2,6 @@
 
 from coordinator.group.classic.commands import (
     Consequences,
-    GroupConverted,
     InitialDelayOver,
     JoinTimeUp,
     SyncTimeUp,
@@ -48,20 +47,6 @@ def decide_sync_time_up(state: State, command: SyncTimeUp, now_ms: int) -> Decis
     if group is not None and action == To(ClassicState.PREPARING) and group.unsynced:
         for member_id in tuple(group.unsynced):
             dismiss(group, group.members[member_id], done)
-        begin(group, state.configs.broker(), now_ms, done)
-    return done.decision(None)
-
-
-def decide_converted(state: State, command: GroupConverted, now_ms: int) -> Decision[None]:
-    """The members have been heard of until now; those that joined since have clocks already."""
-    group, done = _find(state, command.group_id), Consequences()
-    action = look_up(_state_of(group), Event.CONVERTED)
-    if group is None:
-        return Decision(None)
-    for member in group.members.values():
-        if not member.is_new:
-            restart_session(group, member, done)
-    if command.rebalance and action == To(ClassicState.PREPARING):
         begin(group, state.configs.broker(), now_ms, done)
     return done.decision(None)
 

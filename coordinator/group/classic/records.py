@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.group.classic.state import ClassicGroup, Member, Protocols
+from coordinator.group.classic.state import ClassicGroup, Member
 from coordinator.group.classic.transitions import ClassicState
 from coordinator.group.records import to_record
 from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
@@ -25,13 +25,6 @@ class Assigned:
 @dataclass(frozen=True, slots=True)
 class Emptied:
     """Detail of a record: the group in memory is ahead of it already."""
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """Detail of a record: the group was a consumer group until now. The log has one protocol for each member, this all."""
-
-    protocols: Mapping[str, Protocols]
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None, *, detail: Any) -> ShardRecord:
@@ -67,10 +60,8 @@ def new_group_record(group: ClassicGroup, now_ms: int) -> ShardRecord:
     return to_record(GroupMetadataKey(group=group.group_id), value, VERSION, detail=group)
 
 
-def restored_group(
-    group_id: str, value: GroupMetadataValue, protocols: Mapping[str, Protocols] | None = None
-) -> ClassicGroup:
-    """The group that a record describes. Of the members' protocols it has the chosen one, unless they are given."""
+def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+    """The group that a record describes. Of the members' protocols it has the chosen one."""
     group = ClassicGroup(
         group_id,
         state=ClassicState.STABLE if value.members else ClassicState.EMPTY,
@@ -81,7 +72,6 @@ def restored_group(
         state_ms=None if value.current_state_timestamp == NO_TIME else value.current_state_timestamp,
     )
     for member in value.members:
-        found = protocols.get(member.member_id) if protocols else None
         asked_ms = member.rebalance_timeout
         group.add(
             Member(
@@ -91,7 +81,7 @@ def restored_group(
                 client_host=member.client_host,
                 rebalance_timeout_ms=member.session_timeout if asked_ms == NO_TIME else asked_ms,
                 session_timeout_ms=member.session_timeout,
-                protocols=found or ((value.protocol or "", bytes(member.subscription)),),
+                protocols=((value.protocol or "", bytes(member.subscription)),),
                 assignment=bytes(member.assignment),
             ),
             value.protocol_type,

@@ -64,7 +64,6 @@ class Event(Enum):
     NOBODY_LEFT = "join phase: no members are left"
     SYNC_TIMER = "sync phase: its time is up"
     OVERSIZED = "loaded, larger than allowed"
-    CONVERTED = "made of a consumer group (KIP-848)"
     COMMIT_ALONE = "OffsetCommit, not as a member"
     COMMIT_MEMBER = "OffsetCommit, a member"
     TXN_COMMIT_ALONE = "TxnOffsetCommit, not as a member"
@@ -131,7 +130,6 @@ _ROWS: Final[dict[Event, tuple[Action, ...]]] = {
     Event.NOBODY_LEFT:        (_BUG,       _EMPTY,      _BUG,        _BUG,        _BUG),
     Event.SYNC_TIMER:         (_LATE,      _LATE,       _PREPARING,  _PREPARING,  _LATE),
     Event.OVERSIZED:          (_BUG,       _BUG,        _BUG,        _PREPARING,  _BUG),
-    Event.CONVERTED:          (_LATE,      _LATE,       _LATE,       _PREPARING,  _LATE),
     Event.COMMIT_ALONE:       (_ANSWER,    _UNKNOWN,    _UNKNOWN,    _UNKNOWN,    _BUG),
     Event.COMMIT_MEMBER:      (_BUG,       _ANSWER,     _REBALANCE,  _ANSWER,     _BUG),
     Event.TXN_COMMIT_ALONE:   (_ANSWER,    _ANSWER,     _ANSWER,     _ANSWER,     _BUG),

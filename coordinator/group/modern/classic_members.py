@@ -106,19 +106,19 @@ def _joined(
     downgrade = static is not None and may_downgrade_by(draft, static)
     renamed = write_member(draft, before, member)
     resubscribed = follow_regex(draft, before, member) is not RegexChange.NONE or renamed
-    outcome = follow_metadata(draft, before, member, bump=resubscribed)
+    group_epoch = follow_metadata(draft, before, member, bump=resubscribed)
     topics = by_topic_id(
         ((owned.topic, owned.partitions) for owned in subscription.owned_partitions), draft.state.topics
     )
     owned = [(topic_id, sorted(partitions)) for topic_id, partitions in topics.items()]
     if downgrade:
-        rebalance = group.assignment_epoch < outcome.epoch
+        rebalance = group.assignment_epoch < group_epoch
         if not rebalance:
             target = group.target_of(member)
             member = reconciled(draft, member, group.assignment_epoch, target, owned, resubscribed=resubscribed)
         to_classic(draft, {}, joining=member, rebalance=rebalance)
         return member
-    epoch, target = target_for(draft, before, member, outcome)
+    epoch, target = target_for(draft, before, member, group_epoch)
     member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
     assert member.classic is not None
     draft.stop_join(member.member_id)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from coordinator.group.classic import state as c
-from coordinator.group.classic.conversion import Converted, GroupConverted
+from coordinator.group.classic.commands import JoinTimeUp, join_key, session_timer
 from coordinator.group.classic.records import group_record
 from coordinator.group.classic.transitions import ClassicState
 from coordinator.group.modern.consumer_protocol import version_of, written_assignment
@@ -67,12 +67,23 @@ def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member |
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the group {group.group_id}: {malformed}."
             ) from malformed
         each.assignment = written_assignment(target, draft.state.topics, version)
-    protocols = {member.member_id: member.protocols for member in classic.members.values()}
-    draft.records += (*group.tombstones(renamed), group_record(classic, detail=Converted(protocols)))
+    classic.restore_topics()
+    draft.records += (*group.tombstones(renamed), group_record(classic, detail=classic))
     for member_id in group.members:
         draft.stop_all(member_id)
-    command = GroupConverted(group.group_id, rebalance)
-    draft.timers.append(Timer(("converted", group.group_id), delay_ms=0, command=command))
+    _start(draft, classic, rebalance=rebalance)
+
+
+def _start(draft: Draft, classic: c.ClassicGroup, *, rebalance: bool) -> None:
+    """With the record, and not after it: who asks in between must not be told partitions that others have to give up."""
+    group_id = classic.group_id
+    draft.timers += (
+        session_timer(group_id, member.member_id, member.session_timeout_ms) for member in classic.members.values()
+    )
+    if rebalance:
+        classic.enter(ClassicState.PREPARING, draft.now_ms)
+        command, delay_ms = JoinTimeUp(group_id), classic.rebalance_timeout_ms
+        draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=command))
 
 
 def _classic_member(member: Member) -> c.Member:

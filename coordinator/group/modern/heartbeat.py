@@ -87,8 +87,8 @@ def _beat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decisio
     )
     renamed = write_member(draft, before, member)
     regex = follow_regex(draft, before, member)
-    outcome = follow_metadata(draft, before, member, bump=renamed or regex is RegexChange.RESOLVED)
-    epoch, target = target_for(draft, before, member, outcome)
+    group_epoch = follow_metadata(draft, before, member, bump=renamed or regex is RegexChange.RESOLVED)
+    epoch, target = target_for(draft, before, member, group_epoch)
     resubscribed = renamed or regex is not RegexChange.NONE
     member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
     draft.start_session(member.member_id, state.configs.session_timeout_ms(group.group_id))

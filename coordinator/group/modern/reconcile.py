@@ -27,8 +27,6 @@ class Situation:
 
 def reconcile(member: Member, now: Situation) -> Member:
     """The next value of the member, or the same one. Raises Refusal(FENCED_MEMBER_EPOCH)."""
-    if not now.resubscribed and member.is_reconciled_to(now.target_epoch):
-        return member
     event = event_of(member, now)
     action = look_up(member.state, event)
     if action is Action.KEEP:
@@ -38,7 +36,7 @@ def reconcile(member: Member, now: Situation) -> Member:
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The consumer group member is in an unknown state. The member must abandon all its partitions and rejoin.",
         )
-    after = _trim(member, now) if action is Action.TRIM else _advance(member, now)
+    after = _trim(member, now) if action in {Action.TRIM, Action.TRIM_MORE} else _advance(member, now)
     arrived(member.state, event, after.state)
     return after
 
@@ -107,7 +105,6 @@ def _advance(member: Member, now: Situation) -> Member:
         return replace(
             member,
             state=MemberState.UNREVOKED_PARTITIONS,
-            epoch=now.target_epoch if member.state is MemberState.UNKNOWN else member.epoch,
             previous_epoch=member.epoch,
             assigned=assigned,
             revoking=revoking,

@@ -81,14 +81,6 @@ class Subscriptions:
         """Every topic that anybody is subscribed to."""
         return dict.fromkeys(self.by_name) | dict.fromkeys(self.by_regex)
 
-    def is_homogeneous(self, members: int) -> bool:
-        """Do all members subscribe to the same topics? Judged by counts alone, as Kafka does: no means only maybe."""
-        if not self.regexes:
-            return all(count == members for count in self.by_name.values())
-        if next(iter(self.regexes.values())) != members:
-            return False
-        return not self.by_name and all(count == 1 for count in self.by_regex.values())
-
 
 @dataclass(slots=True)
 class ConsumerGroup:

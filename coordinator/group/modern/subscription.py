@@ -1,6 +1,5 @@
 """A member's subscription changes, or the topics it subscribes to do: the group gets a new epoch."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -20,15 +19,6 @@ class RegexChange(Enum):
     NONE = "the same expression"
     NEW = "an expression that has not been resolved"
     RESOLVED = "one of which the topics are known, or none any more"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """`epoch` of the group after the decision, who then subscribes to what, and how many members there are."""
-
-    epoch: int
-    subscriptions: Subscriptions
-    size: int
 
 
 def write_member(draft: Draft, before: Member, member: Member) -> bool:
@@ -91,17 +81,14 @@ def _resolve_if_due(draft: Draft, old: str | None, new: str | None, *, is_first:
         draft.resolve_soon()
 
 
-def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool) -> Outcome:
-    """A new epoch where `bump` says so, or where the topics of the group are not what they were."""
+def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool) -> int:
+    """The group's epoch: a new one where `bump` says so, or where the topics of the group are not what they were."""
     state, group = draft.state, draft.group
     version = state.topics.version()
     if not bump and group.checked[0] == version and group.epoch >= group.checked[1]:
-        return Outcome(group.epoch, group.subscriptions, len(group.members))
+        return group.epoch
     after = changed(group.subscriptions, before, member, draft)
     metadata_hash = group_hash(after.topics(), state.topics, state.topic_hashes)
-    size = len(group.members)
-    if member.member_id not in group.members and member.instance_id not in group.static_ids:
-        size += 1
     epoch = group.epoch
     if bump or metadata_hash != group.metadata_hash:
         epoch += 1
@@ -109,7 +96,7 @@ def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool)
     group.checked = (version, epoch)
     if group.has_partition_metadata:
         draft.records.append(r.partition_metadata_tombstone(group.group_id))
-    return Outcome(epoch, after, size)
+    return epoch
 
 
 def changed(subscriptions: Subscriptions, before: Member | None, after: Member | None, draft: Draft) -> Subscriptions:

@@ -9,14 +9,13 @@ from coordinator.group.modern import records as r
 from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.member import Member
 from coordinator.group.modern.state import Assignment, ConsumerGroup, Counts
-from coordinator.group.modern.subscription import Outcome
 from coordinator.group.ports import Topics
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 """By the name that `group.consumer.assignors` and heartbeats give them."""
 
 
-def target_for(draft: Draft, before: Member, member: Member, now: Outcome) -> tuple[int, Assignment]:
+def target_for(draft: Draft, before: Member, member: Member, group_epoch: int) -> tuple[int, Assignment]:
     """(epoch, target of `member`): newly computed when the group's epoch is newer than its target assignment.
 
     Not more often than every `group.consumer.assignment.interval.ms` (KIP-1263): until then, members go on towards the
@@ -25,17 +24,17 @@ def target_for(draft: Draft, before: Member, member: Member, now: Outcome) -> tu
     group = draft.group
     interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
     too_soon = group.assignment_ms and interval_ms and draft.now_ms < group.assignment_ms + interval_ms
-    if group.assignment_epoch >= now.epoch or too_soon:
+    if group.assignment_epoch >= group_epoch or too_soon:
         return group.assignment_epoch, group.target_of(member)
-    targets = _computed(draft, before, member, homogeneous=now.subscriptions.is_homogeneous(now.size))
+    targets = _computed(draft, before, member)
     for member_id, target in targets.items():
         if group.targets.get(member_id) != target:
             draft.records.append(r.target_assignment_record(group.group_id, member_id, target))
-    draft.records.append(r.target_metadata_record(group.group_id, now.epoch, draft.now_ms))
-    return now.epoch, targets[member.member_id]
+    draft.records.append(r.target_metadata_record(group.group_id, group_epoch, draft.now_ms))
+    return group_epoch, targets[member.member_id]
 
 
-def _computed(draft: Draft, before: Member, member: Member, *, homogeneous: bool) -> dict[str, Target]:
+def _computed(draft: Draft, before: Member, member: Member) -> dict[str, Target]:
     group = draft.group
     members = {**group.members, member.member_id: member}
     old_targets: dict[str, Target] = dict(group.targets)
@@ -54,6 +53,9 @@ def _computed(draft: Draft, before: Member, member: Member, *, homogeneous: bool
             subscriptions[key] = _topic_ids(subscribed_names(group, each), topics, partitions)
         specs[member_id] = MemberSpec(subscriptions[key], old_targets.get(member_id, {}), each.instance_id)
     assignor = ASSIGNORS[preferred_assignor(draft, before, member)]
+    # Kafka counts subscribers of each topic instead; a member that joins without topics then goes unseen, and may leave
+    # everybody with nothing.
+    homogeneous = len({frozenset(ids) for ids in subscriptions.values()}) == 1
     return assignor(GroupSpec(specs, partitions, homogeneous))
 
 

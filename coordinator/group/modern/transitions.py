@@ -27,7 +27,9 @@ class Event(Enum):
 class Action(Enum):
     KEEP = "stays as it is"
     TRIM = "loses what it does not subscribe to"
+    TRIM_MORE = "must give up what it does not subscribe to as well"
     ADVANCE = "moves towards the target"
+    RESTART = "moves towards the target, with nothing to give up"
     FENCE = "FENCED_MEMBER_EPOCH"
     AWAY = "epoch -2, keeps its partitions"
     HAND_ON = "the new id takes its place"
@@ -37,7 +39,8 @@ class Action(Enum):
 
 
 _S = MemberState
-_KEEP, _TRIM, _ADVANCE, _FENCE = Action.KEEP, Action.TRIM, Action.ADVANCE, Action.FENCE
+_KEEP, _TRIM, _MORE, _FENCE = Action.KEEP, Action.TRIM, Action.TRIM_MORE, Action.FENCE
+_ADVANCE, _RESTART = Action.ADVANCE, Action.RESTART
 _AWAY, _HAND_ON, _REMOVE, _IGNORE, _BUG = Action.AWAY, Action.HAND_ON, Action.REMOVE, Action.IGNORE, Action.BUG
 
 _COLUMNS: Final = (_S.STABLE, _S.UNREVOKED_PARTITIONS, _S.UNRELEASED_PARTITIONS, _S.UNKNOWN)
@@ -47,8 +50,8 @@ _ROWS: Final[dict[Event, tuple[Action, ...]]] = {
     Event.RESUBSCRIBED:         (_TRIM,    _BUG,      _ADVANCE,   _BUG),
     Event.BEHIND:               (_ADVANCE, _BUG,      _ADVANCE,   _BUG),
     Event.HOLDING:              (_BUG,     _KEEP,     _BUG,       _FENCE),
-    Event.HOLDING_RESUBSCRIBED: (_BUG,     _TRIM,     _BUG,       _FENCE),
-    Event.RELEASED:             (_BUG,     _ADVANCE,  _BUG,       _ADVANCE),
+    Event.HOLDING_RESUBSCRIBED: (_BUG,     _MORE,     _BUG,       _BUG),
+    Event.RELEASED:             (_BUG,     _ADVANCE,  _BUG,       _RESTART),
     Event.REBALANCE_TIME_OUT:   (_IGNORE,  _REMOVE,   _IGNORE,    _IGNORE),
     Event.STATIC_LEAVE:         (_AWAY,    _AWAY,     _AWAY,      _AWAY),
     Event.REPLACE:              (_HAND_ON, _HAND_ON,  _HAND_ON,   _HAND_ON),
@@ -61,7 +64,9 @@ TRANSITIONS: Final[dict[tuple[MemberState, Event], Action]] = {
 
 MAY_LEAD_TO: Final[dict[Action, tuple[MemberState, ...]]] = {
     Action.TRIM: (_S.STABLE, _S.UNREVOKED_PARTITIONS),
+    Action.TRIM_MORE: (_S.UNREVOKED_PARTITIONS,),
     Action.ADVANCE: (_S.STABLE, _S.UNREVOKED_PARTITIONS, _S.UNRELEASED_PARTITIONS),
+    Action.RESTART: (_S.STABLE, _S.UNRELEASED_PARTITIONS),
 }
 """The other actions leave the state as it is."""
 

@@ -1,0 +1,69 @@
+"""XXH3 and the hash of a group's topics, against what Kafka 4.3.1's own library (hash4j 0.22.0) says."""
+
+import struct
+
+import pytest
+
+from coordinator.group.modern.metadata_hash import combined, group_hash, topic_hash
+from coordinator.group.modern.xxh3 import xxh3_64
+from coordinator.group.ports import TopicInfo
+from tests.support.group_ports import FakeTopics
+
+XXH3 = {
+    0: 3244421341483603138,
+    1: 1433843135270481901,
+    3: 12180141160879835164,
+    4: 7895465118229274323,
+    8: 6941064856527638883,
+    9: 18374517719163151272,
+    16: 13314990914799711621,
+    17: 8163341949877205007,
+    32: 1873302701886544469,
+    64: 2917965298538373825,
+    100: 13083933661539568799,
+    128: 7440608504995537343,
+    129: 14295761343243267012,
+    160: 15496299788031539331,
+    240: 7229805477010515663,
+    241: 10082113959289486871,
+    1023: 15161797645365529668,
+    1024: 11205349619999208113,
+    1025: 9253807012321506678,
+    5000: 8762507191635236893,
+}
+"""Number of bytes, byte i being 7 i + 3 -> hash."""
+
+
+@pytest.mark.parametrize("count", XXH3)
+def test_xxh3(count: int) -> None:
+    assert xxh3_64(bytes((7 * i + 3) & 0xFF for i in range(count))) == XXH3[count]
+
+
+def test_a_topic() -> None:
+    topic = TopicInfo(struct.pack(">QQ", 1, 2), "foo", 2, (("rackB", "rackA"), ()))
+    assert topic_hash(topic) == 14912279417817711141
+
+
+def test_racks_that_are_not_told_are_none() -> None:
+    topic = TopicInfo(struct.pack(">QQ", 1, 2), "foo", 2, (("rackB", "rackA"),))
+    assert topic_hash(topic) == 14912279417817711141
+
+
+def test_a_group_without_topics() -> None:
+    assert combined({}) == 0
+    assert group_hash(["gone"], FakeTopics(), {}) == 0
+
+
+def test_the_order_of_names_does_not_matter_and_what_is_gone_is_forgotten() -> None:
+    topics = FakeTopics()
+    cache: dict[str, tuple[TopicInfo, int]] = {}
+    topics.make("a", 1)
+    topics.make("b", 2)
+    both = group_hash(["a", "b"], topics, cache)
+    assert group_hash(["b", "a", "c"], topics, cache) == both
+    assert -(1 << 63) <= both < 1 << 63
+    topics.make("b", 3)
+    assert group_hash(["a", "b"], topics, cache) != both
+    topics.delete("b")
+    assert group_hash(["a", "b"], topics, cache) == group_hash(["a"], topics, cache)
+    assert list(cache) == ["a"]

@@ -1,0 +1,231 @@
+"""What a heartbeat of the consumer protocol must be, and what it is answered when it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.group import commands as c
+from coordinator.group.modern.draft import (
+    JoinExpired,
+    RebalanceExpired,
+    ResolveRegexes,
+    SessionExpired,
+    SyncExpired,
+)
+from coordinator.group.records import to_record
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.sync_group import SyncGroupRequest
+from protocol.records.consumer_group_partition_metadata import (
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+)
+from tests.support.classic_rig import GROUP, caller
+from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig
+
+JOIN: dict[str, Any] = {
+    "group_id": GROUP,
+    "member_id": "A",
+    "member_epoch": 0,
+    "rebalance_timeout_ms": REBALANCE_MS,
+    "subscribed_topic_names": ["t"],
+    "topic_partitions": [],
+}
+
+
+@pytest.fixture
+def rig() -> ModernRig:
+    made = ModernRig()
+    made.topics.make("t", 4)
+    return made
+
+
+def refusal(rig: ModernRig, version: int = LATEST, **said: Any) -> Refusal:
+    request = ConsumerGroupHeartbeatRequest(**(JOIN | said))
+    with pytest.raises(Refusal) as caught:
+        rig.core.decide(c.ConsumerGroupHeartbeat(request, caller(version)), rig.now_ms)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"member_id": ""}, "MemberId can't be empty."),
+        ({"member_id": " ", "member_epoch": -1}, "MemberId can't be empty."),
+        ({"group_id": ""}, "GroupId can't be empty."),
+        ({"instance_id": ""}, "InstanceId can't be empty."),
+        ({"rack_id": " "}, "RackId can't be empty."),
+        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
+        ({"topic_partitions": None}, "TopicPartitions must be empty when (re-)joining."),
+        ({"topic_partitions": [RequestTopicPartitions()]}, "TopicPartitions must be empty when (re-)joining."),
+        (
+            {"subscribed_topic_names": None},
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+        ({"member_epoch": -2}, "InstanceId can't be null."),
+        ({"member_epoch": -3}, "MemberEpoch is invalid."),
+    ],
+)
+def test_invalid_requests(rig: ModernRig, said: dict[str, Any], message: str) -> None:
+    refused = refusal(rig, **said)
+    assert (refused.error, refused.message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+def test_an_unknown_assignor(rig: ModernRig) -> None:
+    refused = refusal(rig, server_assignor="sticky")
+    assert refused.error is ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert refused.message == "ServerAssignor sticky is not supported. Supported assignors: uniform, range."
+
+
+def test_the_feature_is_off(rig: ModernRig) -> None:
+    rig.features.level = 0
+    assert refusal(rig).error is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_version_0_is_given_an_id(rig: ModernRig) -> None:
+    reply = rig.beat("", 0, owned={}, version=0, rebalance_timeout_ms=1, subscribed_topic_names=["t"])
+    assert not isinstance(reply, str)
+    assert (reply.member_id, reply.member_epoch, reply.heartbeat_interval_ms) == ("1", 2, 5_000)
+    assert refusal(rig, version=0, member_id="", member_epoch=1).error is ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_that_is_not_there(rig: ModernRig) -> None:
+    refused = refusal(rig, member_epoch=3)
+    assert (refused.error, refused.message) == (ErrorCode.GROUP_ID_NOT_FOUND, f"Group {GROUP} not found.")
+    assert refusal(rig, member_epoch=-1).error is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_of_the_other_protocol(rig: ModernRig) -> None:
+    rig.join()
+    refused = refusal(rig, member_epoch=3)
+    assert (refused.error, refused.message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"Group {GROUP} is not a consumer group.",
+    )
+
+
+def test_strangers_and_fenced_ones(rig: ModernRig) -> None:
+    rig.enter("A", "t")
+    refused = refusal(rig, member_id="B", member_epoch=1)
+    assert (refused.error, refused.message) == (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        f"Member B is not a member of group {GROUP}.",
+    )
+    assert refusal(rig, member_epoch=9).message == (
+        "The consumer group member has a greater member epoch (9) than the one known by the group coordinator (2). "
+        "The member must abandon all its partitions and rejoin."
+    )
+    assert "smaller member epoch (1)" in (refusal(rig, member_epoch=1).message or "")
+
+
+def test_a_broken_expression(rig: ModernRig) -> None:
+    refused = refusal(rig, subscribed_topic_regex="(")
+    assert refused.error is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert (refused.message or "").startswith("SubscribedTopicRegex `(` is not a valid regular expression: ")
+
+
+def test_a_steady_heartbeat_writes_nothing(rig: ModernRig) -> None:
+    rig.enter("A", "t")
+    rig.follow("A")
+    written = len(rig.log)
+    for _ in range(3):
+        reply = rig.follow("A")
+        assert not isinstance(reply, str)
+        assert reply.assignment is None
+    assert len(rig.log) == written
+
+
+def test_a_client_that_has_moved_is_written(rig: ModernRig) -> None:
+    rig.enter("A", "t")
+    written, epoch = len(rig.log), rig.modern.epoch
+    rig.follow("A", client="another")
+    assert len(rig.log) == written + 1
+    assert (rig.modern.members["A"].client_id, rig.modern.epoch) == ("another", epoch)
+
+
+def test_names_and_an_expression_together(rig: ModernRig) -> None:
+    rig.topics.make("u-1", 2)
+    rig.enter("A", "t", regex="u-.*")
+    rig.follow("A")
+    assert rig.clients["A"].assigned == {"t": (0, 1, 2, 3), "u-1": (0, 1)}
+    rig.check()
+
+
+def test_members_that_subscribe_to_nothing_take_nothing_away(rig: ModernRig) -> None:
+    """Kafka counts subscribers by topic, does not see the newcomer, and assigns nothing to anybody."""
+    rig.enter("A", "t")
+    rig.enter("B", "t")
+    rig.quit("B")
+    rig.enter("0")
+    rig.follow("A")
+    assert rig.clients["A"].assigned == {"t": (0, 1, 2, 3)}
+
+
+def test_an_instance_that_changes_its_name(rig: ModernRig) -> None:
+    """The old instance id is nobody's then."""
+    rig.enter("A", "t", instance="i")
+    rig.enter("A", "t", instance="j")
+    assert rig.modern.static_ids == {"j": "A"}
+    assert refusal(rig, instance_id="i", member_epoch=2).message == "Instance id i is unknown."
+
+
+@pytest.mark.parametrize("make", [SessionExpired, JoinExpired, SyncExpired])
+def test_clocks_of_those_who_are_gone(rig: ModernRig, make: Any) -> None:
+    assert rig.do(make("nowhere", "A")) is None
+    rig.enter("A", "t")
+    written = len(rig.log)
+    assert rig.do(make(GROUP, "B")) is None
+    assert rig.do(RebalanceExpired(GROUP, "B", 1)) is None
+    assert rig.do(RebalanceExpired(GROUP, "A", 1)) is None
+    assert rig.do(ResolveRegexes("nowhere")) is None
+    assert len(rig.log) == written
+
+
+def test_a_migrated_group_loses_the_record_of_its_partitions(rig: ModernRig) -> None:
+    """Type 4 was written before 4.1; it is deleted with the next change of the group."""
+    key = ConsumerGroupPartitionMetadataKey(group_id=GROUP)
+    rig.enter("A", "t")
+    rig.log.append(to_record(key, ConsumerGroupPartitionMetadataValue()))
+    rig.crash()
+    before = rig.modern.has_partition_metadata
+    rig.follow("A")
+    assert (before, rig.modern.has_partition_metadata) == (True, False)
+    assert rig.log[-1].value is None
+    rig.check()
+
+
+def test_classic_requests_of_members_of_the_other_protocol(rig: ModernRig) -> None:
+    rig.enter("A", "t")
+    beat = c.Heartbeat(HeartbeatRequest(GROUP, 2, "A", None), caller(4))
+    sync = c.SyncGroup(SyncGroupRequest(group_id=GROUP, generation_id=2, member_id="A"), caller(5), 1)
+    assert rig.do(beat) == "UNKNOWN_MEMBER_ID"
+    assert rig.do(sync) == "UNKNOWN_MEMBER_ID"
+
+
+def test_a_classic_member_without_a_subscription(rig: ModernRig) -> None:
+    rig.enter("A", "t")
+    assert rig.join("X", protocols={"range": b"\0"}) == "UNKNOWN_SERVER_ERROR"
+    assert rig.join("X", protocols={"range": b"\xff\xff"}) == "UNKNOWN_SERVER_ERROR"
+    assert rig.join("X", protocol_type="connect") == "INCONSISTENT_GROUP_PROTOCOL"
+    assert rig.join("X", protocols={}) == "INCONSISTENT_GROUP_PROTOCOL"
+    rig.check()
+
+
+def test_deleting_a_group(rig: ModernRig) -> None:
+    rig.enter("A", "t")
+    with pytest.raises(Refusal) as caught:
+        rig.modern.check_delete()
+    assert caught.value.error is ErrorCode.NON_EMPTY_GROUP
+    rig.quit("A")
+    rig.modern.check_delete()
+    rig.modern.check_offset_delete()
+    assert rig.modern.commit_timers("A") == ()
+    assert rig.modern.protocol_type == "consumer"
+    for record in rig.modern.tombstones():
+        rig.log.append(record)
+        rig.core.apply(len(rig.log) - 1, record, 7)
+    assert GROUP not in rig.core.state.groups
+    rig.check()

@@ -9,6 +9,7 @@ Version notes:
 """
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from broker.api import Api, RequestContext
@@ -19,6 +20,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 OPERATIONS_FROM: Final = 3
+MESSAGE_FROM: Final = 6
 
 
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> Awaitable[DescribeGroupsResponse]:
@@ -28,22 +30,23 @@ def handle(context: RequestContext, request: DescribeGroupsRequest) -> Awaitable
 def refuse(
     context: RequestContext, request: DescribeGroupsRequest, error: ErrorCode, message: str | None
 ) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_refused(group, error, message) for group in request.groups])
+    return DescribeGroupsResponse(groups=[_refused(context, group, error, message) for group in request.groups])
 
 
 async def _described(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
     asked = ask_each(allowed, lambda group: context.services.groups.describe(group, context.api_version))
-    groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
-    for group in await answers_of(context, asked, _refused):
+    groups = [_refused(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
+    for group in await answers_of(context, asked, partial(_refused, context)):
         if request.include_authorized_operations and context.api_version >= OPERATIONS_FROM and not group.error_code:
             group.authorized_operations = group_operations(context, group.group_id)
         groups.append(group)
     return DescribeGroupsResponse(groups=groups)
 
 
-def _refused(group: str, error: ErrorCode, message: str | None) -> DescribedGroup:
-    return DescribedGroup(error_code=error, error_message=message, group_id=group)
+def _refused(context: RequestContext, group: str, error: ErrorCode, message: str | None) -> DescribedGroup:
+    told = message if context.api_version >= MESSAGE_FROM else None
+    return DescribedGroup(error_code=error, error_message=told, group_id=group)
 
 
 API: Final = Api(

@@ -28,6 +28,9 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "num.partitions": "2",
     "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+    "group.consumer.heartbeat.interval.ms": "200",
 }
 DRIVERS: dict[str, Callable[[], Driver]] = {
     "confluent-kafka": ConfluentDriver,
@@ -41,8 +44,7 @@ EXTRA_DRIVERS: dict[str, Callable[[], Driver]] = {"franz-go": GoDriver}
 
 @pytest.fixture(scope="session")
 def odradek_cluster() -> Iterator[LocalCluster]:
-    settings = {name: value for name, value in SETTINGS.items() if not name.startswith("offsets.")}
-    with LocalCluster(settings=settings) as cluster:
+    with LocalCluster(settings=SETTINGS) as cluster:
         yield cluster
 
 
@@ -84,7 +86,16 @@ def driver(request: pytest.FixtureRequest, drivers: Callable[[str], Driver]) -> 
 @pytest.fixture
 def topic(bootstrap: str, request: pytest.FixtureRequest) -> str:
     """A new topic of two partitions for each test."""
-    name = f"t-{abs(hash(request.node.nodeid)):x}-{time.time_ns():x}"
+    return make_topic(bootstrap, f"t-{abs(hash(request.node.nodeid)):x}-{time.time_ns():x}")
+
+
+@pytest.fixture
+def other_topic(bootstrap: str, topic: str) -> str:
+    """Another one, for what comes out of the first."""
+    return make_topic(bootstrap, f"{topic}-out")
+
+
+def make_topic(bootstrap: str, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(TIMEOUT_S)
     return name

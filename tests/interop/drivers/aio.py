@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka import errors as aio_errors
 
-from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message, ProducerOptions
+from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, Message, ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -103,6 +103,13 @@ class AioProducer:
         futures, self._futures = self._futures, []
         await asyncio.gather(*futures, return_exceptions=True)
 
+    def send_offsets(self, consumer: Any) -> None:
+        self._loop.run(self._send_offsets(consumer.consumer, consumer.group))
+
+    async def _send_offsets(self, member: AIOKafkaConsumer, group: str) -> None:
+        positions = {partition: await member.position(partition) for partition in member.assignment()}
+        await self._producer.send_offsets_to_transaction(positions, group)
+
     def close(self) -> None:
         self._loop.run(self._end())
 
@@ -113,6 +120,46 @@ class AioProducer:
             await asyncio.wait_for(self._producer.stop(), 5.0)
 
 
+class AioMember:
+    def __init__(self, loop: Loop, bootstrap: str, topic: str, options: GroupOptions) -> None:
+        assert options.protocol == "classic", "aiokafka knows no other"
+        self._loop = loop
+        self._topic = topic
+        self.group = options.group
+        self.consumer: AIOKafkaConsumer = loop.run(self._start(bootstrap, topic, options))
+
+    async def _start(self, bootstrap: str, topic: str, options: GroupOptions) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=options.group,
+            group_instance_id=options.instance,
+            isolation_level=options.isolation,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+        await consumer.start()
+        return consumer
+
+    def poll(self, seconds: float) -> list[Message]:
+        polled = self._loop.run(self.consumer.getmany(timeout_ms=int(seconds * 1_000)))
+        return [as_message(record) for records in polled.values() for record in records]
+
+    def assigned(self) -> list[int]:
+        return sorted(each.partition for each in self.consumer.assignment())
+
+    def commit(self) -> None:
+        self._loop.run(self.consumer.commit())
+
+    def committed(self, partitions: list[int]) -> list[int | None]:
+        return [self._loop.run(self.consumer.committed(TopicPartition(self._topic, each))) for each in partitions]
+
+    def close(self) -> None:
+        self._loop.run(self.consumer.stop())
+
+
 class AioDriver:
     name = "aiokafka"
 
@@ -121,6 +168,9 @@ class AioDriver:
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> AioProducer:
         return AioProducer(self._loop, bootstrap, options)
+
+    def member(self, bootstrap: str, topic: str, options: GroupOptions) -> AioMember:
+        return AioMember(self._loop, bootstrap, topic, options)
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         found: list[Message] = self._loop.run(self._consume(bootstrap, topic, partitions, isolation))

@@ -35,6 +35,35 @@ class ProducerOptions:
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
 
 
+@dataclass(frozen=True)
+class GroupOptions:
+    """``protocol`` is group.protocol: classic or consumer. Nothing is committed but by ``commit`` or a transaction."""
+
+    group: str
+    protocol: str = "classic"
+    isolation: str = "read_committed"
+    instance: str | None = None
+
+
+class GroupConsumer(Protocol):
+    """A member of a group, subscribed to one topic, which it reads from the beginning where nothing is committed."""
+
+    def poll(self, seconds: float) -> list[Message]:
+        """What has come within ``seconds``; maybe nothing. A member has to poll to take part in rebalances."""
+
+    def assigned(self) -> list[int]:
+        """Its partitions, in order."""
+
+    def commit(self) -> None:
+        """Commit the position behind everything that was polled, and wait for it."""
+
+    def committed(self, partitions: list[int]) -> list[int | None]:
+        """The offset that the group has committed of each partition."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
 class ProducerDriver(Protocol):
     def send(
         self,
@@ -59,6 +88,9 @@ class ProducerDriver(Protocol):
 
     def abort(self) -> None: ...
 
+    def send_offsets(self, consumer: GroupConsumer) -> None:
+        """Commit the positions of ``consumer`` (of the same client library) with the transaction."""
+
     def close(self) -> None: ...
 
 
@@ -71,6 +103,9 @@ class Driver(Protocol):
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         """Read assigned partitions from the beginning to the end offsets that the isolation level shows now."""
+
+    def member(self, bootstrap: str, topic: str, options: GroupOptions) -> GroupConsumer:
+        """A new member; it may take some polls until it has partitions."""
 
     def close(self) -> None:
         """End what the driver started."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message, ProducerOptions
+from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, Message, ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +77,13 @@ class ConfluentProducer:
         self._call(lambda: self._producer.abort_transaction(TIMEOUT_S))
         self._errors.clear()
 
+    def send_offsets(self, consumer: Any) -> None:
+        member: Consumer = consumer.consumer
+        positions = [each for each in member.position(member.assignment()) if each.offset >= 0]
+        self._call(
+            lambda: self._producer.send_offsets_to_transaction(positions, member.consumer_group_metadata(), TIMEOUT_S)
+        )
+
     def close(self) -> None:
         self._producer.purge()
         with contextlib.suppress(KafkaException, SystemError):  # of a fenced producer: its end is what was asked for
@@ -93,11 +100,72 @@ def translate(error: KafkaError) -> Exception:
     return Fenced(str(error)) if error.code() in FENCED else KafkaException(error)
 
 
+class ConfluentMember:
+    def __init__(self, bootstrap: str, topic: str, options: GroupOptions) -> None:
+        config: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": options.group,
+            "group.protocol": options.protocol,
+            "enable.auto.commit": False,
+            "isolation.level": options.isolation,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+        if options.protocol == "classic":
+            config |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+        if options.instance is not None:
+            config["group.instance.id"] = options.instance
+        self._topic = topic
+        self.consumer = Consumer(config)
+        self.consumer.subscribe([topic])
+
+    def poll(self, seconds: float) -> list[Message]:
+        found: list[Message] = []
+        deadline = time.monotonic() + seconds
+        while (message := self.consumer.poll(max(0.0, deadline - time.monotonic()))) is not None:
+            error = message.error()
+            if error is None:
+                found.append(as_message(message))
+            elif not error.retriable() and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise KafkaException(error)
+        return found
+
+    def assigned(self) -> list[int]:
+        return sorted(each.partition for each in self.consumer.assignment())
+
+    def commit(self) -> None:
+        with contextlib.suppress(NothingToCommit):
+            self._commit()
+
+    def _commit(self) -> None:
+        try:
+            self.consumer.commit(asynchronous=False)
+        except KafkaException as failed:
+            if failed.args[0].code() == KafkaError._NO_OFFSET:
+                raise NothingToCommit from failed
+            raise
+
+    def committed(self, partitions: list[int]) -> list[int | None]:
+        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        told = {each.partition: each.offset for each in self.consumer.committed(asked, timeout=TIMEOUT_S)}
+        return [told[partition] if told[partition] >= 0 else None for partition in partitions]
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class NothingToCommit(Exception):
+    """No message was polled since the last commit."""
+
+
 class ConfluentDriver:
     name = "confluent-kafka"
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> ConfluentProducer:
         return ConfluentProducer(bootstrap, options)
+
+    def member(self, bootstrap: str, topic: str, options: GroupOptions) -> ConfluentMember:
+        return ConfluentMember(bootstrap, topic, options)
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         consumer = Consumer(

@@ -12,7 +12,7 @@ import pytest
 from tests.interop.drivers.lines import LineProcess, as_message, text
 
 if TYPE_CHECKING:
-    from tests.interop.drivers.base import Message, ProducerOptions
+    from tests.interop.drivers.base import GroupConsumer, GroupOptions, Message, ProducerOptions
 
 SOURCE = Path(__file__).resolve().parents[1] / "go"
 BINARY = Path(__file__).resolve().parents[3] / "build" / "interop" / "franz-go"
@@ -79,6 +79,9 @@ class GoProducer:
     def abort(self) -> None:
         self._call("abort")
 
+    def send_offsets(self, consumer: GroupConsumer) -> None:
+        raise NotImplementedError("franz-go is not asked for groups")
+
     def close(self) -> None:
         self._call("close")
 
@@ -96,6 +99,9 @@ class GoDriver:
     def producer(self, bootstrap: str, options: ProducerOptions) -> GoProducer:
         self._count += 1
         return GoProducer(self._process, f"producer-{self._count}", bootstrap, options)
+
+    def member(self, bootstrap: str, topic: str, options: GroupOptions) -> GroupConsumer:
+        raise NotImplementedError("franz-go is not asked for groups")
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         numbers = ",".join(str(partition) for partition in partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.interop.drivers.base import TIMEOUT_S, Message, ProducerOptions
+from tests.interop.drivers.base import TIMEOUT_S, GroupOptions, Message, ProducerOptions
 from tests.interop.drivers.lines import LineProcess, as_message, text
 from tests.support.kafka_broker import JARS
 
@@ -64,8 +64,48 @@ class JavaProducer:
     def abort(self) -> None:
         self._jvm.call("abort", self._name)
 
+    def send_offsets(self, consumer: Any) -> None:
+        self._jvm.call("offsets", self._name, consumer.name)
+
     def close(self) -> None:
         self._jvm.call("close", self._name)
+
+
+class JavaMember:
+    def __init__(self, jvm: LineProcess, name: str, bootstrap: str, topic: str, options: GroupOptions) -> None:
+        self._jvm = jvm
+        self._topic = topic
+        self.name = name
+        config: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "group.id": options.group,
+            "group.protocol": options.protocol,
+            "enable.auto.commit": "false",
+            "isolation.level": options.isolation,
+            "auto.offset.reset": "earliest",
+        }
+        if options.protocol == "classic":
+            config |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+        if options.instance is not None:
+            config["group.instance.id"] = options.instance
+        jvm.call("member", name, topic, *(f"{key}={value}" for key, value in config.items()))
+
+    def poll(self, seconds: float) -> list[Message]:
+        return [as_message(row) for row in self._jvm.call("poll", self.name, str(int(seconds * 1_000)))]
+
+    def assigned(self) -> list[int]:
+        return sorted(int(row[0]) for row in self._jvm.call("assigned", self.name))
+
+    def commit(self) -> None:
+        self._jvm.call("commit-member", self.name)
+
+    def committed(self, partitions: list[int]) -> list[int | None]:
+        numbers = ",".join(str(partition) for partition in partitions)
+        rows = self._jvm.call("committed", self.name, self._topic, numbers)
+        return [None if row[0] == "-" else int(row[0]) for row in rows]
+
+    def close(self) -> None:
+        self._jvm.call("close-member", self.name)
 
 
 class JavaDriver:
@@ -78,6 +118,10 @@ class JavaDriver:
     def producer(self, bootstrap: str, options: ProducerOptions) -> JavaProducer:
         self._count += 1
         return JavaProducer(self._jvm, f"producer-{self._count}", bootstrap, options)
+
+    def member(self, bootstrap: str, topic: str, options: GroupOptions) -> JavaMember:
+        self._count += 1
+        return JavaMember(self._jvm, f"member-{self._count}", bootstrap, topic, options)
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         config = [f"bootstrap.servers={bootstrap}", f"isolation.level={isolation}", "auto.offset.reset=none"]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka import errors as kafka_errors
+from kafka.structs import OffsetAndMetadata
 
-from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message, ProducerOptions
+from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, Message, ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,13 @@ class KafkaPythonProducer:
         fencing(self._producer.abort_transaction)
         self._futures.clear()
 
+    def send_offsets(self, consumer: Any) -> None:
+        member: KafkaConsumer = consumer.consumer
+        positions = {
+            partition: OffsetAndMetadata(member.position(partition), "", -1) for partition in member.assignment()
+        }
+        fencing(lambda: self._producer.send_offsets_to_transaction(positions, member.group_metadata()))
+
     def close(self) -> None:
         self._producer.close(timeout=1.0)
 
@@ -89,11 +97,47 @@ def fencing(work: Callable[[], Any]) -> Any:
         raise
 
 
+class KafkaPythonMember:
+    def __init__(self, bootstrap: str, topic: str, options: GroupOptions) -> None:
+        assert options.protocol == "classic", "kafka-python knows no other"
+        self._topic = topic
+        self.consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=options.group,
+            group_instance_id=options.instance,
+            isolation_level=options.isolation,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=500,
+        )
+
+    def poll(self, seconds: float) -> list[Message]:
+        polled = self.consumer.poll(timeout_ms=int(seconds * 1_000))
+        return [as_message(record) for records in polled.values() for record in records]
+
+    def assigned(self) -> list[int]:
+        return sorted(each.partition for each in self.consumer.assignment())
+
+    def commit(self) -> None:
+        self.consumer.commit()
+
+    def committed(self, partitions: list[int]) -> list[int | None]:
+        return [self.consumer.committed(TopicPartition(self._topic, partition)) for partition in partitions]
+
+    def close(self) -> None:
+        self.consumer.close(autocommit=False)
+
+
 class KafkaPythonDriver:
     name = "kafka-python"
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> KafkaPythonProducer:
         return KafkaPythonProducer(bootstrap, options)
+
+    def member(self, bootstrap: str, topic: str, options: GroupOptions) -> KafkaPythonMember:
+        return KafkaPythonMember(bootstrap, topic, options)
 
     def consume(self, bootstrap: str, topic: str, partitions: list[int], isolation: str) -> list[Message]:
         consumer = KafkaConsumer(

@@ -9,10 +9,12 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -25,6 +27,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /** The Java client behind a line protocol: one command a line, fields separated by tabs, bytes in base64, null as "-". */
 public class Client {
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    private final Map<String, KafkaConsumer<byte[], byte[]>> members = new HashMap<>();
     private final Map<String, List<Future<RecordMetadata>>> sent = new HashMap<>();
     private final PrintStream out;
 
@@ -75,6 +78,17 @@ public class Client {
             }
             case "close" -> producers.remove(name).close(Duration.ZERO);
             case "consume" -> consume(command);
+            case "member" -> member(name, command);
+            case "poll" -> {
+                for (ConsumerRecord<byte[], byte[]> record : members.get(name).poll(Duration.ofMillis(Long.parseLong(command[2])))) {
+                    print(record);
+                }
+            }
+            case "assigned" -> members.get(name).assignment().forEach(each -> out.println("partition\t" + each.partition()));
+            case "commit-member" -> members.get(name).commitSync();
+            case "committed" -> committed(name, command);
+            case "offsets" -> offsets(name, members.get(command[2]));
+            case "close-member" -> members.remove(name).close();
             default -> throw new IllegalArgumentException(command[0]);
         }
     }
@@ -135,6 +149,32 @@ public class Client {
                 }
             }
         }
+    }
+
+    /** member NAME TOPIC PROPERTY... */
+    private void member(String name, String[] command) {
+        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
+                properties(command, 3), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.subscribe(List.of(command[2]));
+        members.put(name, consumer);
+    }
+
+    /** committed NAME TOPIC PARTITIONS; one line a partition, in order. */
+    private void committed(String name, String[] command) {
+        for (String partition : command[3].split(",")) {
+            TopicPartition asked = new TopicPartition(command[2], Integer.parseInt(partition));
+            OffsetAndMetadata found = members.get(name).committed(Set.of(asked)).get(asked);
+            out.println("offset\t" + (found == null ? "-" : found.offset()));
+        }
+    }
+
+    /** offsets PRODUCER MEMBER: the positions of the member are committed with the transaction. */
+    private void offsets(String name, KafkaConsumer<byte[], byte[]> member) {
+        Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
+        for (TopicPartition partition : member.assignment()) {
+            positions.put(partition, new OffsetAndMetadata(member.position(partition)));
+        }
+        producers.get(name).sendOffsetsToTransaction(positions, member.groupMetadata());
     }
 
     private void print(ConsumerRecord<byte[], byte[]> record) {

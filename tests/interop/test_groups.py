@@ -1,0 +1,169 @@
+"""Groups of both protocols, and offsets inside of transactions, asked of each client library."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.drivers.base import TIMEOUT_S, GroupOptions, ProducerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.drivers.base import Driver, GroupConsumer, Message
+
+pytestmark = pytest.mark.interop
+
+BOTH = [0, 1]
+POLL_S = 0.2
+KNOW_THE_CONSUMER_PROTOCOL = ("confluent-kafka", "Java 4.3")
+
+
+def write(driver: Driver, bootstrap: str, topic: str, first: int, count: int) -> list[bytes]:
+    producer = driver.producer(bootstrap, ProducerOptions())
+    contents = [b"%06d" % number for number in range(first, first + count)]
+    for number, content in enumerate(contents):
+        producer.send(topic, content, partition=number % 2)
+    producer.flush()
+    producer.close()
+    return contents
+
+
+def read(members: list[GroupConsumer], count: int) -> list[Message]:
+    """Let all members poll until they have `count` records between them, and then once more."""
+    found: list[Message] = []
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records"
+        found += poll(members)
+    return found + poll(members)
+
+
+def poll(members: list[GroupConsumer]) -> list[Message]:
+    return [message for member in members for message in member.poll(POLL_S)]
+
+
+def until_assigned(members: list[GroupConsumer], wanted: list[list[int]]) -> list[Message]:
+    """Let all poll until each has as many partitions as wanted, in whatever order; what they have read meanwhile."""
+    found: list[Message] = []
+    deadline = time.monotonic() + TIMEOUT_S
+    while sorted(member.assigned() for member in members) != wanted:
+        assert time.monotonic() < deadline, [member.assigned() for member in members]
+        found += poll(members)
+    return found
+
+
+def values(messages: list[Message]) -> list[bytes]:
+    return sorted(message.value for message in messages if message.value is not None)
+
+
+def members_share_a_topic(driver: Driver, bootstrap: str, topic: str, protocol: str) -> None:
+    contents = write(driver, bootstrap, topic, 0, 100)
+    options = GroupOptions(f"g-{topic}", protocol)
+    first = driver.member(bootstrap, topic, options)
+    found = read([first], 100)
+    assert (values(found), first.assigned()) == (contents, BOTH)
+    first.commit()
+    assert first.committed(BOTH) == [50, 50]
+    second = driver.member(bootstrap, topic, options)
+    assert until_assigned([first, second], [[0], [1]]) == []  # nothing that is committed comes again
+    more = write(driver, bootstrap, topic, 100, 100)
+    assert values(read([first, second], 100)) == more
+    for member in (first, second):
+        member.commit()
+    first.close()
+    assert until_assigned([second], [BOTH]) == []
+    last = write(driver, bootstrap, topic, 200, 10)
+    assert values(read([second], 10)) == last
+    second.close()  # without having committed
+    third = driver.member(bootstrap, topic, options)
+    assert values(read([third], 10)) == last
+    third.close()
+
+
+@pytest.mark.feature("groups, classic protocol: members share a topic, come, go and go on")
+def test_a_classic_group(driver: Driver, bootstrap: str, topic: str) -> None:
+    members_share_a_topic(driver, bootstrap, topic, "classic")
+
+
+@pytest.mark.feature("groups, consumer protocol (KIP-848): members share a topic, come, go and go on")
+@pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
+def test_a_group_of_the_consumer_protocol(driver: Driver, bootstrap: str, topic: str) -> None:
+    members_share_a_topic(driver, bootstrap, topic, "consumer")
+
+
+@pytest.mark.feature("groups, classic protocol: a static member comes back to its partitions")
+def test_a_static_member_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
+    write(driver, bootstrap, topic, 0, 100)
+    options = [GroupOptions(f"g-{topic}", instance=f"instance-{number}") for number in range(2)]
+    members = [driver.member(bootstrap, topic, each) for each in options]
+    until_assigned(members, [[0], [1]])
+    held = members[0].assigned()
+    for member in members:
+        member.close()
+    members = [driver.member(bootstrap, topic, each) for each in options]
+    until_assigned(members, [[0], [1]])
+    assert members[0].assigned() == held
+    for member in members:
+        member.close()
+
+
+def read_process_write(driver: Driver, bootstrap: str, topic: str, output: str, protocol: str) -> None:
+    contents = write(driver, bootstrap, topic, 0, 40)
+    options = GroupOptions(f"g-{topic}", protocol)
+    producer = driver.producer(bootstrap, ProducerOptions(transactional_id=f"id-{topic}"))
+    producer.init()
+    for commit in (False, True):
+        member = driver.member(bootstrap, topic, options)
+        found = read([member], 40)
+        assert values(found) == contents
+        producer.begin()
+        for message in found:
+            assert message.value is not None
+            producer.send(output, message.value + (b" kept" if commit else b" lost"), partition=message.partition)
+        producer.send_offsets(member)
+        if commit:
+            producer.commit()
+        else:
+            producer.abort()
+            assert member.committed(BOTH) == [None, None]
+        member.close()
+    member = driver.member(bootstrap, topic, options)
+    assert member.committed(BOTH) == [20, 20]
+    more = write(driver, bootstrap, topic, 40, 2)
+    assert values(read([member], 2)) == more
+    member.close()
+    producer.close()
+    processed = driver.consume(bootstrap, output, BOTH, "read_committed")
+    assert values(processed) == [content + b" kept" for content in contents]
+
+
+@pytest.mark.feature("transactions: read, process, write, with the offsets of a classic group")
+def test_offsets_of_a_classic_group_share_the_fate_of_the_transaction(
+    driver: Driver, bootstrap: str, topic: str, other_topic: str
+) -> None:
+    read_process_write(driver, bootstrap, topic, other_topic, "classic")
+
+
+@pytest.mark.feature("transactions: read, process, write, with the offsets of a group of the consumer protocol")
+@pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
+def test_offsets_of_a_group_of_the_consumer_protocol_share_the_fate_of_the_transaction(
+    driver: Driver, bootstrap: str, topic: str, other_topic: str
+) -> None:
+    read_process_write(driver, bootstrap, topic, other_topic, "consumer")
+
+
+def test_clients_of_all_kinds_share_a_classic_group(
+    drivers: Callable[[str], Driver], bootstrap: str, topic: str
+) -> None:
+    """Their assignors are the same ones by name and by bytes, so one client's leader assigns to another's members."""
+    contents = write(drivers("Java 4.3"), bootstrap, topic, 0, 100)
+    for name in ("kafka-python", "aiokafka", "confluent-kafka", "Java 4.3"):
+        member = drivers(name).member(bootstrap, topic, GroupOptions(f"g-{topic}"))
+        found = read([member], len(contents))
+        assert values(found) == contents
+        member.commit()
+        member.close()
+        contents = write(drivers(name), bootstrap, topic, 0, 10)

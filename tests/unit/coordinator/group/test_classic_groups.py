@@ -1,0 +1,249 @@
+"""Classic groups, rule by rule, where the stories of tests/scenarios/group do not reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coordinator.group import commands as c
+from coordinator.group.classic import join
+from coordinator.group.classic.commands import join_refused
+from coordinator.group.classic.conversion import members_of, release
+from coordinator.group.classic.state import ClassicGroup, simple_group
+from coordinator.group.classic.subscriptions import subscribed_topics
+from coordinator.group.state import GroupKind
+from protocol.codec import encode
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.heartbeat import HeartbeatRequest
+from protocol.messages.join_group import JoinGroupRequestProtocol
+from protocol.messages.leave_group import LeaveGroupRequest
+from protocol.messages.sync_group import SyncGroupRequest
+from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from tests.support.classic_rig import GROUP, ClassicRig, caller, join_request
+
+
+def topics(*names: str, version: int = 3) -> bytes:
+    return version.to_bytes(2, "big") + encode(ConsumerProtocolSubscription(topics=list(names)), version)
+
+
+# ---- who asks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_without_a_name_is_refused() -> None:
+    rig = ClassicRig()
+    assert rig.join("x", group="").error_code == ErrorCode.INVALID_GROUP_ID
+    assert rig.join("x", group="").member_id == "x"
+    assert rig.do(c.SyncGroup(SyncGroupRequest(), caller(5), 1)) == "INVALID_GROUP_ID"
+    assert rig.do(c.Heartbeat(HeartbeatRequest(), caller(4))) == "INVALID_GROUP_ID"
+    assert rig.do(c.LeaveGroup(LeaveGroupRequest(), caller(5))) == "INVALID_GROUP_ID"
+
+
+def test_what_a_member_says_twice_counts_once() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    waiter = rig.join(version=3, protocols=[("range", b"first"), ("range", b"second")])
+    rig.wait(0)
+    assert [member.metadata for member in rig.answers[waiter].members] == [b"first"]
+    assert rig.group.support == {"range": 1}
+
+
+def test_metadata_from_the_wire_is_kept_as_bytes_of_its_own() -> None:
+    buffer = bytearray(b"abc")
+    request = join_request()
+    request.protocols = [JoinGroupRequestProtocol("range", memoryview(buffer))]
+    rig = ClassicRig()
+    rig.do(c.JoinGroup(request, caller(3), 1))
+    buffer[:] = b"xyz"
+    assert rig.group.members["c-1"].metadata("range") == b"abc"
+
+
+def test_ids_that_are_given_out_and_not_used_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "PENDING_MAX", 3)
+    rig = ClassicRig()
+    given = [rig.join() for _ in range(4)]
+    assert [reply.error_code for reply in given] == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ]
+    assert given[3].member_id == ""
+    rig.wait(10_000)
+    assert rig.group.pending == {}
+    assert rig.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_most_prefer_what_is_chosen_and_not_who_came_first() -> None:
+    rig = ClassicRig()
+    both = [("range", b""), ("sticky", b"")]
+    first = rig.join(version=3, protocols=[*both, ("only here", b"")])
+    rig.join(version=3, protocols=both[::-1])
+    rig.join(version=3, protocols=both[::-1])
+    rig.wait(6_000)
+    assert rig.answers[first].protocol_name == "sticky"
+
+
+# ---- what is known of a group ----------------------------------------------------------------------------------------
+
+
+def test_the_answers_to_describe_groups() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    (member,) = rig.stable("i", protocols=[("range", b"meta")])
+    found = rig.describe()
+    assert (found.group_state, found.protocol_type, found.protocol_data) == ("Stable", "consumer", "range")
+    (one,) = found.members
+    assert (one.member_id, one.group_instance_id, one.client_id, one.client_host) == (member, "i", "c", "/127.0.0.1")
+    assert (one.member_metadata, one.member_assignment) == (b"meta", member.encode())
+    rig.join(member, instance="i", protocols=[("range", b"new")])
+    found = rig.describe()
+    assert (found.group_state, found.protocol_data) == ("CompletingRebalance", "")
+    assert found.members[0].member_metadata == b""
+    assert found.authorized_operations == -2147483648
+
+
+class Foreign:
+    """A group of another kind, as far as classic requests see it."""
+
+    group_id = GROUP
+    kind = GroupKind.CONSUMER
+
+    def __init__(self, is_empty: bool) -> None:
+        self.is_empty = is_empty
+
+    def tombstones(self) -> tuple[Any, ...]:
+        return simple_group(GROUP).tombstones()
+
+
+def test_a_group_of_another_kind_is_not_described() -> None:
+    rig = ClassicRig()
+    rig.core.state.groups[GROUP] = Foreign(is_empty=False)  # type: ignore[assignment]
+    found = rig.describe()
+    assert (found.group_state, found.error_code) == ("Dead", ErrorCode.GROUP_ID_NOT_FOUND)
+    assert found.error_message == "Group g is not a classic group."
+    assert rig.describe(version=5).error_code == ErrorCode.NONE
+
+
+def test_an_empty_consumer_group_gives_way_to_a_classic_one() -> None:
+    rig = ClassicRig()
+    rig.core.state.groups[GROUP] = Foreign(is_empty=True)  # type: ignore[assignment]
+    assert rig.join("x").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert rig.sync("x", 1).startswith("UNKNOWN")
+    assert rig.log == []
+    assert rig.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert [record.value is None for record in rig.log] == [True, False]
+    assert isinstance(rig.core.state.groups[GROUP], ClassicGroup)
+
+
+def test_a_simple_group_only_has_offsets() -> None:
+    group = simple_group("g")
+    assert (group.is_empty, group.is_simple, group.protocol_type, group.state_name) == (True, True, "", "Empty")
+    assert group.offsets_expire_from_ms(5) == 5
+    assert not group.is_subscribed_to("t")
+    group.check_delete()
+    group.check_offset_delete()
+    group.check_offset_fetch(None, -1)
+    group.check_offset_commit("", None, -1, in_transaction=False, api_version=9)
+    assert group.commit_timers("") == ()
+    group.pending["x"] = None
+    assert not group.is_simple
+
+
+# ---- offsets --------------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_an_empty_group_expire_from_when_it_became_empty() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    (member,) = rig.stable(None)
+    rig.wait(1_000)
+    rig.leave(member)
+    assert rig.group.offsets_expire_from_ms(5) == rig.now_ms
+    rig.group.state_ms = None  # as records of Kafka before 2.1 leave it
+    assert rig.group.offsets_expire_from_ms(5) == 5
+
+
+def test_consumers_keep_the_offsets_of_what_they_subscribe_to() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    (member,) = rig.stable(None, protocols=[("range", topics("t", "u"))])
+    group = rig.group
+    assert group.topics == frozenset({"t", "u"})
+    assert group.is_subscribed_to("t")
+    assert not group.is_subscribed_to("v")
+    assert group.offsets_expire_from_ms(5) == 5
+    rig.join(member, protocols=[("range", topics("v"))])
+    assert rig.state == "CompletingRebalance"
+    assert group.offsets_expire_from_ms(5) is None
+    assert group.is_subscribed_to("v")
+    rig.leave(member)
+    assert group.topics == frozenset()
+    assert not group.is_subscribed_to("v")
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1\0\0\0\5", b"\0\0\xff\xff\xff\xf0"])
+def test_metadata_that_cannot_be_read_subscribes_to_everything(metadata: bytes) -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    rig.stable(None, protocols=[("range", metadata)])
+    assert rig.group.topics is None
+    assert rig.group.is_subscribed_to("t")
+    assert rig.group.offsets_expire_from_ms(5) is None
+
+
+def test_topics_are_read_from_every_version() -> None:
+    assert subscribed_topics(topics("t", version=version) for version in range(4)) == frozenset({"t"})
+    assert subscribed_topics([(99).to_bytes(2, "big") + topics("t")[2:]]) == frozenset({"t"})
+    assert subscribed_topics([topics("t"), b""]) is None
+
+
+def test_members_of_another_kind_expire_nothing() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    rig.stable(None, protocol_type="connect")
+    assert rig.group.offsets_expire_from_ms(5) is None
+    assert not rig.group.is_subscribed_to("t")
+    with pytest.raises(Refusal, match="NON_EMPTY_GROUP"):
+        rig.group.check_offset_delete()
+
+
+def test_a_commit_is_as_good_as_a_heartbeat() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    (member,) = rig.stable(None, session_ms=6_000)
+    (timer,) = rig.group.commit_timers(member)
+    assert (timer.delay_ms, timer.command.member_id) == (6_000, member)
+
+
+# ---- clocks ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stable_group_has_one_clock_for_each_member_and_no_other() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    members = rig.stable(None, None)
+    assert sorted(rig.timers) == sorted(("classic session", GROUP, member) for member in members)
+
+
+def test_an_empty_group_has_no_clock() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    rig.leave(*rig.stable(None, None, "i"))
+    assert rig.state == "Empty"
+    assert rig.timers == {}
+
+
+def test_the_clock_of_who_had_the_instance_before_stops() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    rig.stable("i")
+    again = rig.join(instance="i")
+    assert list(rig.timers) == [("classic session", GROUP, again.member_id)]
+
+
+# ---- between the protocols -------------------------------------------------------------------------------------------
+
+
+def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    first, second = rig.stable(None, None)
+    third = rig.join(version=3)
+    waiting = rig.join(first)
+    rig.join()
+    answers, timers = release(rig.group)
+    assert [(answer.waiter, answer.response) for answer in answers] == [
+        (waiting, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, first)),
+        (third, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, "c-3")),
+    ]
+    assert {timer.key for timer in timers} >= set(rig.timers)
+    assert all(timer.delay_ms is None for timer in timers)
+    assert [view.member_id for view in members_of(rig.group)] == [first, second, "c-3"]
+    assert members_of(rig.group)[0].protocols == (("range", b"topics"),)

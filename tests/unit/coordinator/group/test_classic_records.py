@@ -1,0 +1,82 @@
+"""GroupMetadata: bytes as Kafka's, and what is read back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.group.classic.records import VERSION, group_record, new_group_record, restored_group
+from coordinator.group.classic.state import ClassicGroup, Member
+from coordinator.group.classic.transitions import ClassicState
+from coordinator.group.records import from_record, to_record
+from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from tests.support.classic_rig import GROUP, ClassicRig
+
+NOW_MS = 1_700_000_000_000
+
+
+def test_an_empty_group_has_the_bytes_of_kafka_facts_4() -> None:
+    group = ClassicGroup("g", protocol_type="consumer", generation=1, state_ms=NOW_MS)
+    record = group_record(group, detail=None)
+    assert record.key is not None
+    assert record.value is not None
+    assert record.key.hex() == "0002000167"
+    assert record.value.hex() == "00030008636f6e73756d657200000001ffffffff0000018bcfe5680000000000"
+
+
+def test_a_group_that_was_only_made_says_nothing_else() -> None:
+    group = ClassicGroup("g", protocol_type="consumer", generation=7, leader="x", state_ms=1)
+    record = new_group_record(group, NOW_MS)
+    assert record.value is not None
+    assert record.value.hex() == "00030000" + "00000000" + "ffff" + "ffff" + "0000018bcfe56800" + "00000000"
+    assert record.memo.detail is group
+
+
+def test_a_tombstone_has_no_value() -> None:
+    (record,) = ClassicGroup("g").tombstones()
+    assert record.key is not None
+    assert (record.key.hex(), record.value) == ("0002000167", None)
+
+
+def test_members_are_read_back_with_the_protocol_in_force() -> None:
+    group = ClassicGroup("g", state_ms=5)
+    for name, instance in (("a", None), ("b", "i")):
+        protocols = (("range", b"r" + name.encode()), ("sticky", b"s"))
+        group.add(Member(name, instance, "c", "/1.2.3.4", 60, 50, protocols, assignment=b"!"), "consumer")
+    group.protocol_name, group.generation, group.state = "range", 4, ClassicState.STABLE
+    entry = from_record(replace(group_record(group, {"a": b"x"}, detail=None), memo=None))
+    assert entry is not None
+    found = restored_group("g", entry.value)
+    assert (found.state, found.generation, found.leader, found.protocol_name) == (ClassicState.STABLE, 4, "a", "range")
+    assert (found.protocol_type, found.state_ms, found.instances) == ("consumer", 5, {"i": "b"})
+    assert [(m.member_id, m.protocols, m.assignment) for m in found.members.values()] == [
+        ("a", (("range", b"ra"),), b"x"),
+        ("b", (("range", b"rb"),), b""),
+    ]
+    assert (found.members["b"].rebalance_timeout_ms, found.members["b"].session_timeout_ms) == (60, 50)
+
+
+def test_records_of_old_brokers_have_one_time_out_and_no_leader() -> None:
+    member = MemberMetadata(member_id="a", session_timeout=50)
+    value = GroupMetadataValue(protocol_type="consumer", protocol="range", leader=None, members=[member])
+    found = restored_group("g", value)
+    assert found.members["a"].rebalance_timeout_ms == 50
+    assert found.leader == "a"
+    assert found.state_ms is None
+    assert found.topics is None
+
+
+def test_a_tombstone_of_the_log_takes_the_group_away() -> None:
+    rig = ClassicRig()
+    rig.join()
+    assert rig.state == "Empty"
+    rig.core.apply(9, to_record(GroupMetadataKey(group=GROUP), None), 7)
+    rig.core.apply(10, to_record(GroupMetadataKey(group="other"), None), 7)
+    assert rig.state == "Dead"
+
+
+def test_every_written_record_is_of_version_3() -> None:
+    rig = ClassicRig(group_initial_rebalance_delay_ms=0)
+    rig.stable(None)
+    rig.leave(next(iter(rig.group.members)))
+    values = [record.value[:2] for record in rig.log if record.value is not None]
+    assert values == [VERSION.to_bytes(2, "big")] * 3

@@ -1,0 +1,78 @@
+"""The table of classic groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.group import transitions_doc
+from coordinator.group.classic.transitions import (
+    MAY_FOLLOW,
+    TRANSITIONS,
+    VISITS,
+    ClassicState,
+    Event,
+    Outcome,
+    To,
+    TransitionBug,
+    check,
+    look_up,
+)
+from protocol.errors import ErrorCode
+
+S = ClassicState
+
+
+def test_the_states_have_kafkas_names() -> None:
+    assert [state.value for state in S] == ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"]
+
+
+def test_a_missing_cell_is_found() -> None:
+    table = dict(TRANSITIONS)
+    del table[S.DEAD, Event.LEAVE]
+    with pytest.raises(AssertionError, match="LEAVE"):
+        check(table)
+
+
+def test_a_step_that_cannot_be_is_found() -> None:
+    with pytest.raises(AssertionError, match="STABLE cannot follow EMPTY"):
+        check({**TRANSITIONS, (S.EMPTY, Event.LEAVE): To(S.STABLE)})
+
+
+def test_every_state_is_entered_by_some_row_and_as_kafka_enters_it() -> None:
+    entered = {action.state for action in TRANSITIONS.values() if isinstance(action, To)}
+    assert entered == set(S)
+    kafka = {
+        S.EMPTY: {S.PREPARING},
+        S.PREPARING: {S.STABLE, S.COMPLETING, S.EMPTY},
+        S.COMPLETING: {S.PREPARING},
+        S.STABLE: {S.COMPLETING},
+    }
+    for state, before in kafka.items():
+        assert set(MAY_FOLLOW[state]) - {S.DEAD, state} == before
+
+
+def test_what_cannot_be_is_a_bug() -> None:
+    with pytest.raises(TransitionBug, match="Heartbeat in state Empty"):
+        look_up(S.EMPTY, Event.HEARTBEAT)
+
+
+def test_only_groups_with_members_meet_the_requests_of_members() -> None:
+    for event in (Event.JOIN_LEADER, Event.JOIN_FOLLOWER, Event.SYNC_LEADER, Event.HEARTBEAT, Event.COMMIT_MEMBER):
+        assert TRANSITIONS[S.EMPTY, event] is Outcome.BUG
+        assert TRANSITIONS[S.DEAD, event] is Outcome.BUG
+
+
+def test_visits_are_counted() -> None:
+    before = VISITS[S.STABLE, Event.HEARTBEAT]
+    look_up(S.STABLE, Event.HEARTBEAT)
+    assert VISITS[S.STABLE, Event.HEARTBEAT] == before + 1
+
+
+def test_the_page_is_drawn_from_the_table() -> None:
+    drawn = transitions_doc.classic()
+    assert "Stable --> PreparingRebalance: JOIN_NEW" in drawn
+    assert "| Heartbeat | - | REBALANCE_IN_PROGRESS | answered | answered | - |" in drawn
+    assert transitions_doc.main(["--check"]) == 0
+    with pytest.raises(ValueError, match="no place"):
+        transitions_doc.page("nothing")
+    assert ErrorCode.REBALANCE_IN_PROGRESS.name in transitions_doc.page(transitions_doc.PAGE.read_text())

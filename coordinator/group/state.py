@@ -8,7 +8,7 @@ heard of.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from coordinator.group.offsets.state import OffsetStore
     from coordinator.group.ports import TopicInfo
     from runtime.shard import ShardRecord, Timer
+
+
+GROUPS_MAX: Final = 20_000
+"""Groups in one partition of `__consumer_offsets` up to which a request makes a new one; Kafka has no limit."""
 
 
 class GroupKind(Enum):

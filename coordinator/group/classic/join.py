@@ -7,11 +7,11 @@ from coordinator.group.classic.commands import Consequences, join_refused, sessi
 from coordinator.group.classic.rebalance import follow, generation_for, restart_session
 from coordinator.group.classic.records import group_record, new_group_record
 from coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of
-from coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, To, look_up
+from coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
 from coordinator.group.commands import WAITING, JoinGroup
 from coordinator.group.modern import classic_members
 from coordinator.group.ports import GroupConfig
-from coordinator.group.state import Group, State
+from coordinator.group.state import GROUPS_MAX, Group, State
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.join_group import JoinGroupResponse
 from runtime.shard import Again, Decision, Timer
@@ -67,6 +67,8 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
     if not is_there and request.member_id:
         look_up(ClassicState.DEAD, Event.STRANGER)
         return Decision(join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+    if group is None and len(state.groups) >= GROUPS_MAX:
+        return Decision(join_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     joining = _Joining(
         command,
         group if isinstance(group, ClassicGroup) else ClassicGroup(request.group_id, state_ms=now_ms),
@@ -218,10 +220,3 @@ def _replace_quietly(joining: _Joining, old_id: str, new_id: str) -> JoinGroupRe
     else:  # an older leader must not find out that it leads, lest it assign
         response.leader, response.members = led_by or "", []
     return response
-
-
-def unknown(event: Event = Event.STRANGER) -> Refusal:
-    """For a request at a group that does not exist."""
-    action = look_up(ClassicState.DEAD, event)
-    assert isinstance(action, Refuse)
-    return Refusal(action.error)

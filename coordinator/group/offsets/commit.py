@@ -10,7 +10,7 @@ from typing import Final
 from coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
 from coordinator.group.offsets.records import commit_record
 from coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place
-from coordinator.group.state import Group, GroupKind, State
+from coordinator.group.state import GROUPS_MAX, Group, GroupKind, State
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -27,8 +27,6 @@ from runtime.shard import Decision, ShardRecord
 OFFSETS_MAX: Final = 200_000
 """Offsets in one partition of `__consumer_offsets`, pending ones included: whoever floods it is told
 INVALID_COMMIT_OFFSET_SIZE for places that have none yet."""
-GROUPS_MAX: Final = 20_000
-"""Groups in one partition of `__consumer_offsets` up to which a commit makes a new one."""
 
 DEFAULT_RETENTION: Final = -1
 GROUP_ID_NOT_FOUND_SINCE: Final = 9

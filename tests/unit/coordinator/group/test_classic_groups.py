@@ -80,6 +80,19 @@ def test_most_prefer_what_is_chosen_and_not_who_came_first() -> None:
     assert rig.answers[first].protocol_name == "sticky"
 
 
+def test_groups_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join, "GROUPS_MAX", 2)
+    rig = ClassicRig()
+    errors = [rig.join(group=name).error_code for name in ("a", "b", "c", "a")]
+    assert errors == [
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.MEMBER_ID_REQUIRED,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.MEMBER_ID_REQUIRED,
+    ]
+    assert list(rig.core.state.groups) == ["a", "b"]
+
+
 # ---- what is known of a group ----------------------------------------------------------------------------------------
 
 

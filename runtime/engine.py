@@ -49,7 +49,7 @@ TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 
 
 class LoadCancelled(Exception):
-    """The engine was unloaded while it was loading."""
+    """The engine was unloaded before it was loaded."""
 
 
 class Engine(Generic[C, R]):
@@ -102,9 +102,11 @@ class Engine(Generic[C, R]):
     async def load(self, leader_epoch: int) -> None:
         """Rebuild the state from the log; serve as soon as the high watermark has passed what was found in it.
 
-        Returns when the log is read. Raises LoadCancelled when `unload` came in between, OSError, Refusal or Malformed
-        when the log cannot be read (the engine is closed then).
+        Returns when the log is read. Raises LoadCancelled when `unload` came in between or first, OSError, Refusal or
+        Malformed when the log cannot be read (the engine is closed then).
         """
+        if self.state is EngineState.CLOSED:  # a load has to wait for its turn on the loop, and much may happen before
+            raise LoadCancelled(self.name)
         assert self.state is EngineState.NEW, self.state
         self.state = EngineState.LOADING
         self.leader_epoch = leader_epoch

@@ -99,6 +99,14 @@ async def test_ids_of_other_coordinators_and_of_shards_that_load() -> None:
     assert len(await rig.coordinator.list_transactions()) == 1
 
 
+async def test_a_shard_that_is_lost_before_its_load_has_begun_is_not_loaded() -> None:
+    rig = await CoordinatorRig().ready()
+    loading = rig.coordinator.on_leadership(47, 0, FakeShardLog())
+    rig.coordinator.on_resignation(47)
+    await loading
+    assert refused(lambda: rig.coordinator.init_producer_id("a", 1_000)) is ErrorCode.NOT_COORDINATOR
+
+
 async def test_a_shard_that_this_broker_is_about_to_lead_is_not_looked_for_elsewhere() -> None:
     rig = await CoordinatorRig().ready()
     rig.awaited.append(47)

@@ -52,6 +52,16 @@ async def test_unloading_cancels_the_load_and_answers_who_waited_for_it() -> Non
     assert refused(rig.get("a")) is ErrorCode.NOT_COORDINATOR
 
 
+async def test_a_load_that_comes_to_its_turn_after_the_unloading_reads_nothing() -> None:
+    rig = Rig()
+    rig.log.before_replay = pytest.fail
+    loading = rig.engine.load(0)
+    rig.engine.unload()
+    with pytest.raises(LoadCancelled):
+        await loading
+    assert (rig.engine.state, rig.log.subscribers) == (EngineState.CLOSED, [])
+
+
 async def test_what_the_log_held_at_election_has_to_be_committed_before_anything_is_decided() -> None:
     before = await Rig(lag=True).loaded()
     before.put("a", 1)

@@ -38,7 +38,7 @@ from tests.sim.workloads.producers import (
 )
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
-from tests.sim.workloads.transactions import Habits, TransactionalProducer
+from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer
 from tests.sim.world import TOPIC, TRANSACTION_STATE, World
 
 RESOLVE_SECONDS_MAX: Final = 60.0
@@ -294,7 +294,7 @@ class Run:
     async def _commits(self, dialect: Dialect, name: str) -> bool:
         """Among several brokers the first attempts may find out who is gone, and take too long for their time-out."""
         for _ in range(1 if self.options.brokers == 1 else AFTER_ATTEMPTS):
-            producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
+            producer = TransactionalProducer(self.world, name, dialect, name, STEADY)
             await producer.run(1)
             last = [operation for operation in self.world.history.of(END) if operation.process == name]
             if last and last[-1].outcome == OK:

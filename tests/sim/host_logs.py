@@ -85,6 +85,7 @@ class HostLogs:
         match = LOG_PATH.match(path)
         if match is not None:
             self.on_truncate(path, -1)
+            self._without_segment((match["topic"], int(match["index"])))
             return
         directory = DIRECTORY_PATH.match(path)
         if directory is not None and directory["root"] == self._root:
@@ -110,6 +111,15 @@ class HostLogs:
             self.durable[partition] = min(self.durable.get(partition, 0), log.end)
             if self.truncated is not None:
                 self.truncated(self, partition, lost)
+
+    def _without_segment(self, partition: Partition) -> None:
+        """Where a power cut has emptied the last segments, they go, and the log goes on behind what is left."""
+        log = self.logs.get(partition)
+        directory = self.medium.entry(f"{self._root}/{partition[0]}-{partition[1]}")
+        if log is None or not log.placed or not isinstance(directory, Directory):
+            return
+        bases = [int(name.removesuffix(".log")) for name in directory.live if name.endswith(".log")]
+        log.end = min(log.end, max(log.placed[-1].batch.last_offset + 1, *bases, 0))
 
     # -- after a crash
 

@@ -61,7 +61,8 @@ class Monitor:
         self._brokers = brokers
         self._min_in_sync = min_in_sync
         self._known: Known = {}
-        self._by_value: dict[bytes, tuple[Partition, Batch]] = {}
+        self._by_value: dict[bytes, list[Batch]] = {}
+        """All that begin with it: see `acknowledged`."""
         self._holders: dict[int, dict[int, None]] = {}
         self._epochs: dict[tuple[Partition, int, int], int] = {}
         self._judged: dict[tuple[Partition, int], None] = {}
@@ -187,17 +188,19 @@ class Monitor:
                     f"I12 {partition}: broker {number} says high watermark {high_watermark}, broker {member} of the ISR holds {held} at most"
                 )
 
-    def acknowledged(self, number: int, values: tuple[bytes, ...]) -> None:
-        """I12: acks=all means min.insync.replicas, at least."""
-        if self._brokers == 1:
-            return
-        partition, batch = self._by_value.get(values[0], (None, None))
-        if partition is None or batch is None:
-            return  # nobody ever wrote it: I1 will say so
-        holders = len(self._holders[id(batch)])
+    def acknowledged(self, number: int, partition: Partition, offset: int, value: bytes) -> None:
+        """I12: acks=all means that min.insync.replicas, at least, have held the batch that the broker means, which begins with `value`.
+
+        What is sent again may be written more than once before it is acknowledged, by leaders of different epochs.
+        """
+        batches = [batch for batch in self._by_value.get(value, ()) if batch.base_offset == offset]
+        if self._brokers == 1 or not batches:
+            return  # where nobody ever wrote it, I1 will say so
+        own = [batch for batch in batches if number in self._holders[id(batch)]]
+        holders = max((self.holders_of_batch(batch) for batch in own), default=0)
         if holders < self._min_in_sync:
             self.violations.append(
-                f"I12 {partition}: offset {batch.base_offset} was acknowledged by broker {number} while {holders} held it, not {self._min_in_sync}"
+                f"I12 {partition}: offset {offset} was acknowledged by broker {number} while {holders} held it, not {self._min_in_sync}"
             )
 
     # -- what is written
@@ -229,7 +232,7 @@ class Monitor:
             value = batch.records[0][1]
             assert value is not None
             self.written_at[value] = self._clock()
-            self._by_value[value] = (partition, batch)
+            self._by_value.setdefault(value, []).append(batch)
 
     def _judge_epoch(self, number: int, partition: Partition, batch: Batch) -> None:
         """I11, I12: in one epoch one leader writes, so one offset has one content."""

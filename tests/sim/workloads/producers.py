@@ -208,9 +208,10 @@ class Producer(Client):
                 for result in topic.partition_responses
             }
             for number in numbers:
-                result = results[batches[number].partition]
+                batch = batches[number]
+                result = results[batch.partition]
                 if result.error_code == NONE and self.acks == ALL_REPLICAS:
-                    self.world.monitor.acknowledged(node, batches[number].values)
+                    self.world.monitor.acknowledged(node, batch.partition, result.base_offset, batch.values[0])
                 self.settle(operations[number], result.error_code, result_offset=result.base_offset, node=node)
         return operations
 

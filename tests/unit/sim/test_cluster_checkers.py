@@ -169,13 +169,39 @@ def test_watermarks_beyond_the_isr_and_acknowledgements_by_too_few_are_seen() ->
     watched = Watched()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(1, "ledger-0", data(0, b"a", epoch=4))
-    watched.monitor.acknowledged(1, (b"a",))
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
     assert "I12" in watched.monitor.violations.pop()
     watched.write(2, "ledger-0", data(0, b"a", epoch=4))
-    watched.monitor.acknowledged(1, (b"a",))
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
     assert watched.monitor.violations == []
     watched.monitor.advertised(PLACE, 1, 1)
     assert "broker 3 of the ISR holds 0 at most" in watched.monitor.violations.pop()
+
+
+def test_an_acknowledgement_is_of_the_batch_that_its_sender_holds_not_of_another_leaders_copy() -> None:
+    """A producer repeats a batch: the leader of the next epoch has not got it and writes it anew, the one after that finds the first copy."""
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=4))
+    watched.write(3, "ledger-0", data(0, b"x", epoch=5))
+    watched.write(3, "ledger-0", data(1, b"a", epoch=5))
+    watched.monitor.acknowledged(2, PLACE, 0, b"a")
+    assert watched.monitor.violations == []
+    watched.monitor.acknowledged(3, PLACE, 1, b"a")
+    assert "offset 1 was acknowledged by broker 3 while 1 held it" in watched.monitor.violations.pop()
+
+
+def test_a_copy_of_another_epoch_at_the_same_offset_does_not_count_for_the_one_that_was_acknowledged() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=4))
+    watched.write(3, "ledger-0", data(0, b"a", epoch=5))
+    watched.monitor.acknowledged(3, PLACE, 0, b"a")
+    assert "offset 0 was acknowledged by broker 3 while 1 held it" in watched.monitor.violations.pop()
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
+    assert watched.monitor.violations == []
 
 
 def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen() -> None:

@@ -70,8 +70,10 @@ class Machine:
     # -- life
 
     async def start(self) -> bool:
-        """Start the node on what the disk holds. False when it died on the way."""
+        """Start the node on what the disk holds. False when it died on the way, or is gone for ever."""
         for _ in range(START_ATTEMPTS_MAX):
+            if self.gone:
+                return False
             name, error = await self._start_once()
             if error is None:
                 return self.up.is_set()
@@ -83,8 +85,6 @@ class Machine:
             self.cluster.count("start refused")
             await self._end_life(name)
             await asyncio.sleep(START_RETRY_SECONDS)
-            if self.gone:
-                return False
         self._violation(f"L1 {self.host} does not start, {START_ATTEMPTS_MAX} times over: {error}")
         return False
 

@@ -129,7 +129,9 @@ class Broker(Rig):
         self.wire = Wire(brokers, node_id)
         self.broker_epoch = 10 + node_id
         self.vouches = 0
-        self.lost_heads = LostHeads(self.vouch)
+        self.cannot_vouch: OSError | None = None
+        self.heard_of: list[OSError] = []
+        self.lost_heads = LostHeads(self.vouch, self.heard_of.append)
         self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
         super().__init__(folder, "replica.fetch.wait.max.ms=200", f"node.id={node_id}", config=config, node_id=node_id)
@@ -153,6 +155,8 @@ class Broker(Rig):
         )
 
     def vouch(self) -> None:
+        if self.cannot_vouch is not None:
+            raise self.cannot_vouch
         self.vouches += 1
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
@@ -225,7 +229,7 @@ class Brokers:
         for records in self._journal[self._told.get(broker.node_id, 0) :]:
             broker.play(*records)
         self._told[broker.node_id] = len(self._journal)
-        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), None)
+        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), broker.metadata.image)
 
     def topic(self, count: int = 1, *, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> None:
         self.play(TopicRecord(name="t", topic_id=TOPIC_ID))

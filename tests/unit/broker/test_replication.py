@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker.partition import Partition
+from cluster.records import RemoveTopicRecord
 from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
 from tests.support.data_rig import NOW_MS
-from tests.support.replication_rig import Brokers
+from tests.support.replication_rig import TOPIC_ID, Brokers
 
 E = ErrorCode
 
@@ -160,11 +162,8 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 2)
 
 
-@pytest.mark.parametrize(("trusted", "content"), [(False, 3), (True, 1)])
-async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
-    brokers: Brokers, trusted: bool, content: int
-) -> None:
-    """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
+async def lose_the_head(brokers: Brokers, *, trusted: bool) -> Partition:
+    """The replica on broker 2 has lost two of three batches, the beginning, and comes back."""
     brokers.topic()
     for value in (b"a", b"b", b"c"):
         brokers[1].append(value)
@@ -174,8 +173,17 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     brokers[2].replication.stop_following(follower)
     follower.log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
     follower.log.append_as_follower(brokers[1].content()[-(len(brokers[1].content()) // 3) :], now_ms=NOW_MS)
+    brokers[2].lost_heads.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
+    return follower
+
+
+@pytest.mark.parametrize(("trusted", "content"), [(False, 3), (True, 1)])
+async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
+    brokers: Brokers, trusted: bool, content: int
+) -> None:
+    """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
+    follower = await lose_the_head(brokers, trusted=trusted)
     doubts = brokers[2].lost_heads
-    doubts.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
     assert (bool(doubts), brokers[2].vouches) == (not trusted, int(trusted))
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
@@ -184,3 +192,23 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
     assert len(list(iter_batches(brokers[2].content()))) == content
     assert (bool(doubts), brokers[2].vouches) == (False, 1)
+
+
+async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_mending_goes_on(
+    brokers: Brokers,
+) -> None:
+    follower = await lose_the_head(brokers, trusted=False)
+    refused = OSError(ENOSPC, "No space left on device")
+    brokers[2].cannot_vouch = refused
+    brokers.restart(2)
+    brokers[2].replication.follow(follower, 1)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
+    assert (brokers[2].heard_of, brokers[2].vouches) == ([refused], 0)
+
+
+async def test_a_replica_that_may_have_lost_its_beginning_is_not_waited_for_when_it_is_gone(brokers: Brokers) -> None:
+    await lose_the_head(brokers, trusted=False)
+    brokers.play(RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert (bool(brokers[2].lost_heads), brokers[2].vouches) == (False, 1)

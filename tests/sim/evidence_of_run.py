@@ -30,8 +30,10 @@ class Described:
     transactions: dict[str, tuple[str, int, int]]
 
 
-def collect(world: "World", nemesis: "Nemesis", described: Described, findings: list[str]) -> Evidence:
-    """Read the files as they are after the last, clean stop. What cannot be read is a finding."""
+def collect(
+    world: "World", nemesis: "Nemesis", described: Described, findings: list[str], rest: dict[Partition, int]
+) -> Evidence:
+    """Read the files as they are after the last, clean stop, before which all replicas were level at `rest`. What cannot be read is a finding."""
     monitor, options = world.monitor, world.options
     partitions = {}
     for partition in world.partitions:
@@ -62,29 +64,29 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
     )
     _add_snapshots(world, evidence, findings)
     if options.brokers > 1:
-        _add_replicas(world, evidence)
+        _add_replicas(world, evidence, rest)
     return evidence
 
 
-def _add_replicas(world: "World", evidence: Evidence) -> None:
-    """The logs of all hosts, each with the watermark that its own checkpoint names; who has stopped cleanly just now has it all."""
+def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]) -> None:
+    """The logs of all hosts, each with the watermark that its own checkpoint names, or with where all were level: who is not gone has that still."""
     monitor, cluster = world.monitor, world.cluster
     marks = {}
     for machine in cluster.machines:
         path = f"{ROOT}/{WATERMARKS}"
         there = machine.medium.entry(path) is not None
         marks[machine.number] = read_watermarks(machine.medium.contents(path).decode()) if there else {}
-    whole = [machine.number for machine in cluster.remaining]
+    here = [machine.number for machine in cluster.remaining]
     for place, state in monitor.metadata.partitions.items():
         if place[0] not in {TOPIC, TRANSACTION_STATE}:
             continue
         numbers = [number for number in state.replicas if number in monitor.hosts]
+        level = rest.get(place, 0)
         evidence.replicas.append(
             Replicas(
                 f"{place[0]}-{place[1]}",
                 {number: monitor.surviving_batches(place, number) for number in numbers},
-                {number: marks[number].get(place, 0) for number in numbers},
-                [number for number in numbers if number in whole],
+                {number: max(marks[number].get(place, 0), level if number in here else 0) for number in numbers},
             )
         )
 

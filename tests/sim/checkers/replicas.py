@@ -11,7 +11,7 @@ from tests.sim.checkers.batches import Batch
 def check_replicas(
     what: str, logs: Mapping[int, Sequence[Batch]], committed: Mapping[int, int], *, whole: Sequence[int] = ()
 ) -> Iterator[str]:
-    """`logs` by node; of each, what lies below `committed[node]` (its high watermark) is compared; of those in `whole` everything is.
+    """`logs` by node; of each, what lies below `committed[node]` (as far as it is known to have held what is committed: its high watermark at least) is compared; of those in `whole` everything is.
 
     A log may begin later than another: only offsets that both hold can differ. An offset below the watermark that lies behind the start of the log and is not
     there is a finding, too.
@@ -28,8 +28,8 @@ def check_replicas(
                     f"I10 {what}: offset {batch.base_offset} differs: node {other[0]} has {_describe(other[1])}, node {node} has {_describe(batch)}"
                 )
                 break
-        if batches and _end(batches) < end:
-            yield f"I10 {what}: node {node} has a high watermark of {end}, its log ends at {_end(batches)}"
+        if _end(batches) < end:
+            yield f"I10 {what}: everything below {end} is committed on node {node}, its log ends at {_end(batches)}"
     ends = {node: _end(logs[node]) for node in whole if node in logs}
     if len(set(ends.values())) > 1:
         yield f"I10 {what}: replicas at rest end at {ends}"

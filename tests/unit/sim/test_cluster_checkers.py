@@ -54,6 +54,7 @@ def test_replicas_that_differ_below_their_watermarks_are_found() -> None:
     older = batches(data(0, b"a"), data(1, b"b", epoch=1))
     assert "differs" in next(check_replicas("t-0", {1: same, 2: older}, {1: 2, 2: 2}))
     assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {1: 2, 2: 2}))
+    assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: []}, {1: 2, 2: 2}))
     assert "at rest end at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {}, whole=[1, 2]))
     assert "twice" in next(check_replicas("t-0", {1: [*same, same[1]]}, {1: 9}, whole=[1]))
 

@@ -162,6 +162,11 @@ class LogManager:
                     each.keep(key)
                 continue
             self._logs[key] = loaded
+        # What a crash has taken from a log must not be spoken of when something else has been appended there, and the
+        # next crash comes. Consensus, though, has to hear of it until it has said what it has lost.
+        ends = {key: each.log_end_offset for key, each in self._logs.items() if key[0] not in SYNCED_TOPICS}
+        for each in (self._recovery_points, self._high_watermarks):
+            each.limit(ends)
 
     def durable_at_stop(self, topic: str, partition: int) -> int:
         """Of a log that is synced before it counts: up to where it was known to be on the disk when this node stopped.

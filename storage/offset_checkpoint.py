@@ -16,7 +16,7 @@ from storage import checkpoint
 from storage.checkpoint import CorruptCheckpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Mapping
 
     from storage.checkpoint import TopicPartition
     from storage.disk import Disk
@@ -74,9 +74,17 @@ class OffsetCheckpoint:
             for each in entries
         )
 
+    def limit(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Let the file say no more of a log than there is, waiting on the spot. Raises OSError."""
+        limited = {key: min(offset, ends.get(key, offset)) for key, offset in self._entries.items()}
+        if limited != self._entries:
+            self._write(limited)
+
     def write(self) -> None:
         """Write what holds, waiting on the spot. Raises OSError."""
-        offsets = self._kept | self._current()
+        self._write(self._kept | self._current())
+
+    def _write(self, offsets: dict[TopicPartition, int]) -> None:
         self._tried |= offsets
         self._disk.write_atomic(self._path, checkpoint.encode_offsets(offsets))
         self._entries, self._tried = offsets, {}

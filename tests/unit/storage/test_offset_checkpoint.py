@@ -12,7 +12,7 @@ import pytest
 
 from storage import checkpoint
 from storage.config import LogConfig
-from storage.log_manager import LogManager, NotForgotten
+from storage.log_manager import SYNCED_TOPICS, LogManager, NotForgotten
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch
 
@@ -210,3 +210,44 @@ async def test_logs_that_cannot_be_opened_keep_their_entries(disk: CountingDisk,
     loaded = opened(disk, tmp_path).get("t", 0)
     assert loaded is not None
     assert (loaded.log_start_offset, loaded.high_watermark) == (5, 8)
+
+
+async def test_what_a_power_cut_has_taken_is_not_spoken_of_any_more(disk: CountingDisk, tmp_path: Path) -> None:
+    """Else another crash would find a high watermark and a recovery point for what has been appended there since."""
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
+    append(log, batch(8))
+    await log.flush()
+    await manager.checkpoint_recovery_points()
+    await manager.checkpoint_high_watermarks()
+    manager.close(clean=False)
+    (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")
+    again = opened(disk, tmp_path)
+    assert [(each.log_end_offset, each.high_watermark) for each in again] == [(0, 0)]
+    for each in again:
+        append(each, batch(8), commit=False)
+    again.close(clean=False)
+    (loaded,) = opened(disk, tmp_path)
+    assert (loaded.log_end_offset, loaded.high_watermark, loaded.flushed_offset) == (8, 0, 0)
+
+
+async def test_what_consensus_had_on_the_disk_is_spoken_of_until_it_has_it_again(
+    disk: CountingDisk, tmp_path: Path
+) -> None:
+    """The voter must find out what it has lost, however often it is started before it has said so."""
+    topic = SYNCED_TOPICS[0]
+    manager = opened(disk, tmp_path)
+    append(manager.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS), batch(8))
+    await manager.checkpoint_high_watermarks()
+    manager.close(clean=False)
+    (tmp_path / f"{topic}-0" / f"{0:020d}.log").write_bytes(b"")
+    for _ in range(2):
+        again = LogManager(disk, str(tmp_path), CONFIG)
+        again.open_directory(node_id=1, rng=random.Random(1))
+        again.load_all(NOW_MS, refuse_loss=())
+        assert again.durable_at_stop(topic, 0) == 8
+        again.close(clean=False)
+    shutil.rmtree(tmp_path / f"{topic}-0")
+    gone = opened(disk, tmp_path)
+    assert gone.durable_at_stop(topic, 0) == 8
+    gone.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS)

@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence, Replicas, SnapshotRow
 from tests.sim.checkers.recovery import read_snapshot
-from tests.sim.checkers.replicas import read_watermarks
+from tests.sim.checkers.replicas import end_of, read_watermarks
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Partition
-from tests.sim.node_config import ROOT
+from tests.sim.node_config import ROOT, WATERMARKS
 from tests.sim.world import TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.sim.checkers.batches import Batch
+    from tests.sim.machine import Machine
     from tests.sim.nemesis import Nemesis
     from tests.sim.world import LateFrame, World
 
-WATERMARKS = "replication-offset-checkpoint"
 LEADERLESS_MS = 60_000
 """How long several brokers may need to agree again, whatever the faults, before a late abort is held against them."""
 FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
@@ -71,24 +74,29 @@ def collect(
 def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]) -> None:
     """The logs of all hosts, each with the watermark that its own checkpoint names, or with where all were level: who is not gone has that still."""
     monitor, cluster = world.monitor, world.cluster
-    marks = {}
-    for machine in cluster.machines:
-        path = f"{ROOT}/{WATERMARKS}"
-        there = machine.medium.entry(path) is not None
-        marks[machine.number] = read_watermarks(machine.medium.contents(path).decode()) if there else {}
     here = [machine.number for machine in cluster.remaining]
     for place, state in monitor.metadata.partitions.items():
         if place[0] not in {TOPIC, TRANSACTION_STATE}:
             continue
         numbers = [number for number in state.replicas if number in monitor.hosts]
         level = rest.get(place, 0)
-        evidence.replicas.append(
-            Replicas(
-                f"{place[0]}-{place[1]}",
-                {number: monitor.surviving_batches(place, number) for number in numbers},
-                {number: max(marks[number].get(place, 0), level if number in here else 0) for number in numbers},
-            )
-        )
+        logs = {number: monitor.surviving_batches(place, number) for number in numbers}
+        marks = {number: committed_on(cluster.machine(number), place, logs[number]) for number in numbers}
+        committed = {number: max(marks[number], level if number in here else 0) for number in numbers}
+        evidence.replicas.append(Replicas(f"{place[0]}-{place[1]}", logs, committed))
+
+
+def committed_on(machine: "Machine", place: Partition, log: "Sequence[Batch]") -> int:
+    """Up to where the machine's own checkpoint calls the partition committed.
+
+    A file that is older than the last power cut may speak of what that has taken, and its broker will put it right when it starts. One that was
+    written since has to be true.
+    """
+    entry = machine.medium.entry(WATERMARKS)
+    if entry is None:
+        return 0
+    mark = read_watermarks(machine.medium.contents(WATERMARKS).decode()).get(place, 0)
+    return min(mark, end_of(log)) if entry is machine.watermarks_at_loss else mark
 
 
 def _delayed_ms(nemesis: "Nemesis") -> int:

@@ -45,6 +45,8 @@ class Machine:
         self.lives = 0
         self.boots = 1
         self.up = asyncio.Event()
+        self.watermarks_at_loss: object = None
+        """The file with the high watermarks, as it was when the disk last lost something."""
         self.gone = False
         """It stays away from here on."""
         self._die_again_at = 0

@@ -18,7 +18,7 @@ def check_replicas(
     """
     reference: dict[int, tuple[int, Batch]] = {}
     for node, batches in logs.items():
-        end = _end(batches) if node in whole else committed.get(node, 0)
+        end = end_of(batches) if node in whole else committed.get(node, 0)
         for batch in batches:
             if batch.last_offset >= end:
                 break
@@ -28,9 +28,9 @@ def check_replicas(
                     f"I10 {what}: offset {batch.base_offset} differs: node {other[0]} has {_describe(other[1])}, node {node} has {_describe(batch)}"
                 )
                 break
-        if _end(batches) < end:
-            yield f"I10 {what}: everything below {end} is committed on node {node}, its log ends at {_end(batches)}"
-    ends = {node: _end(logs[node]) for node in whole if node in logs}
+        if end_of(batches) < end:
+            yield f"I10 {what}: everything below {end} is committed on node {node}, its log ends at {end_of(batches)}"
+    ends = {node: end_of(logs[node]) for node in whole if node in logs}
     if len(set(ends.values())) > 1:
         yield f"I10 {what}: replicas at rest end at {ends}"
     yield from _check_coverage(what, logs, committed)
@@ -57,7 +57,7 @@ def read_watermarks(text: str) -> dict[tuple[str, int], int]:
     return found
 
 
-def _end(batches: Sequence[Batch]) -> int:
+def end_of(batches: Sequence[Batch]) -> int:
     return batches[-1].last_offset + 1 if batches else 0
 
 

@@ -4,10 +4,15 @@ import asyncio
 from dataclasses import replace
 from random import Random
 
+from tests.sim.checkers.batches import read_batches
 from tests.sim.cluster import Cluster
+from tests.sim.disk import DiskLatency, SimDisk
+from tests.sim.evidence_of_run import committed_on
 from tests.sim.loop import SimLoop
+from tests.sim.node_config import ROOT, WATERMARKS
 from tests.sim.options import draw
 from tests.sim.run import logs_into, run_seed
+from tests.sim.workloads.encode import encode_batch
 
 
 def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_out() -> None:
@@ -41,4 +46,22 @@ def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_o
     with logs_into(loop):
         loop.run_until_complete(leave_behind())
     assert (machine.lives, machine.alive) == (1, False)
+    loop.close()
+
+
+def test_a_checkpoint_that_is_older_than_a_power_cut_says_no_more_than_its_broker_will_believe() -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=3), faults=[]))
+    machine, place = cluster.machine(2), ("ledger", 0)
+    disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
+    disk.make_directory(ROOT)
+    left = list(read_batches(encode_batch([(None, b"a")], timestamp=1)))
+    assert committed_on(machine, place, left) == 0
+    disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 95\n")
+    assert committed_on(machine, place, left) == 95
+    machine.medium.lose_power(Random(1))
+    cluster.lost_data(machine)
+    assert committed_on(machine, place, left) == 1
+    disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 2\n")
+    assert committed_on(machine, place, left) == 2
     loop.close()

@@ -95,8 +95,13 @@ class Monitor:
         if number in self.hosts:
             self.hosts[number].reload(medium)
 
-    def lost_data(self, number: int) -> None:
+    def lost_data(self, number: int, medium: Medium) -> None:
+        """The disk has forgotten something. Who leads is judged by what it held until now: its last answers may still be on their way."""
+        for place, state in self.metadata.partitions.items():
+            if state.leader == number and number in self.hosts:
+                self._judge_leader(place, number, state.leader_epoch)
         self._data_lost[number] = None
+        self.reload(number, medium)
 
     def before_crash(self, number: int) -> None:
         for index in self.coordinator_indexes():

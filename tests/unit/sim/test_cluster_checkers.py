@@ -221,6 +221,28 @@ def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen()
     assert "leads in epoch 5 without offset 0" in watched.monitor.violations.pop()
 
 
+def test_a_leader_that_loses_its_disk_is_judged_by_what_it_held_until_then() -> None:
+    """Its last answer may arrive when its disk is empty already."""
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=3))
+    committed = watched.monitor.committed.setdefault(PLACE, CommittedLog())
+    committed.extend(watched.hosts[2].log(PLACE), 1)
+    watched.monitor.lost_data(1, Medium())
+    watched.monitor.advertised(PLACE, 1, 1)
+    assert [each for each in watched.monitor.violations if "I11" in each] == []
+
+
+def test_a_leader_that_never_held_what_was_committed_is_seen_when_it_loses_its_disk() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.write(2, "ledger-0", data(0, b"a", epoch=3))
+    watched.monitor.committed.setdefault(PLACE, CommittedLog()).extend(watched.hosts[2].log(PLACE), 1)
+    watched.monitor.lost_data(1, Medium())
+    assert "broker 1 leads in epoch 4 without offset 0" in watched.monitor.violations.pop()
+
+
 STATE_KEY = struct.pack(">hh", 0, 4) + b"bank"
 ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT = 1, 2, 4
 

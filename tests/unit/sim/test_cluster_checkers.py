@@ -294,6 +294,19 @@ def test_a_marker_of_the_past_is_in_order_where_its_leader_was_deposed_meanwhile
     assert ("marker appended by a deposed leader" in watched.monitor.counters) is fine
 
 
+def open_record() -> bytes:
+    """Of the transaction that the producer has open."""
+    return encode_batch(
+        [(None, b"v")],
+        timestamp=1,
+        producer_id=7,
+        producer_epoch=5,
+        base_sequence=0,
+        attributes=TRANSACTIONAL,
+        leader_epoch=4,
+    )
+
+
 @pytest.mark.parametrize(
     ("held", "fine"), [((7, 5, True, PLACE), True), ((7, 5, False, PLACE), False), ((7, 4, True, PLACE), False)]
 )
@@ -303,17 +316,37 @@ def test_only_the_very_marker_that_was_held_back_may_end_the_next_classic_transa
     watched = Watched()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     commit_and_go_on(watched, 2)
-    record = encode_batch(
-        [(None, b"v")],
-        timestamp=1,
-        producer_id=7,
-        producer_epoch=5,
-        base_sequence=0,
-        attributes=TRANSACTIONAL,
-        leader_epoch=4,
-    )
-    watched.write(1, "ledger-0", record)
+    watched.write(1, "ledger-0", open_record())
     watched.monitor.late_markers[held] = None
     watched.write(1, "ledger-0", marker(1, commit=True))
     assert (watched.monitor.violations == []) is fine
     assert (watched.monitor.ended_late == {b"v": None}) is fine
+
+
+@pytest.mark.parametrize("coordinator", [0, 1])
+def test_a_decision_that_nobody_else_has_yet_does_not_hide_the_one_that_a_late_marker_is_of(coordinator: int) -> None:
+    """Of the coordinator of that time, which has been cut off, or of its successor; the next transaction is open either way."""
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    commit_and_go_on(watched, 2)
+    lonely = encode_batch(
+        [(STATE_KEY, coordinator_value(PREPARE_COMMIT, 0))], timestamp=1, base_offset=3, leader_epoch=coordinator
+    )
+    watched.write(2 + coordinator, "__transaction_state-0", lonely)
+    watched.write(1, "ledger-0", open_record())
+    watched.monitor.late_markers[7, 5, True, PLACE] = None
+    watched.write(1, "ledger-0", marker(1, commit=True))
+    assert watched.monitor.violations == []
+    assert watched.monitor.ended_late == {b"v": None}
+
+
+def test_a_decision_that_nobody_else_has_yet_excuses_no_marker() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.write(
+        1, "__transaction_state-0", encode_batch([(STATE_KEY, coordinator_value(PREPARE_COMMIT, 0))], timestamp=1)
+    )
+    watched.write(1, "ledger-0", open_record())
+    watched.monitor.late_markers[7, 5, True, PLACE] = None
+    watched.write(1, "ledger-0", marker(1, commit=True))
+    assert "decided on 1 brokers, not 2" in watched.monitor.violations.pop()

@@ -23,6 +23,7 @@ from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest
 if TYPE_CHECKING:
     from cluster.replication.leader import Replica
 
+NEVER_MS: Final = -(2**62)
 SESSIONS_PER_REPLICA_MAX: Final = 16
 """A Kafka broker has one for each of its fetcher threads."""
 PATIENT_ERRORS: Final = (
@@ -105,7 +106,7 @@ class ReplicaSlot:
 
     def moved(self) -> None:
         session = self.session
-        session.due[self] = None
+        session.moved[self] = None
         if session.eager and session.parked is not None:
             session.parked.wake_soon()
 
@@ -160,6 +161,9 @@ class ReplicaSession:
     heard_ms: int = 0
     slots: dict[FetchKey, ReplicaSlot] = field(default_factory=dict)
     due: dict[ReplicaSlot, None] = field(default_factory=dict)
+    moved: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots that have at most watermarks to tell, which can wait a little (see `broker.replica_fetch`)."""
+    watermarks_told_ms: int = NEVER_MS
     outside: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
     served: list[ReplicaSlot] = field(default_factory=list)
@@ -215,6 +219,9 @@ class ReplicaSessions:
                     slot = slots[name, asked.partition] = ReplicaSlot(session, name, asked.partition)
                 slot.ask(asked)
                 self.settle(slot, now_ms)
+                if not slot.error and not slot.urgent:
+                    del session.due[slot]
+                    session.moved[slot] = None
         if session.outside:
             self._take_in(session)
         return session
@@ -270,6 +277,7 @@ class ReplicaSessions:
         if slot is None:
             return
         session.due.pop(slot, None)
+        session.moved.pop(slot, None)
         session.outside.pop(slot, None)
         key = slot.topic, slot.index
         waiting = self._unresolved.get(key)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from broker.partition import Partition
+from broker.replica_sessions import ReplicaSlot
 from cluster.records import RemoveTopicRecord
 from protocol.batch import iter_batches
 from protocol.errors import ErrorCode
@@ -153,7 +154,8 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
 
     monkeypatch.setattr(Partition, "on_disk", slow)
     for follower in leader.partition("t", 0).followers.values():
-        follower.moved()
+        assert isinstance(follower, ReplicaSlot)
+        follower.session.due[follower] = None
     leader.disk.failing["cold"] = 0
     leader.append(b"b", index=1)
     await reading.wait()

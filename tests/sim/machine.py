@@ -93,6 +93,8 @@ class Machine:
     async def _start_once(self) -> tuple[str, BaseException | None]:
         """The name of the life, and why it did not begin; no reason when it began, or was killed on the way."""
         self.lives += 1
+        if self._disk_failed:
+            self.cluster.comes_back(self)  # of a write that was refused any part may be there
         self._disk_failed = self._cache_lies = False
         name = self.name = f"{self.host}#{self.lives}"
         disk = self.disk = self._make_disk(name)

@@ -4,9 +4,11 @@ import asyncio
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from tests.sim.checkers.batches import read_batches
 from tests.sim.cluster import Cluster
-from tests.sim.disk import DiskLatency, SimDisk
+from tests.sim.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.evidence_of_run import committed_on
 from tests.sim.loop import SimLoop
 from tests.sim.node_config import ROOT, WATERMARKS
@@ -64,4 +66,33 @@ def test_a_checkpoint_that_is_older_than_a_power_cut_says_no_more_than_its_broke
     assert committed_on(machine, place, left) == 1
     disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 2\n")
     assert committed_on(machine, place, left) == 2
+    loop.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_with_it(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """A whole batch may be there of which nobody was told; no crash has to come in between."""
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    machine = cluster.only
+    read_again: list[object] = []
+    monkeypatch.setattr(cluster, "comes_back", read_again.append)
+
+    async def restart() -> None:
+        await cluster.start()
+        if fails:
+            machine.disk_fault(DiskFault("write", "t-0", 5), restart_after=100.0)
+            assert machine.disk is not None
+            with pytest.raises(OSError, match="simulated"):
+                machine.disk.fault("write", "t-0/0.log")
+        machine.restart(downtime=0.1)
+        await asyncio.sleep(5.0)
+        assert (machine.lives, machine.alive) == (2, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert read_again == [machine] * fails
     loop.close()

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, cast
 
+from tests.sim.final_reads import undisturbed
 from tests.sim.loop import SimLoop
 from tests.sim.options import Options, draw
 from tests.sim.rest import Rest
@@ -71,3 +72,19 @@ def test_who_is_here_and_out_of_sync_is_seen() -> None:
     quiet = Quiet()
     quiet.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2))
     assert "ISR (1, 2) of (1, 2, 3)" in quiet.level()[0]
+
+
+def test_an_answer_counts_when_nothing_was_written_while_it_was_asked_for() -> None:
+    quiet = Quiet()
+    quiet.watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    asked: list[int] = []
+
+    async def ask(end: int) -> int:
+        if len(asked) < 2:  # a marker that was held up arrives, and comes once more
+            quiet.watched.write(1, "ledger-0", data(end, b"a", epoch=4))
+        asked.append(end)
+        return end
+
+    assert quiet.loop.run_until_complete(undisturbed(cast("World", quiet), PLACE, ask)) == 2
+    assert asked == [0, 1, 2]
+    quiet.loop.close()

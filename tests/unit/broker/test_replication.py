@@ -11,7 +11,7 @@ import pytest
 from broker.partition import Partition
 from broker.replica_sessions import ReplicaSlot
 from cluster.records import RemoveTopicRecord
-from protocol.batch import iter_batches
+from protocol.batch import iter_batches, iter_records
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
 from tests.support.data_rig import NOW_MS
@@ -25,6 +25,14 @@ async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
     made = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
     yield made
     await made.close()
+
+
+def values_of(content: bytes) -> list[bytes | None]:
+    return [
+        record.value
+        for _, batch in iter_batches(content)
+        for record in iter_records(batch, max_decompressed_bytes=len(content))
+    ]
 
 
 async def test_an_append_is_on_every_replica_and_committed_without_waiting_for_a_timer(brokers: Brokers) -> None:
@@ -107,6 +115,7 @@ async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(bro
     brokers.add_partitions(1, first=1)
     brokers[1].append(b"b", index=1)
     await brokers.soon(lambda: brokers[1].committed(1) == 1, 500)
+    assert brokers[1].content(1) == brokers[2].content(1) == brokers[3].content(1) != b""
 
 
 async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_once(brokers: Brokers) -> None:
@@ -133,6 +142,10 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     brokers.change(leader=1)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    assert (leading.replicas.isr, brokers.controller.asked) == ((1, 2, 3), [])
+    assert brokers[1].content() == brokers[2].content() == brokers[3].content()
 
 
 async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
@@ -162,6 +175,11 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
     leader.append(b"c", index=0)
     go_on.set()
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 2)
+    del leader.disk.failing["cold"]
+    assert [values_of(brokers[node].content(index)) for node in (1, 2, 3) for index in (0, 1)] == [
+        [b"a", b"c"],
+        [b"a", b"b"],
+    ] * 3
 
 
 async def lose_the_head(brokers: Brokers, *, trusted: bool) -> Partition:

@@ -96,11 +96,10 @@ def test_after_a_restart_only_the_last_batch_is_recognised(disk: FaultyDisk, roo
 
 
 def test_an_append_is_no_larger_than_a_segment(disk: FaultyDisk, root: str) -> None:
-    log = open_log(disk, root, SMALL)
+    log, narrow = open_log(disk, root, SMALL), open_log(disk, f"{root}/b", LogConfig(max_message_bytes=100))
     refused(ErrorCode.RECORD_LIST_TOO_LARGE, log, batch(20, size=100))
-    refused(
-        ErrorCode.MESSAGE_TOO_LARGE, open_log(disk, f"{root}/b", LogConfig(max_message_bytes=100)), batch(5, size=50)
-    )
+    refused(ErrorCode.MESSAGE_TOO_LARGE, narrow, batch(5, size=50))
+    assert (log.log_end_offset, narrow.log_end_offset) == (0, 0)
 
 
 def test_transactional_batches_need_the_guard(disk: FaultyDisk, root: str) -> None:

@@ -319,7 +319,9 @@ class ReplicaSessions:
             session.outside[slot] = None
 
     def _find(self, slot: ReplicaSlot) -> Partition:
-        topic = slot.topic
+        topic, known = slot.topic, slot.partition
+        if known is not None and known.leads:
+            return known
         if isinstance(topic, UUID):
             return self._partitions.find_by_id(topic, slot.index)
         return self._partitions.find(topic, slot.index)

@@ -65,7 +65,7 @@ def collect(
         # Where ids expire within the run, one may be gone between the question and the end.
         described_transactions={} if options.ids_expire else described.transactions,
     )
-    _add_snapshots(world, evidence, findings)
+    add_snapshots(world, evidence, findings)
     if options.brokers > 1:
         _add_replicas(world, evidence, rest)
     return evidence
@@ -103,17 +103,18 @@ def _delayed_ms(nemesis: "Nemesis") -> int:
     return sum(int(fault.seconds * 1000) + 1000 for fault in nemesis.struck if fault.kind in FAULTS_THAT_DELAY)
 
 
-def _add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
+def add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
     for partition in world.partitions:
-        medium = world.cluster.machine(world.monitor.counting(partition)).medium
+        machine = world.cluster.machine(world.monitor.counting(partition))
+        medium = machine.medium
         path = f"{ROOT}/{partition[0]}-{partition[1]}"
         batches = world.monitor.surviving_batches(partition)
         names = [name for name in sorted(medium.directory(path).live) if name.endswith(".snapshot")]
         for name in names:
             offset = int(name.removesuffix(".snapshot"))
             rows = read_snapshot(medium.contents(f"{path}/{name}"))
-            if rows is None:  # a flipped bit, in an old one that nobody has needed since
-                if name == names[-1]:
+            if rows is None:  # a flipped bit, in an old one that nobody has needed since, or where nobody has come back
+                if name == names[-1] and not machine.gone:
                     findings.append(f"I16 {path}/{name} is not a valid snapshot after a clean stop")
                 continue
             evidence.snapshots.setdefault(partition, []).append((offset, rows))

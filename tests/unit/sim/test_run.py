@@ -3,13 +3,15 @@
 import asyncio
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.sim.checkers.batches import read_batches
 from tests.sim.cluster import Cluster
 from tests.sim.disk import DiskFault, DiskLatency, SimDisk
-from tests.sim.evidence_of_run import committed_on
+from tests.sim.evidence_of_run import add_snapshots, committed_on
 from tests.sim.loop import SimLoop
 from tests.sim.node_config import ROOT, WATERMARKS
 from tests.sim.options import draw
@@ -95,4 +97,25 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
     with logs_into(loop):
         loop.run_until_complete(restart())
     assert read_again == [machine] * fails
+    loop.close()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_where_one_was_left_dead(
+    *, gone: bool
+) -> None:
+    """A bit of what it would have made again may have turned when it died."""
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=3), faults=[]))
+    machine, place = cluster.machine(1), ("ledger", 0)
+    machine.gone = gone
+    disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
+    disk.make_directory(f"{ROOT}/ledger-0")
+    disk.write_atomic(f"{ROOT}/ledger-0/{27:020d}.snapshot", b"?")
+    monitor = SimpleNamespace(counting=lambda _: 1, surviving_batches=lambda _: [])
+    world: Any = SimpleNamespace(partitions=[place], cluster=cluster, monitor=monitor)
+    evidence: Any = SimpleNamespace(snapshots={}, snapshot_models={})
+    findings: list[str] = []
+    add_snapshots(world, evidence, findings)
+    assert len(findings) == (not gone)
     loop.close()

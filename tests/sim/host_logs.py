@@ -38,6 +38,7 @@ class HostLogs:
         """End of what is on stable storage for certain, of the metadata log."""
         self.truncated: Callable[[HostLogs, Partition, int], None] | None = None
         self.metadata_synced: Callable[[], None] | None = None
+        self._removed: dict[Partition, ReplicaLog] = {}
         self._root = root
         self._watched = watched
         self._known = known
@@ -49,6 +50,10 @@ class HostLogs:
         if found is None:
             found = self.logs[partition] = ReplicaLog()
         return found
+
+    def last_log(self, partition: Partition) -> ReplicaLog:
+        """As `log`; where the replica has just been removed, what it was: its last answers may still be on their way."""
+        return self.logs.get(partition) or self._removed.get(partition) or self.log(partition)
 
     # -- disk.DiskWatcher
 
@@ -89,7 +94,9 @@ class HostLogs:
             return
         directory = DIRECTORY_PATH.match(path)
         if directory is not None and directory["root"] == self._root:
-            self.logs.pop((directory["topic"], int(directory["index"])), None)
+            partition = (directory["topic"], int(directory["index"]))
+            if partition in self.logs:
+                self._removed[partition] = self.logs.pop(partition)
 
     def on_synced(self, path: str, size: int) -> None:
         match = LOG_PATH.match(path)

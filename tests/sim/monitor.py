@@ -161,7 +161,7 @@ class Monitor:
         if self._brokers > 1 and number in self._data_lost:
             return -1
         host = self.hosts.get(number)
-        return host.log(partition).model().stable_end if host is not None else 0
+        return host.last_log(partition).model().stable_end if host is not None else 0
 
     def holders_of(self, partition: Partition, number: int, offset: int) -> int:
         """How many hosts have ever held the batch that this host has at the offset."""
@@ -177,7 +177,7 @@ class Monitor:
         """I12: nobody is told of a watermark beyond what every replica in sync has held."""
         if self._brokers == 1 or number not in self.hosts:
             return
-        log = self.hosts[number].log(partition)
+        log = self.hosts[number].last_log(partition)
         committed = self.committed.setdefault(partition, CommittedLog())
         if not committed.extend(log, high_watermark) and number not in self._data_lost:
             self.violations.append(

@@ -64,3 +64,13 @@ def test_a_log_goes_on_where_its_last_segment_begins_although_one_before_it_has_
 def test_offsets_that_go_back_while_the_later_segments_are_still_there_are_seen(host: Host) -> None:
     host.append(0, 3)
     assert host.violations == [f"I13 {name_of(0)} of broker 1: offset 3 follows 10"]
+
+
+def test_what_a_replica_was_when_it_was_removed_is_remembered_until_it_is_made_anew(host: Host) -> None:
+    place = ("__transaction_state", 0)
+    host.disk.rename(STATE, f"{STATE}.0123-delete")
+    assert place not in host.logs.logs
+    assert host.logs.last_log(place).model().stable_end == 3
+    host.disk.make_directory(STATE)
+    host.disk.open(name_of(0), create=True).write(0, batch(0))
+    assert host.logs.last_log(place).model().stable_end == 1

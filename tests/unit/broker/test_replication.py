@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from broker.partition import Partition
+from broker.replica_fetch import WATERMARKS_EVERY_MS, Gathering
 from broker.replica_sessions import ReplicaSlot
 from cluster.records import RemoveTopicRecord
 from protocol.batch import iter_batches, iter_records
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
+from storage.reads import ReadResult
 from tests.support.data_rig import NOW_MS
 from tests.support.replication_rig import TOPIC_ID, Brokers
 
@@ -146,6 +148,35 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     assert leading is not None
     assert (leading.replicas.isr, brokers.controller.asked) == ((1, 2, 3), [])
     assert brokers[1].content() == brokers[2].content() == brokers[3].content()
+
+
+async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower is told of it with records of the partition, or some ten times a second: not with each answer."""
+    brokers.topic(2)
+    leader = brokers[1]
+    told: list[tuple[int, bool]] = []
+    add = Gathering._add
+
+    def noted(self: Gathering, slot: ReplicaSlot, found: ReadResult | None) -> None:
+        told.append((slot.index, found is not None))
+        add(self, slot, found)
+
+    leader.append(b"a", index=0)
+    await brokers.until(lambda: leader.committed(0) == 1)
+    for follower in leader.partition("t", 0).followers.values():
+        assert isinstance(follower, ReplicaSlot)
+        follower.session.watermarks_told_ms = leader.clock.monotonic_ms()
+    monkeypatch.setattr(Gathering, "_add", noted)
+    for count in (1, 2, 3):
+        leader.append(b"b", index=1)
+        await brokers.until(lambda count=count: leader.committed(1) == count)
+    assert told == [(1, True)] * 6
+    leader.clock.now_ms += WATERMARKS_EVERY_MS
+    leader.append(b"b", index=1)
+    await brokers.until(lambda: brokers[2].committed(0) == brokers[3].committed(0) == 1)
+    assert told[6:] == [(1, True), (0, False)] * 2
 
 
 async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(

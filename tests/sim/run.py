@@ -296,8 +296,8 @@ class Run:
 
     async def _commits(self, dialect: Dialect, name: str) -> bool:
         """Among several brokers the first attempts may find out who is gone, and take too long for their time-out."""
+        producer = TransactionalProducer(self.world, name, dialect, name, STEADY)
         for _ in range(1 if self.options.brokers == 1 else AFTER_ATTEMPTS):
-            producer = TransactionalProducer(self.world, name, dialect, name, STEADY)
             await producer.run(1)
             last = [operation for operation in self.world.history.of(END) if operation.process == name]
             if last and last[-1].outcome == OK:

@@ -117,6 +117,13 @@ class Cluster:
             return True
         if options.durability == KILL:
             return False
+        return self._others_are_whole(machine)
+
+    def may_stay_away(self, machine: Machine) -> bool:
+        """Whether it may be lost for ever: together with one that has lost data and is not in sync again that would be too many."""
+        return self.options.flush or self._others_are_whole(machine)
+
+    def _others_are_whole(self, machine: Machine) -> bool:
         for number in list(self._suspects):
             if self._is_whole(number):
                 del self._suspects[number]

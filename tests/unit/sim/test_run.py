@@ -10,12 +10,13 @@ import pytest
 
 from tests.sim.checkers.batches import read_batches
 from tests.sim.cluster import Cluster
+from tests.sim.cluster_options import ONE_LOSES
 from tests.sim.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.evidence_of_run import add_snapshots, committed_on
 from tests.sim.loop import SimLoop
 from tests.sim.node_config import ROOT, WATERMARKS
 from tests.sim.options import draw
-from tests.sim.run import logs_into, run_seed
+from tests.sim.run import Run, logs_into, run_seed
 from tests.sim.workloads.encode import encode_batch
 
 
@@ -118,4 +119,17 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
     findings: list[str] = []
     add_snapshots(world, evidence, findings)
     assert len(findings) == (not gone)
+    loop.close()
+
+
+def test_who_is_lost_for_ever_is_the_one_whose_data_is_not_back_in_sync() -> None:
+    loop = SimLoop(Random(1))
+    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    cluster = Cluster(loop, Random(1), options)
+    cluster.monitor = Run(loop, Random(1), options).monitor
+    assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
+    cluster.lost_data(cluster.machine(2))
+    assert [machine.number for machine in cluster.machines if cluster.may_stay_away(machine)] == [2]
+    cluster.machine(2).up.set()  # no partition is placed on it
+    assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
     loop.close()

@@ -37,7 +37,7 @@ FAULTS_CERTAIN: Final = 3
 """So many are due by then."""
 TRANSACTIONS_MIN: Final = 26
 
-PAIR_PROBABILITY: Final = 0.0
+PAIR_PROBABILITY: Final = 0.25
 PAIRS: Final = ("late marker", "late change of the ISR", "elections in a row", "lagging follower")
 
 KINDS: Final = (

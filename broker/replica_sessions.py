@@ -120,11 +120,17 @@ class ReplicaSlot:
         if session.parked is not None:
             session.parked.wake_soon()
 
+    def replaced(self) -> None:
+        self.session.replaced[self] = None
+
     def attach(self, partition: Partition, replica: "Replica") -> None:
         self.partition = partition
         self.replica = replica
         replica.pulse = self.session
+        before = partition.followers.get(self.session.replica_id)
         partition.followers[self.session.replica_id] = self
+        if before is not None and before is not self:
+            before.replaced()
 
     def detach(self) -> None:
         partition = self.partition
@@ -166,6 +172,9 @@ class ReplicaSession:
     watermarks_told_ms: int = NEVER_MS
     outside: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
+    replaced: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots whose partition another session of the follower has named since. One that nobody goes on with does so, too, when its request arrives
+    late, on a connection that was given up: whichever session is fetched from next has its partitions back."""
     served: list[ReplicaSlot] = field(default_factory=list)
     """Slots whose records were sent last: to be sent again, unless the follower goes on from there or drops them."""
     parked: Parked | None = None
@@ -207,6 +216,10 @@ class ReplicaSessions:
         for unconfirmed in session.served:
             session.due[unconfirmed] = None
         session.served = []
+        for slot in session.replaced:
+            slot.unsettled = True
+            session.due[slot] = None
+        session.replaced = {}
         slots = session.slots
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
@@ -279,6 +292,7 @@ class ReplicaSessions:
         session.due.pop(slot, None)
         session.moved.pop(slot, None)
         session.outside.pop(slot, None)
+        session.replaced.pop(slot, None)
         key = slot.topic, slot.index
         waiting = self._unresolved.get(key)
         if waiting is not None:

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from broker.fetch_sessions import INITIAL_EPOCH
 from broker.partition import Partition
+from broker.peers import Channel
 from broker.replica_fetch import WATERMARKS_EVERY_MS, Gathering
+from broker.replica_fetcher import FETCH_VERSION
 from broker.replica_sessions import ReplicaSlot
 from cluster.records import RemoveTopicRecord
 from protocol.batch import iter_batches, iter_records
@@ -17,7 +20,7 @@ from protocol.errors import ErrorCode
 from storage.config import LogConfig
 from storage.reads import ReadResult
 from tests.support.data_rig import NOW_MS
-from tests.support.replication_rig import TOPIC_ID, Brokers
+from tests.support.replication_rig import TOPIC_ID, Brokers, Wire
 
 E = ErrorCode
 
@@ -148,6 +151,21 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     assert leading is not None
     assert (leading.replicas.isr, brokers.controller.asked) == ((1, 2, 3), [])
     assert brokers[1].content() == brokers[2].content() == brokers[3].content()
+
+
+async def test_a_fetch_that_arrives_late_on_another_connection_does_not_keep_its_partitions(brokers: Brokers) -> None:
+    """It lay in a connection that the follower has given up, and names the partition in a session that nobody goes on with."""
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    late = next(fetch for fetch in brokers[2].fetches if fetch.session_epoch == INITIAL_EPOCH)
+    await Wire(brokers, 2).request(1, Channel.REPLICA_FETCH, late, FETCH_VERSION, timeout_ms=1_000)
+    brokers[1].append(b"b")
+    await brokers.until(lambda: brokers[1].committed() == 2)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    own = [session for session in brokers[1].sessions if session.replica_id == 2]
+    assert leading.replicas.followers[2].pulse is max(own, key=lambda session: session.epoch)
 
 
 async def test_a_watermark_that_moves_alone_waits_while_others_have_records(

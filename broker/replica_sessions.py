@@ -216,9 +216,9 @@ class ReplicaSessions:
         for unconfirmed in session.served:
             session.due[unconfirmed] = None
         session.served = []
-        for slot in session.replaced:
-            slot.unsettled = True
-            session.due[slot] = None
+        for taken in session.replaced:
+            taken.unsettled = True
+            session.due[taken] = None
         session.replaced = {}
         slots = session.slots
         for forgotten in request.forgotten_topics_data:

@@ -93,9 +93,11 @@ class Machine:
     async def _start_once(self) -> tuple[str, BaseException | None]:
         """The name of the life, and why it did not begin; no reason when it began, or was killed on the way."""
         self.lives += 1
+        if self._cache_lies:
+            self._go_down()  # the sync failed when it was about to stop anyway
         if self._disk_failed:
             self.cluster.comes_back(self)  # of a write that was refused any part may be there
-        self._disk_failed = self._cache_lies = False
+        self._disk_failed = False
         name = self.name = f"{self.host}#{self.lives}"
         disk = self.disk = self._make_disk(name)
         cluster = self.cluster
@@ -221,15 +223,19 @@ class Machine:
         if self.rng.random() < FLIP_PROBABILITY:
             flipped = flip_rebuildable(self.medium, ROOT, self.rng)
             self.loop.trace.add(self.loop.steps, self.loop.time(), "bit-flip", flipped)
-        if power:
-            cut = self.medium.lose_power(self.rng)
-            self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", cut)
+        if power or wipe:
+            self._go_down(wipe=wipe)
+        self._supervise(self._come_back(name, downtime), "supervisor")
+
+    def _go_down(self, *, wipe: bool = False) -> None:
+        """The machine, and not just the process."""
+        cut = self.medium.lose_power(self.rng)
+        self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", cut)
         if wipe:
             self.medium = Medium()
-        if power or wipe:
-            self.boots += 1
-            self.cluster.lost_data(self)
-        self._supervise(self._come_back(name, downtime), "supervisor")
+        self._cache_lies = False
+        self.boots += 1
+        self.cluster.lost_data(self)
 
     def _supervise(self, work: "asyncio._CoroutineLike[None]", who: str) -> None:
         self._supervisors = [task for task in self._supervisors if not task.done()]

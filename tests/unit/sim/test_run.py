@@ -101,6 +101,26 @@ def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_wit
     loop.close()
 
 
+def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_on_a_page_cache_that_lies() -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    machine = cluster.only
+
+    async def restart() -> None:
+        await cluster.start()
+        machine.restart(downtime=0.1)
+        machine.disk_fault(DiskFault("sync", ".timeindex", 5), restart_after=100.0)
+        await asyncio.sleep(5.0)
+        assert (machine.lives, machine.alive, machine.boots) == (2, True, 2)
+        assert not machine.cache_lies
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert cluster.counters["un-synced data lost"] == 1
+    loop.close()
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_where_one_was_left_dead(
     *, gone: bool

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from benchmarks.measure import Round, Size, run_cluster_round, run_round
 from benchmarks.picture import as_text, draw
 from benchmarks.report import ONE_BROKER, THREE_BROKERS, Results, report
-from benchmarks.systems import Kafka, KafkaThree, Odradek, OdradekThree
+from benchmarks.systems import BROKERS, Kafka, KafkaThree, Odradek
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ def three_brokers(options: argparse.Namespace, console: Console) -> Results:
     size = Size(records, options.seconds, records * SMALL_PER_RECORD, STEADY_SECONDS)
     turns: dict[str, Callable[[Callable[[str], None]], Round]] = {
         Kafka.name: lambda step: run_cluster_round(KafkaThree(), size, step),
-        Odradek.name: lambda step: run_cluster_round(OdradekThree(), size, step),
+        Odradek.name: lambda step: run_cluster_round(Odradek(BROKERS), size, step),
     }
     return alternate(options.rounds, STEPS_THREE, turns, console)
 

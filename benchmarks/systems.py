@@ -66,12 +66,12 @@ class Kafka:
 
 
 class Odradek:
-    """Odradek, as ``odradek up`` starts it."""
+    """Odradek, as ``odradek up`` starts it; three brokers: replication factor 3 and min.insync.replicas 2."""
 
     name = "Odradek"
 
-    def __init__(self) -> None:
-        self._cluster = LocalCluster()
+    def __init__(self, brokers: int = 1) -> None:
+        self._cluster = LocalCluster(brokers)
 
     @property
     def bootstrap(self) -> str:
@@ -87,7 +87,15 @@ class Odradek:
         self._cluster.close()
 
     def usage(self) -> Usage:
-        return process_usage(self._cluster.pid(1))
+        running = [node_id for node_id in self._cluster.node_ids if self._cluster.is_running(node_id)]
+        found = [process_usage(self._cluster.pid(node_id)) for node_id in running]
+        return Usage(sum(one.rss_bytes for one in found), sum(one.cpu_seconds for one in found))
+
+    def kill(self, node_id: int) -> None:
+        self._cluster.kill(node_id)
+
+    def start_node(self, node_id: int) -> None:
+        self._cluster.start(node_id)
 
 
 class KafkaThree:
@@ -119,39 +127,6 @@ class KafkaThree:
 
     def start_node(self, node_id: int) -> None:
         self._cluster.start_node(node_id)
-
-
-class OdradekThree:
-    """Three brokers, as ``odradek up`` starts them: replication factor 3 and min.insync.replicas 2."""
-
-    name = Odradek.name
-
-    def __init__(self) -> None:
-        self._cluster = LocalCluster(BROKERS)
-
-    @property
-    def bootstrap(self) -> str:
-        return self._cluster.bootstrap
-
-    def prepare(self) -> None:
-        """Nothing: a new directory formats itself."""
-
-    def start(self) -> None:
-        self._cluster.start()
-
-    def stop(self) -> None:
-        self._cluster.close()
-
-    def usage(self) -> Usage:
-        running = [node_id for node_id in self._cluster.node_ids if self._cluster.is_running(node_id)]
-        found = [process_usage(self._cluster.pid(node_id)) for node_id in running]
-        return Usage(sum(one.rss_bytes for one in found), sum(one.cpu_seconds for one in found))
-
-    def kill(self, node_id: int) -> None:
-        self._cluster.kill(node_id)
-
-    def start_node(self, node_id: int) -> None:
-        self._cluster.start(node_id)
 
 
 class Running:

@@ -181,7 +181,7 @@ class Connection(BufferedProtocol):
                 if taken == REQUESTS_AT_A_TIME:
                     self._resting = True
                     self._loop.call_soon(self._rested)
-                frame = self._core.next_request() if self._may_take() else None
+                frame = self._core.next_request() if self._core.buffered and self._may_take() else None
                 if frame is None:
                     break
                 self._frame_s = self._active_s

@@ -15,12 +15,14 @@ from storage.log import PartitionLog
 class LostHeads:
     """`settled` is called once, when none is left."""
 
-    def __init__(self, settled: Callable[[], None]) -> None:
+    def __init__(self, settled: Callable[[], None], failed: Callable[[OSError], None]) -> None:
+        """`settled` may raise OSError: out of `begin` it goes on, and what it says at any later time `failed` is told."""
         self._settled = settled
+        self._failed = failed
         self._open: dict[tuple[str, int], None] = {}
 
     def begin(self, logs: Iterable[PartitionLog], image: MetadataImage, node_id: int, *, trusted: bool) -> None:
-        """Doubt what of `logs` other brokers have, too, unless the start is `trusted` to have lost nothing."""
+        """Doubt what of `logs` other brokers have, too, unless the start is `trusted` to have lost nothing. Raises OSError."""
         if not trusted:
             for log in logs:
                 partition = image.partition(log.topic, log.partition)
@@ -41,4 +43,14 @@ class LostHeads:
         if (topic, index) in self._open:
             del self._open[topic, index]
             if not self._open:
-                self._settled()
+                try:
+                    self._settled()
+                except OSError as error:
+                    self._failed(error)
+
+    def settle_gone(self, image: MetadataImage, node_id: int) -> None:
+        """Nobody is asked about a replica that is not placed here any more."""
+        for topic, index in list(self._open):
+            partition = image.partition(topic, index)
+            if partition is None or node_id not in partition.replicas:
+                self.settle(topic, index)

@@ -105,7 +105,9 @@ class Node:
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
         self._budget = ByteBudget(config.byte_budget)
         self.life = Life(env.disk, config.log_dirs, env.boot_id)
-        self.lost_heads = LostHeads(lambda: self.life.begin(self.lifecycle.broker_epoch))
+        self.lost_heads = LostHeads(
+            lambda: self.life.begin(self.lifecycle.broker_epoch), lambda error: self.fail(config.log_dirs, error)
+        )
         self.logs: LogManager
         self.peers: Peers
         self.raft: RaftDriver

@@ -57,6 +57,9 @@ class FollowerWatch(Protocol):
     def ended(self) -> None:
         """This broker does not lead the partition any more, or leads it in another epoch."""
 
+    def replaced(self) -> None:
+        """Another session of the same follower is told instead."""
+
 
 class Partition:
     """A hosted partition. `fetch_watchers`, `followers` and the two queues of waiters belong to it for life."""

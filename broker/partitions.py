@@ -17,6 +17,7 @@ from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from storage.config import LogConfig
 from storage.log import PartitionLog
+from storage.log_manager import NotForgotten
 
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """The log configuration of a topic out of the properties that were set for it."""
@@ -31,10 +32,16 @@ class Logs(Protocol):
     """The logs of the data directory (`storage.log_manager.LogManager`)."""
 
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
-        """The log of the partition, made unless it is there; one of another topic id makes room. Raises OSError."""
+        """The log of the partition, made unless it is there; one of another topic id makes room.
+
+        Raises NotForgotten (not before `forget_gone`), OSError.
+        """
 
     def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
         """The log is taken out when it is called; the coroutine makes that durable. The coroutine raises OSError."""
+
+    async def forget_gone(self) -> None:
+        """After it the checkpoints say nothing of logs that are gone. Raises OSError."""
 
 
 class LeadershipListener(Protocol):
@@ -86,6 +93,8 @@ class Partitions:
         self._unopened: dict[tuple[UUID, int], None] = {}
         self._due: dict[tuple[UUID, int], None] = {}
         """Partitions whose newest state in the metadata has not been followed yet."""
+        self._put_off: dict[tuple[UUID, int], None] = {}
+        """Partitions to be hosted under a name that the checkpoints of the logs have to forget first."""
         self._working = False
         self._listeners: dict[str, LeadershipListener] = {}
         self._image: MetadataImage | None = None
@@ -256,16 +265,41 @@ class Partitions:
         config = self._config_of(self._image.topic_config(topic.name))
         try:
             log = self._logs.create(topic.name, index, topic.topic_id, config, self._clock.wall_ms())
+        except NotForgotten:
+            if not self._put_off:
+                self._spawn(self._host_later(), "forget logs that are gone")
+            self._put_off[topic.topic_id, index] = None
+            return None
         except OSError as error:
-            say_offline(topic.name, index, error)
-            self._unopened[topic.topic_id, index] = None
-            self._replication.went_offline(topic.name, index, error)
+            self._cannot_host(topic, index, error)
             return None
         partition = Partition(log, self._surroundings)
         hosted = self._by_id.setdefault(topic.topic_id, {})
         hosted[index] = partition
         self._by_name[topic.name] = hosted
         return partition
+
+    def _cannot_host(self, topic: TopicImage, index: int, error: OSError) -> None:
+        say_offline(topic.name, index, error)
+        self._unopened[topic.topic_id, index] = None
+        self._replication.went_offline(topic.name, index, error)
+
+    async def _host_later(self) -> None:
+        failure: OSError | None = None
+        try:
+            await self._logs.forget_gone()
+        except OSError as error:
+            failure = error
+        put_off, self._put_off = self._put_off, {}
+        if failure is None:
+            self._due |= put_off
+            self._work()
+            return
+        assert self._image is not None
+        for topic_id, index in put_off:
+            topic = self._image.topic_by_id(topic_id)
+            if topic is not None and self.get_by_id(topic_id, index) is None:
+                self._cannot_host(topic, index, failure)
 
     def _delete(self, topic: TopicImage) -> None:
         hosted = self._by_id.pop(topic.topic_id, {})

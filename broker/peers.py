@@ -5,6 +5,7 @@ what must not (votes, heartbeats). Nothing is tried again in here: a request tha
 """
 
 from asyncio import (
+    AbstractEventLoop,
     BaseTransport,
     BufferedProtocol,
     Future,
@@ -78,7 +79,8 @@ class Peers:
 
         TimeoutError ends the connection, since the answers behind the missing one would wait for it.
         """
-        future: Future[Any] = get_running_loop().create_future()
+        loop = get_running_loop()
+        future: Future[Any] = loop.create_future()
         if self._closed:
             future.set_exception(ConnectionError("the node stops"))
             return future
@@ -88,7 +90,7 @@ class Peers:
             if address is None:
                 future.set_exception(ConnectionError(f"no address is known for node {node_id}"))
                 return future
-            link = _Link(self, node_id, channel, address)
+            link = _Link(self, loop, node_id, channel, address)
             self._links[node_id, channel] = link
             self._tasks.spawn(link.connect(), f"connect to {node_id} for {channel.value}")
         link.request(request, version, future, timeout_ms)
@@ -151,9 +153,10 @@ class _Asked:
 class _Link(BufferedProtocol):
     """One connection. Requests made before it stands are sent as soon as it does."""
 
-    def __init__(self, peers: Peers, node_id: int, channel: Channel, address: Address) -> None:
+    def __init__(self, peers: Peers, loop: AbstractEventLoop, node_id: int, channel: Channel, address: Address) -> None:
         self.ended = False
         self._peers = peers
+        self._loop = loop
         self._node_id = node_id
         self._channel = channel
         self._address = address
@@ -167,7 +170,7 @@ class _Link(BufferedProtocol):
         host, port = self._address
         try:
             async with timeout(CONNECT_TIMEOUT_S):
-                await get_running_loop().create_connection(lambda: self, host, port)
+                await self._loop.create_connection(lambda: self, host, port)
         except OSError as error:  # TimeoutError is one
             refused = isinstance(error, ConnectionRefusedError)
             self._lost(
@@ -176,7 +179,7 @@ class _Link(BufferedProtocol):
 
     def request(self, request: Message, version: int, future: "Future[Any]", timeout_ms: int) -> None:
         asked = _Asked(request, version, future)
-        asked.timer = get_running_loop().call_later(timeout_ms / 1_000, self._timed_out, asked)
+        asked.timer = self._loop.call_later(timeout_ms / 1_000, self._timed_out, asked)
         if self._transport is None:
             self._unsent.append(asked)
         else:

@@ -20,6 +20,8 @@ from storage.reads import ColdRead, ReadResult
 
 TOPIC_ID_MIN_VERSION: Final = 13
 SESSIONS_MIN_VERSION: Final = 7
+WATERMARKS_EVERY_MS: Final = 100
+"""How often partitions that have no records for the follower are told for their high watermark alone, while others have some."""
 
 Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
@@ -44,7 +46,11 @@ class Gathering:
     _next: int = 0
 
     def begin(self) -> None:
-        self._slots = list(self.session.due)
+        session = self.session
+        self._slots = list(session.due)
+        if self.final or session.eager or self.now_ms >= session.watermarks_told_ms + WATERMARKS_EVERY_MS:
+            session.watermarks_told_ms = self.now_ms
+            self._slots += [slot for slot in session.moved if slot not in session.due]
 
     def advance(self) -> ColdFetch | None:
         """Read on; None at the end."""
@@ -140,10 +146,11 @@ class Gathering:
     def finish(self, context: RequestContext) -> list[FetchableTopicResponse]:
         """The rows that say anything, by topic; they count as told."""
         session = self.session
-        due, served = session.due, session.served
+        due, moved, served = session.due, session.moved, session.served
         topics: dict[str | UUID, FetchableTopicResponse] = {}
         for slot, row in self.rows:
             error = slot.error
+            moved.pop(slot, None)
             told = error or row.records or row.diverging_epoch.epoch >= 0
             # Something may have come while others were read from the disk: then it is told with the next answer.
             if told or not (slot.behind or slot.unsettled):
@@ -211,7 +218,7 @@ class ReplicaFetches:
 class _Fetch:
     """One request on its way (`broker.replica_sessions.Parked`)."""
 
-    __slots__ = ("_context", "_epoch", "_future", "_owner", "_request", "_session", "_soon", "_timer")
+    __slots__ = ("_context", "_epoch", "_future", "_loop", "_owner", "_request", "_session", "_soon", "_timer")
 
     def __init__(
         self, owner: ReplicaFetches, context: RequestContext, request: FetchRequest, session: ReplicaSession
@@ -221,34 +228,42 @@ class _Fetch:
         self._request = request
         self._session = session
         self._epoch = session.epoch
+        self._loop = get_running_loop()
         self._soon: Handle | None = None
         self._timer: TimerHandle | None = None
         self._future: Future[FetchResponse] | None = None
 
     def start(self) -> FetchResponse | Awaitable[FetchResponse]:
-        """Answer, or park: then the append wakes it, its time, or the next request of its connection."""
-        final = self._request.max_wait_ms <= 0
-        if final or self._owner.sessions.has_news(self._session, self._owner.clock.monotonic_ms()):
-            response = self._answer(final=final)
+        """Answer, or park: then the append wakes it, its time, or the next request of its connection.
+
+        What is there already is told a little later, too: other requests that have arrived with this one may add to it.
+        """
+        if self._request.max_wait_ms <= 0:
+            response = self._answer(final=True)
             if response is not None:
                 return response
-        if self._future is None:
+        else:
             self._park()
+            if self._owner.sessions.has_news(self._session, self._owner.clock.monotonic_ms()):
+                self.wake_soon()
         assert self._future is not None
         return self._future
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def _park(self) -> None:
-        loop = get_running_loop()
-        self._future = loop.create_future()
-        self._timer = loop.call_later(self._request.max_wait_ms / 1_000, self.expire)
+        self._future = self._loop.create_future()
+        self._timer = self._loop.call_later(self._request.max_wait_ms / 1_000, self.expire)
         self._session.parked = self
         self._context.session.on_next_request(self.expire)
 
     def wake_soon(self) -> None:
         if self._soon is None:
-            self._soon = get_running_loop().call_soon(self._wake)
+            self._soon = self._loop.call_soon(self._linger)
+
+    def _linger(self) -> None:
+        """Once more around the loop: what has arrived meanwhile goes along, and every answer saves its follower a round."""
+        self._soon = self._loop.call_soon(self._wake)
 
     def _wake(self) -> None:
         self._soon = None
@@ -286,7 +301,7 @@ class _Fetch:
         if cold is not None:
             self._unpark()
             if self._future is None:
-                self._future = get_running_loop().create_future()
+                self._future = self._loop.create_future()
             owner.spawn(self._from_disk(gathering, cold), "read for a follower")
             return None
         if not final and not self._suffices(gathering):
@@ -320,7 +335,7 @@ class _Fetch:
         response = FetchResponse(session_id=session.id, responses=gathering.finish(self._context))
         # Its bytes count from now on: the connection takes it in the loop's next round.
         budget.take(gathering.size)
-        get_running_loop().call_soon(budget.give, gathering.size)
+        self._loop.call_soon(budget.give, gathering.size)
         if session.id == NO_SESSION:
             self._owner.sessions.end(session)
         return response

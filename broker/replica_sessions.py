@@ -23,6 +23,7 @@ from protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest
 if TYPE_CHECKING:
     from cluster.replication.leader import Replica
 
+NEVER_MS: Final = -(2**62)
 SESSIONS_PER_REPLICA_MAX: Final = 16
 """A Kafka broker has one for each of its fetcher threads."""
 PATIENT_ERRORS: Final = (
@@ -105,7 +106,7 @@ class ReplicaSlot:
 
     def moved(self) -> None:
         session = self.session
-        session.due[self] = None
+        session.moved[self] = None
         if session.eager and session.parked is not None:
             session.parked.wake_soon()
 
@@ -119,11 +120,17 @@ class ReplicaSlot:
         if session.parked is not None:
             session.parked.wake_soon()
 
+    def replaced(self) -> None:
+        self.session.replaced[self] = None
+
     def attach(self, partition: Partition, replica: "Replica") -> None:
         self.partition = partition
         self.replica = replica
         replica.pulse = self.session
+        before = partition.followers.get(self.session.replica_id)
         partition.followers[self.session.replica_id] = self
+        if before is not None and before is not self:
+            before.replaced()
 
     def detach(self) -> None:
         partition = self.partition
@@ -160,8 +167,14 @@ class ReplicaSession:
     heard_ms: int = 0
     slots: dict[FetchKey, ReplicaSlot] = field(default_factory=dict)
     due: dict[ReplicaSlot, None] = field(default_factory=dict)
+    moved: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots that have at most watermarks to tell, which can wait a little (see `broker.replica_fetch`)."""
+    watermarks_told_ms: int = NEVER_MS
     outside: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
+    replaced: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots whose partition another session of the follower has named since. One that nobody goes on with does so, too, when its request arrives
+    late, on a connection that was given up: whichever session is fetched from next has its partitions back."""
     served: list[ReplicaSlot] = field(default_factory=list)
     """Slots whose records were sent last: to be sent again, unless the follower goes on from there or drops them."""
     parked: Parked | None = None
@@ -203,6 +216,10 @@ class ReplicaSessions:
         for unconfirmed in session.served:
             session.due[unconfirmed] = None
         session.served = []
+        for taken in session.replaced:
+            taken.unsettled = True
+            session.due[taken] = None
+        session.replaced = {}
         slots = session.slots
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
@@ -215,6 +232,9 @@ class ReplicaSessions:
                     slot = slots[name, asked.partition] = ReplicaSlot(session, name, asked.partition)
                 slot.ask(asked)
                 self.settle(slot, now_ms)
+                if not slot.error and not slot.urgent:
+                    del session.due[slot]
+                    session.moved[slot] = None
         if session.outside:
             self._take_in(session)
         return session
@@ -270,7 +290,9 @@ class ReplicaSessions:
         if slot is None:
             return
         session.due.pop(slot, None)
+        session.moved.pop(slot, None)
         session.outside.pop(slot, None)
+        session.replaced.pop(slot, None)
         key = slot.topic, slot.index
         waiting = self._unresolved.get(key)
         if waiting is not None:
@@ -311,7 +333,9 @@ class ReplicaSessions:
             session.outside[slot] = None
 
     def _find(self, slot: ReplicaSlot) -> Partition:
-        topic = slot.topic
+        topic, known = slot.topic, slot.partition
+        if known is not None and known.leads:
+            return known
         if isinstance(topic, UUID):
             return self._partitions.find_by_id(topic, slot.index)
         return self._partitions.find(topic, slot.index)

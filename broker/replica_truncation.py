@@ -36,6 +36,9 @@ class Logs(Protocol):
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         """After it, a recovery reads the log from `offset` on, whatever is appended there next. Raises OSError."""
 
+    async def checkpoint_log_starts(self) -> None:
+        """After it, the next life knows where the logs begin now. Raises OSError."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mender:
@@ -60,9 +63,12 @@ class Mender:
         try:
             await self.logs.lower_recovery_point(partition.topic, partition.index, 0)
             if holds(followed):
+                started = partition.log.log_start_offset
                 _say("a replica begins anew where its leader begins", followed, offset)
                 partition.log.truncate_fully_and_start_at(offset, now_ms=self.clock.wall_ms())
                 partition.was_cut()
+                if offset < started:  # a later start, written down, would hide from the next life what comes now
+                    await self.logs.checkpoint_log_starts()
         except OSError as error:
             partition.take_offline(error)
             return Event.DISK_FAILED

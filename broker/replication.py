@@ -144,7 +144,8 @@ class Replication:
     # ---- from time to time ------------------------------------------------------------------------------------------
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """A broker that has registered anew may be reached again, maybe elsewhere."""
+        """A broker that has registered anew may be reached again, maybe elsewhere. What is gone from here is not asked after."""
+        self._lost_heads.settle_gone(image, self._me.node_id)
         for broker_id in delta.changed_brokers():
             fetcher = self._fetchers.get(broker_id)
             if fetcher is not None:

@@ -9,11 +9,12 @@ from asyncio import Future, get_running_loop
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from broker.error_map import known_error
 from broker.marker_sender import Requests
 from broker.peers import Channel
+from broker.txn_verification import Coordinator
 from coordinator.hashing import partition_for
 from coordinator.txn.commands import PartitionErrors
 from coordinator.txn.ports import TopicPartition
@@ -31,31 +32,19 @@ ANSWER_MS_MAX: Final = 5_000
 """How long a coordinator's answer is waited for whose connection stands; the producer is told to come again then."""
 
 
-class LocalCoordinator(Protocol):
-    """This broker's own `coordinator.txn.service.TransactionCoordinator`."""
-
-    def verify_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
-    ) -> "Future[PartitionErrors]": ...
-
-    def add_partitions_for_produce(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
-    ) -> "Future[PartitionErrors]": ...
-
-
 class Coordinators:
     """All transaction coordinators of the cluster (`broker.txn_verification.Coordinator`)."""
 
     def __init__(
         self,
         node_id: int,
-        local: LocalCoordinator,
+        local: Coordinator,
         peers: Requests,
         leaders: Callable[[], Sequence[int]],
         *,
         timeout_ms: int,
     ) -> None:
-        """`leaders()`: who leads each partition of `__transaction_state`, below zero for nobody; empty without the topic."""
+        """`local` is this broker's own. `leaders()`: who leads each partition of `__transaction_state`, below zero for nobody; empty without the topic."""
         self._node_id = node_id
         self._local = local
         self._peers = peers

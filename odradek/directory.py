@@ -12,13 +12,14 @@ import contextlib
 import fcntl
 import json
 import re
+import shutil
 import signal
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.plan import Plan
-from odradek.processes import ProcessId
+from odradek.processes import USAGE, BrokerFailed, ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -33,6 +34,12 @@ CLUSTER_ID = re.compile(r"^cluster\.id=(\S+)$", re.MULTILINE)
 
 class Damaged(ValueError):
     """The state file is there but cannot be understood; its name and the remedy are in the message."""
+
+
+class Unusable(OSError):
+    """What was named as the directory of a cluster cannot be one; what it is and the remedy are in the message."""
+
+    exit_code = USAGE
 
 
 @dataclass(frozen=True)
@@ -111,11 +118,14 @@ class ClusterDirectory:
 
         Raises:
             Damaged: the file is there but not readable as a state.
+            Unusable: no directory can be there, or this user may not look into it.
         """
         try:
             return self._decode(json.loads(self.state_file.read_text()))
         except FileNotFoundError:
             return None
+        except (NotADirectoryError, PermissionError) as refused:
+            raise self._unusable(refused) from refused
         except (ValueError, KeyError, TypeError) as broken:
             raise Damaged(
                 f"{self.state_file} is damaged ({broken}); remove it if no broker of it is running"
@@ -136,6 +146,42 @@ class ClusterDirectory:
             changed = change(state)
             self.write_state(changed)
             return changed
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """While one command starts the cluster no other does. A directory that is made for it goes again with a start that fails,
+        unless the reason sends its reader there.
+
+        Raises:
+            Unusable: nothing can be written there.
+            BrokerFailed: another start is going on.
+        """
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "start.lock").open("w")
+        except OSError as refused:
+            raise self._unusable(refused) from refused
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as held:
+                raise BrokerFailed(f"another command is starting the cluster of {self.path}; wait for it") from held
+            is_new = bool(missing) and not self.state_file.exists()  # another may have come and gone meanwhile
+            try:
+                yield
+            except (BrokerFailed, OSError) as failed:
+                if is_new and str(self.path) not in str(failed):
+                    shutil.rmtree(self.path, ignore_errors=True)
+                    for parent in missing[1:]:
+                        with contextlib.suppress(OSError):  # somebody else has put something there
+                            parent.rmdir()
+                raise
+
+    def _unusable(self, refused: OSError) -> Unusable:
+        file = next((path for path in (self.path, *self.path.parents) if path.is_file()), None)
+        reason = refused.strerror if file is None else f"{file} is a file"
+        return Unusable(f"{self.path} cannot be the directory of a cluster: {reason}; name another with --dir")
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

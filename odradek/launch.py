@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.directory import DEFAULT_HOST, DEFAULT_PORT
 from odradek.plan import BROKERS_MAX, Plan
 from odradek.ports import PORT_MAX, HeldPorts
-from odradek.processes import BrokerCommand, BrokerFailed, BrokerProcess
+from odradek.processes import USAGE, BrokerCommand, BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from odradek.processes import ProcessId
 
 BROKERS_DEFAULT = 3
-USAGE = 2
 ANY_PORT = 0
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 STOP_TIMEOUT_S = 30.0
 READY_LINE_BYTES_MAX = 4096
 LOG_TAIL_BYTES = 8192
+USAGE = 2
+"""The exit code when the command line asks for what cannot be."""
 
 
 class BrokerFailed(RuntimeError):

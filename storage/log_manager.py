@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -15,6 +14,7 @@ from storage import checkpoint, names
 from storage.checkpoint import ZERO_UUID, CorruptCheckpoint, MetaProperties
 from storage.config import CLEANUP_COMPACT, LogConfig
 from storage.log import PartitionLog
+from storage.offset_checkpoint import OffsetCheckpoint, read_offsets
 
 if TYPE_CHECKING:
     import random
@@ -33,6 +33,10 @@ class DirectoryRefused(OSError):
     """The data directory belongs to another node or cluster, or a file that says to whom is damaged."""
 
 
+class NotForgotten(Exception):
+    """A checkpoint on the disk may still speak of a log of that name that is gone: after `forget_gone` it does not."""
+
+
 @dataclass(slots=True)
 class DeletedDirectory:
     path: str
@@ -48,7 +52,10 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self._refused: dict[tuple[str, int], OSError] = {}
         self._deleted: list[DeletedDirectory] = []
-        self._replacing: dict[str, asyncio.Future[None]] = {}
+        self._recovery_points = self._checkpoint_of(checkpoint.RECOVERY_POINTS, lambda each: each.recovery_point)
+        self._log_starts = self._checkpoint_of(checkpoint.LOG_START_OFFSETS, lambda each: each.log_start_offset)
+        self._high_watermarks = self._checkpoint_of(checkpoint.HIGH_WATERMARKS, lambda each: each.high_watermark)
+        self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks)
         self._durable_at_stop: dict[tuple[str, int], int] = {}
         self._lock: Lock | None = None
         self.cluster_id = ""
@@ -113,14 +120,12 @@ class LogManager:
         A log of `refuse_loss` that ends below its high watermark is not opened, since nobody else has what it lost.
         A log that the disk refuses to open is left out; `create` raises its error when somebody asks for it.
         """
-        recovery_points = self._read_offsets(checkpoint.RECOVERY_POINTS)
-        log_starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
-        high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
+        recovery_points, log_starts, high_watermarks = (each.read() for each in self._checkpoints)
         self._durable_at_stop = {
             key: max(recovery_points.get(key, 0), high_watermarks.get(key, 0))
             for key in [*recovery_points, *high_watermarks]
         }
-        cleaned = self._read_offsets(checkpoint.CLEANER_OFFSETS)
+        cleaned = read_offsets(self.disk, self._path(checkpoint.CLEANER_OFFSETS))
         for name in self.disk.list(self.log_dir):
             path = self._path(name)
             if not self.disk.is_directory(path):
@@ -153,8 +158,15 @@ class LogManager:
             except OSError as error:
                 log.error("log cannot be opened", path=path, error=str(error))  # noqa: TRY400  # the reason says it all
                 self._refused[key] = error
+                for each in self._checkpoints:
+                    each.keep(key)
                 continue
             self._logs[key] = loaded
+        # What a crash has taken from a log must not be spoken of when something else has been appended there, and the
+        # next crash comes. Consensus, though, has to hear of it until it has said what it has lost.
+        ends = {key: each.log_end_offset for key, each in self._logs.items() if key[0] not in SYNCED_TOPICS}
+        for each in (self._recovery_points, self._high_watermarks):
+            each.limit(ends)
 
     def durable_at_stop(self, topic: str, partition: int) -> int:
         """Of a log that is synced before it counts: up to where it was known to be on the disk when this node stopped.
@@ -167,15 +179,10 @@ class LogManager:
         """Before the metadata is known: a topic that is always compacted may have gaps, others get theirs later."""
         return _with_gaps(self._default_config) if topic in COMPACTED_TOPICS else self._default_config
 
-    def _read_offsets(self, name: str) -> dict[tuple[str, int], int]:
-        path = self._path(name)
-        if not self.disk.exists(path):
-            return {}
-        try:
-            return checkpoint.decode_offsets(self.disk.read_file(path))
-        except CorruptCheckpoint as error:
-            log.warning("checkpoint is damaged; every log counts as without an entry", path=path, reason=str(error))
-            return {}
+    def _checkpoint_of(self, name: str, value: Callable[[PartitionLog], int]) -> OffsetCheckpoint:
+        return OffsetCheckpoint(
+            self.disk, self._path(name), lambda: {key: value(each) for key, each in self._logs.items()}
+        )
 
     def _read_topic_id(self, directory: str) -> uuid.UUID:
         path = f"{directory}/{checkpoint.PARTITION_METADATA}"
@@ -204,7 +211,7 @@ class LogManager:
         its files are kept for a person to decide on, as Kafka does.
 
         Raises:
-            OSError: the disk refuses. ValueError: not a topic name.
+            NotForgotten: not yet. OSError: the disk refuses. ValueError: not a topic name.
         """
         key = topic, partition
         refused = self._refused.get(key)
@@ -220,6 +227,9 @@ class LogManager:
         if present is not None:
             self._keep_as_stray(present)
         path = self._path(names.partition_directory(topic, partition))
+        # Of what consensus has written the checkpoints say what was durable, and must go on saying so if it is missing.
+        if topic not in SYNCED_TOPICS and any(each.names(key) for each in self._checkpoints):
+            raise NotForgotten(path)
         self._make_room(path, topic, partition, topic_id)
         made = PartitionLog.open(
             self.disk,
@@ -283,6 +293,17 @@ class LogManager:
         if failure is not None:
             raise failure
         await self.disk.sync_directory(self.log_dir)
+        await self.forget_gone()
+
+    async def forget_gone(self) -> None:
+        """Let the checkpoints speak of the logs that are there and of no others. Raises OSError.
+
+        A crash would give the high watermark, the recovery point and the log start of one that is gone to the next one of the
+        same name: it would show what is not committed, trust what was not flushed, and hide what is there.
+        """
+        for each in self._checkpoints:
+            if each.names_others(self._logs):
+                await each.replace()
 
     async def remove_deleted(self, now_ms: int) -> None:
         """Remove what was deleted at least file.delete.delay.ms ago, counted from the first call that saw it."""
@@ -309,22 +330,13 @@ class LogManager:
         return failures
 
     async def checkpoint_recovery_points(self) -> None:
-        await self._replace_offsets(checkpoint.RECOVERY_POINTS, lambda each: each.recovery_point)
+        await self._recovery_points.replace()
 
     async def checkpoint_log_starts(self) -> None:
-        await self._replace_offsets(checkpoint.LOG_START_OFFSETS, lambda each: each.log_start_offset)
+        await self._log_starts.replace()
 
     async def checkpoint_high_watermarks(self) -> None:
-        await self._replace_offsets(checkpoint.HIGH_WATERMARKS, lambda each: each.high_watermark)
-
-    def checkpoint(self) -> None:
-        """Write all three checkpoints, waiting on the spot. Raises OSError."""
-        for name, value in (
-            (checkpoint.RECOVERY_POINTS, lambda each: each.recovery_point),
-            (checkpoint.LOG_START_OFFSETS, lambda each: each.log_start_offset),
-            (checkpoint.HIGH_WATERMARKS, lambda each: each.high_watermark),
-        ):
-            self.disk.write_atomic(self._path(name), checkpoint.encode_offsets(self._offsets(value)))
+        await self._high_watermarks.replace()
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         """Before a log is cut at `offset`: a crash right after it must not find what is appended next below a recovery
@@ -334,22 +346,6 @@ class LogManager:
         if offset < present.recovery_point:
             present.flusher.truncated(offset, present.segments)
             await self.checkpoint_recovery_points()
-
-    async def _replace_offsets(self, name: str, value: Callable[[PartitionLog], int]) -> None:
-        """One at a time, each with what holds when its turn comes: several replicas are cut at once, and an older state must
-        not overtake a newer one on its way to the disk.
-        """
-        while (running := self._replacing.get(name)) is not None:
-            await asyncio.shield(running)
-        done = self._replacing[name] = asyncio.get_running_loop().create_future()
-        try:
-            await self.disk.replace_file(self._path(name), checkpoint.encode_offsets(self._offsets(value)))
-        finally:
-            del self._replacing[name]
-            done.set_result(None)
-
-    def _offsets(self, value: Callable[[PartitionLog], int]) -> dict[tuple[str, int], int]:
-        return {key: value(each) for key, each in self._logs.items()}
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close every log and give the directory back; waits for the disk.
@@ -367,7 +363,8 @@ class LogManager:
             whole = whole and not each.failed
         try:
             if whole and self._lock is not None:
-                self.checkpoint()
+                for checkpointed in self._checkpoints:
+                    checkpointed.write()
                 marker = checkpoint.encode_clean_shutdown(broker_epoch)
                 self.disk.write_atomic(self._path(checkpoint.CLEAN_SHUTDOWN), marker)
         except OSError as error:

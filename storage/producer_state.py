@@ -81,7 +81,7 @@ class ProducerState:
         """
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         transactional = batch.is_transactional
-        if transactional and plan.origin in {Origin.CLIENT, Origin.COORDINATOR}:
+        if transactional and (plan.origin is Origin.CLIENT or plan.origin is Origin.COORDINATOR):
             self._check_transaction(batch, guard, verification_enabled=verification_enabled)
         update = plan.updates.get(producer_id)
         if update is None:

@@ -158,8 +158,9 @@ def locate(
 
     None when all batches end before it.
     """
-    if segment.last_batch_offset == offset:
-        return segment.last_batch_position, None
+    recent = segment.recent.get(offset)
+    if recent is not None:
+        return recent, None
     if segment.offset_index is None:
         yield from load_indexes(segment, disk, interval)
     assert segment.offset_index is not None

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from storage.producer_entry import CompletedTransaction
 
 NO_TIMESTAMP = -1
+RECENT_BATCHES_MAX = 32  # so many are found without looking into the file
 INDEX_ENTRIES_PENDING_MAX = 1024  # kept in memory only; bounds the work of a roll
 
 
@@ -59,8 +60,7 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self.first_batch_timestamp: int | None = None  # known once the first batch is written or read
         self.bytes_since_index_entry = 0
-        self.last_batch_offset = -1  # base offset and position of the batch appended last: what most fetches want
-        self.last_batch_position = 0
+        self.recent: dict[int, int] = {}  # base offset -> position of the batches appended last: what most fetches want
 
     def path(self, suffix: str) -> str:
         return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}"
@@ -98,8 +98,10 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += batch.size
-        self.last_batch_offset = batch.base_offset
-        self.last_batch_position = position
+        recent = self.recent
+        recent[batch.base_offset] = position
+        if len(recent) > RECENT_BATCHES_MAX:
+            del recent[next(iter(recent))]
 
     def add_aborted(self, entry: AbortedTransaction) -> None:
         """Write an aborted transaction to `.txnindex`, which is created by the first one. Raises OSError."""
@@ -189,7 +191,7 @@ class Segment:
         self.size = position
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
-        self.last_batch_offset = -1
+        self.recent.clear()
         if len(self.txn_index):
             self.txn_index.truncate_to(offset)
             self.rewrite_txn_index()
@@ -204,7 +206,7 @@ class Segment:
         self.offset_of_max_timestamp = self.base_offset
         self.first_batch_timestamp = None
         self.bytes_since_index_entry = 0
-        self.last_batch_offset = -1
+        self.recent.clear()
         self._close_txn_file()
         self._disk.remove(self.path(names.TXN_INDEX_SUFFIX))
 

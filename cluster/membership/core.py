@@ -228,7 +228,7 @@ class MembershipCore:
     def _probe_dead(self, member: Member, own: int, now_ms: int) -> None:
         # What lay unread when the verdict fell is no sign of life: only what is heard well after it.
         heard_from_ms = member.since_ms + self.config.suspicion_timeout_ms
-        if not member.replaced and self._heard_ms(member.node_id) > heard_from_ms:
+        if not member.is_over and self._heard_ms(member.node_id) > heard_from_ms:
             self._on(member, Event.HEARD, now_ms)
         elif own >= member.next_probe_at:
             member.next_probe_at = own + self.config.dead_probe_interval_ms
@@ -304,7 +304,7 @@ class MembershipCore:
             return
         if UNKNOWN_LIFE not in {member.life, ack.subject_life} and member.life != ack.subject_life:
             # Asked after its registration was known, and answered by somebody else: that registration's process is gone.
-            if not member.replaced:
+            if not member.is_over:
                 self._on(member, Event.REPLACED, now_ms)
             return
         self._learn(Rumour(ack.subject, member.life, ack.subject_counter, State.ALIVE), now_ms)
@@ -351,7 +351,8 @@ class MembershipCore:
             self.counters.verdicts += 1
             member.settle()
             member.next_probe_at = own + self.config.dead_probe_interval_ms
-        member.replaced = member.state is State.DEAD and (member.replaced or event is Event.REPLACED)
+        is_over = event is Event.REPLACED or (event is Event.GONE and member.life != UNKNOWN_LIFE)
+        member.is_over = member.state is State.DEAD and (member.is_over or is_over)
         if member.state is before:
             return
         member.since_ms = now_ms

@@ -115,8 +115,8 @@ class Member:
     knocking: bool = False
     suspected_ms: int = 0
     refused_ms: int | None = None
-    replaced: bool = False
-    """Dead because another process answers in its place: what is heard by TCP is that one."""
+    is_over: bool = False
+    """Dead because nobody listened any more, or because another process answers in its place: what is heard by TCP is that one."""
 
     def settle(self) -> None:
         """Nothing is open any more."""

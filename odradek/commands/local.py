@@ -15,7 +15,7 @@ from odradek.commands.options import DIRECTORY_DEFAULT, Directory
 from odradek.commands.up import NodeIds, add, reasons, state_of
 from odradek.directory import ClusterDirectory, ClusterState
 from odradek.launch import forget, forget_all
-from odradek.processes import STOP_TIMEOUT_S, BrokerFailed
+from odradek.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
 from odradek.questions import await_in_sync
 from odradek.startup import stop_identities
 
@@ -59,7 +59,7 @@ def restart(
     cluster = ClusterDirectory(directory)
     with reasons():
         if rolling == bool(nodes):
-            raise BrokerFailed("name the brokers to restart, or say --rolling for all of them", 2)
+            raise BrokerFailed("name the brokers to restart, or say --rolling for all of them", USAGE)
         state = state_of(cluster)
         if missing := [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]:
             raise BrokerFailed(

@@ -10,7 +10,7 @@ import typer
 
 from odradek.admin import FAILED, errors
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
-from odradek.directory import ClusterDirectory, ClusterState, Damaged, Supervisor
+from odradek.directory import ClusterDirectory, ClusterState, Damaged, Supervisor, Unusable
 from odradek.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, refuse_lost_disks
 from odradek.plan import BROKERS_MAX
 from odradek.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
@@ -66,7 +66,7 @@ def up(
     """
     cluster = ClusterDirectory(directory)
     wanted = Wanted(brokers, host, port, tuple(settings or ()))
-    with reasons():
+    with reasons(), cluster.starting():
         state = cluster.read_state()
         if state is not None and state.alive():
             refuse_other(cluster, state, wanted)
@@ -209,5 +209,5 @@ def reasons() -> Iterator[None]:
         yield
     except (BrokerFailed, Damaged, Unanswered, OSError) as failed:
         errors.print(str(failed), markup=False)
-        code = failed.exit_code if isinstance(failed, BrokerFailed | Unanswered) else FAILED
+        code = failed.exit_code if isinstance(failed, BrokerFailed | Unanswered | Unusable) else FAILED
         raise typer.Exit(code) from failed

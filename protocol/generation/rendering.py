@@ -166,6 +166,7 @@ def render_message_index(requests: list[Schema]) -> str:
     return (
         HEADER
         + f"""
+from functools import cache
 from importlib import import_module
 from typing import cast
 
@@ -186,6 +187,7 @@ def response_class(api_key: int) -> type[Message]:
     return _load(api_key, "Response")
 
 
+@cache
 def _load(api_key: int, half: str) -> type[Message]:
     module, name, _ = APIS[api_key]
     return cast("type[Message]", getattr(import_module(f"protocol.messages.{{module}}"), name + half))

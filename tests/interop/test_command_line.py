@@ -111,10 +111,11 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 def test_a_port_in_use_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        finished = odradek("up", "--dir", str(tmp_path), "--port", str(port), "--detach")
+        finished = odradek("up", "--dir", str(tmp_path / "new"), "--port", str(port), "--detach")
     assert finished.returncode == 1
     assert str(port) in finished.stderr
     assert "in use" in finished.stderr
+    assert list(tmp_path.iterdir()) == []
     assert len(finished.stderr.strip().splitlines()) == 1
 
 
@@ -149,8 +150,8 @@ def test_a_directory_that_is_none_is_one_line(tmp_path: Path, command: tuple[str
     file = tmp_path / ("a file with a name that is longer than a narrow terminal is wide, which must " + "not wrap it")
     file.touch()
     finished = odradek(*command, "--dir", str(file), columns=40)
-    assert finished.returncode == 1
-    assert str(file) in finished.stderr
+    assert finished.returncode == 2
+    assert f"{file} is a file; name another with --dir" in finished.stderr
     assert len(finished.stderr.strip().splitlines()) == 1
 
 

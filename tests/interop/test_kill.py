@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 PRODUCERS = 3
 KILLS = 4
+TRANSACTIONS_BETWEEN_MAX = 50
 SEED = 20_261_121
 
 
@@ -35,9 +35,11 @@ def test_nothing_acknowledged_is_lost_nothing_comes_twice_and_transactions_stay_
     rng = random.Random(SEED)
     loads = [Load(cluster.bootstrap, f"p{number}", SEED + number) for number in range(PRODUCERS)]
     for _ in range(KILLS):
-        time.sleep(rng.uniform(0.3, 1.5))  # under load: the moment of the kill is meant to be nobody's choice
+        for load in loads:  # under load: the moment of the kill is meant to be nobody's choice
+            load.go_on(rng.randint(1, TRANSACTIONS_BETWEEN_MAX))
         cluster.kill(1)
         cluster.start(1)
-    time.sleep(1.0)  # the load goes on for a while after the last kill
+    for load in loads:
+        load.go_on(TRANSACTIONS_BETWEEN_MAX)
     histories = [load.finish() for load in loads]
     check(histories, final_read(cluster.bootstrap, [history.tag for history in histories]), at_least=KILLS + 1)

@@ -87,16 +87,21 @@ def dump(path: Path) -> list[str]:
 
 def newest(directory: Path, node_id: int, suffix: str) -> Path:
     """The snapshot or segment that stays longest: others may go while they are looked at."""
-    folder = directory / f"broker-{node_id}" / "__cluster_metadata-0"
-    give_up_s = time.monotonic() + UNTIL_S
-    while not (found := sorted(folder.glob(f"*{suffix}"))):
-        assert time.monotonic() < give_up_s, f"no {suffix} in {folder}"
-        time.sleep(0.1)
-    return found[-1]
+    return max((directory / f"broker-{node_id}" / "__cluster_metadata-0").glob(f"*{suffix}"))
+
+
+def await_snapshot(directory: Path, node_id: int) -> None:
+    """Until the node says that it has written one."""
+    log = str(directory / f"broker-{node_id}.log")
+    with subprocess.Popen(["tail", "--lines=+1", "--follow", log], stdout=subprocess.PIPE, text=True) as told:
+        assert told.stdout is not None
+        assert any("snapshot of the metadata" in line for line in told.stdout)
+        told.terminate()
 
 
 def test_kafka_reads_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
     for node_id in (1, 2, 3):
+        await_snapshot(three[1], node_id)
         path = newest(three[1], node_id, ".checkpoint")
         lines = dump(path)
         end_offset, epoch = path.name.removesuffix(".checkpoint").split("-")

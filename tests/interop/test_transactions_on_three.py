@@ -38,6 +38,8 @@ SETTINGS = {
 """Without verification a client can leave a transaction hanging, which kafka-transactions is there to find."""
 UNVERIFIED_PRODUCE_VERSION = 11
 HOUR_MS = 3_600_000
+TRANSACTIONS_BETWEEN = 10
+"""Of each producer, before a coordinator is killed and while it is away."""
 
 
 @pytest.fixture(scope="module")
@@ -189,15 +191,18 @@ def test_coordinators_are_killed_one_after_the_other_under_load(three: LocalClus
     make_topic(three, TOPIC)
     loads = [Load(three.bootstrap, f"p{number}", number) for number in range(3)]
     for number in range(2):
-        time.sleep(1.0)  # under load: the moment of the kill is meant to be nobody's choice
+        for load in loads:
+            load.go_on(TRANSACTIONS_BETWEEN)
         lost = coordinator_of(three, f"p{number}")
         three.kill(lost)
-        time.sleep(1.0)  # the others go on without it
+        for load in loads:
+            load.go_on(TRANSACTIONS_BETWEEN)  # without it
         three.start(lost)
-    time.sleep(1.0)
+    for load in loads:
+        load.go_on(TRANSACTIONS_BETWEEN)
     histories = [load.finish() for load in loads]
     found = final_read(three.bootstrap, [history.tag for history in histories])
-    check(histories, found, at_least=20)
+    check(histories, found, at_least=5 * TRANSACTIONS_BETWEEN)
     assert [history.recovered for history in histories] == [[], [], []]
 
 

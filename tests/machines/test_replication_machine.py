@@ -6,8 +6,9 @@ leader at the same offset; a leader's high watermark never goes back; and when a
 
 import asyncio
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,10 +28,14 @@ from tests.support.replication_rig import TOPIC_ID, Brokers
 
 NODES = (1, 2, 3)
 LAG_MS = 30_001
+ROUNDS = st.one_of(st.integers(0, 10), st.integers(20, 60))
+"""Of the loop: some for a piece of what has to happen, others for all of it."""
 
 
 class ReplicationMachine(RuleBasedStateMachine):
-    """Partition 0 of one topic; the machine is its controller."""
+    """Partition 0 of one topic; the machine is its controller. `reached`: how often something rare came about, in all runs."""
+
+    reached: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,6 +46,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         self.committed: list[bytes] = []
         """What some leader has called committed, batch by batch."""
         self.watermarks: dict[int, int] = {}
+        self.first_epoch: int | None = None
 
     def run(self, awaitable: Any) -> Any:
         return self.loop.run_until_complete(awaitable)
@@ -48,7 +54,10 @@ class ReplicationMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         async def make() -> None:
-            self.brokers = Brokers(Path(self.folder.name), config=LogConfig(min_insync_replicas=2))
+            # Fetchers that paused for real would sleep through the rest of a run.
+            self.brokers = Brokers(
+                Path(self.folder.name), config=LogConfig(min_insync_replicas=2), settings=["replica.fetch.backoff.ms=0"]
+            )
             self.brokers.topic()
 
         self.run(make())
@@ -67,17 +76,13 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     # ---- rules
 
-    @rule(rounds=st.integers(1, 40))
+    @rule(rounds=ROUNDS)
     def time_passes(self, rounds: int) -> None:
-        async def steps() -> None:
-            for _ in range(rounds):
-                await asyncio.sleep(0)
-
-        self.run(steps())
+        self.run(self.brokers.rounds(rounds))
         self.note()
 
-    @rule(count=st.integers(1, 3), acks=st.sampled_from([1, -1]))
-    def append(self, count: int, acks: int) -> None:
+    @rule(count=st.integers(1, 3), acks=st.sampled_from([1, -1]), rounds=ROUNDS)
+    def append(self, count: int, acks: int, rounds: int) -> None:
         """At every broker that takes itself for the leader, one that was deposed included."""
 
         async def write() -> None:
@@ -89,6 +94,7 @@ class ReplicationMachine(RuleBasedStateMachine):
                 for _ in range(count):
                     self.written += 1
                     broker.append(b"%d by %d" % (self.written, node), acks=acks)
+            await self.brokers.rounds(rounds)
 
         self.run(write())
         self.note()
@@ -181,6 +187,11 @@ class ReplicationMachine(RuleBasedStateMachine):
             if newest:
                 everything = [bytes(batch) for _, batch in iter_batches(self.brokers[node].content())]
                 assert everything[: len(self.committed)] == self.committed, f"{node} leads without what was committed"
+            if len(batches) > len(self.committed):
+                self.first_epoch = partition.leader_epoch if self.first_epoch is None else self.first_epoch
+                self.reached[
+                    f"committed by a {'later' if partition.leader_epoch > self.first_epoch else 'first'} leader"
+                ] += 1
             self.committed += batches[len(self.committed) :]
 
     @invariant()
@@ -230,5 +241,7 @@ class ReplicationMachine(RuleBasedStateMachine):
 
 def test_replication_keeps_what_it_has_committed() -> None:
     run_state_machine_as_test(
-        ReplicationMachine, settings=settings(max_examples=25, stateful_step_count=25, deadline=None)
+        ReplicationMachine, settings=settings(max_examples=150, stateful_step_count=40, deadline=None)
     )
+    reached = ReplicationMachine.reached
+    assert all(reached[each] for each in ("committed by a first leader", "committed by a later leader")), reached

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tests.sim.cluster_options import FAULTS_CERTAIN
 from tests.sim.options import draw
 from tests.sim.run import Result, run_seed
 
@@ -46,7 +47,7 @@ REACHABILITY_SEEDS_MIN: Final = 100
 REACHABILITY_ALONE_MIN: Final = 60
 
 LEAST_ALONE: Final = (500, 100, 5)
-LEAST_OF_CLUSTERS: Final = (150, 20, 3)
+LEAST_OF_CLUSTERS: Final = (150, 20, FAULTS_CERTAIN)
 """Operations, transactions and faults of a run; one with fewer is too thin to prove anything."""
 
 

@@ -10,6 +10,7 @@ from tests.sim.disk import Detached, DiskWatcher
 from tests.sim.gate import GateKeeper
 from tests.sim.loop import SimLoop
 from tests.sim.machine import Machine
+from tests.sim.node_config import WATERMARKS
 from tests.sim.options import KILL, Options
 from tests.sim.world import PORT
 
@@ -97,10 +98,10 @@ class Cluster:
 
     def lost_data(self, machine: Machine) -> None:
         self._suspects[machine.number] = None
+        machine.watermarks_at_loss = machine.medium.entry(WATERMARKS)
         self.count("un-synced data lost")
         if self.monitor is not None:
-            self.monitor.reload(machine.number, machine.medium)
-            self.monitor.lost_data(machine.number)
+            self.monitor.lost_data(machine.number, machine.medium)
         if self.options.lossy:
             self.gates.forget()
 
@@ -116,6 +117,13 @@ class Cluster:
             return True
         if options.durability == KILL:
             return False
+        return self._others_are_whole(machine)
+
+    def may_stay_away(self, machine: Machine) -> bool:
+        """Whether it may be lost for ever: together with one that has lost data and is not in sync again that would be too many."""
+        return self.options.flush or self._others_are_whole(machine)
+
+    def _others_are_whole(self, machine: Machine) -> bool:
         for number in list(self._suspects):
             if self._is_whole(number):
                 del self._suspects[number]

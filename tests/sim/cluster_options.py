@@ -1,5 +1,6 @@
 """What is drawn for runs of several brokers: sizes, roles, time-outs, and the faults of processes, links, disks and administrators."""
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +30,14 @@ KILL, FLUSH, ONE_LOSES = (
     "one broker at a time may lose un-synced data",
 )
 OPERATIONS_EXPECTED: Final = 260
+OPERATIONS_CERTAIN: Final = 140
+"""Some runs are over long before the expected number; a fault that is due by this one strikes in all of them."""
 FAULTS_MIN, FAULTS_MAX = 4, 10
+FAULTS_CERTAIN: Final = 3
+"""So many are due by then."""
 TRANSACTIONS_MIN: Final = 26
 
-PAIR_PROBABILITY: Final = 0.0
+PAIR_PROBABILITY: Final = 0.25
 PAIRS: Final = ("late marker", "late change of the ISR", "elections in a row", "lagging follower")
 
 KINDS: Final = (
@@ -88,7 +93,22 @@ def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]
     faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     if rng.random() < (1.0 if pairs else PAIR_PROBABILITY):
         faults += _draw_pair(rng, options)
-    return sorted(faults, key=lambda fault: (fault.operations, fault.steps))
+    return _soon_enough(sorted(faults, key=_moment))
+
+
+def _moment(fault: Fault) -> tuple[int, int]:
+    return fault.operations, fault.steps
+
+
+def _soon_enough(faults: list[Fault]) -> list[Fault]:
+    """The first of them are brought forward where they might come after the end."""
+    sooner = [
+        replace(fault, operations=fault.operations * OPERATIONS_CERTAIN // OPERATIONS_EXPECTED)
+        if fault.operations > OPERATIONS_CERTAIN
+        else fault
+        for fault in faults[:FAULTS_CERTAIN]
+    ]
+    return sorted([*sooner, *faults[FAULTS_CERTAIN:]], key=_moment)
 
 
 def _draw_pair(rng: Random, options: "Options") -> list[Fault]:

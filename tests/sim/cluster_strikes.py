@@ -203,8 +203,9 @@ class ClusterStrikes:
     # -- the end
 
     def leave_behind(self, how: str) -> "Machine":
-        """One broker stays dead, or cut off, for ever."""
-        machine = self.rng.choice(self.world.cluster.machines)
+        """One broker stays dead, or cut off, for ever: any, unless that would break the fault model."""
+        cluster = self.world.cluster
+        machine = self.rng.choice([each for each in cluster.machines if cluster.may_stay_away(each)])
         machine.gone = True
         if how == "dead":
             machine.crash(power=False, downtime=0.0)

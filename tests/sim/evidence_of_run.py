@@ -6,17 +6,20 @@ from typing import TYPE_CHECKING
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence, Replicas, SnapshotRow
 from tests.sim.checkers.recovery import read_snapshot
-from tests.sim.checkers.replicas import read_watermarks
+from tests.sim.checkers.replicas import end_of, read_watermarks
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Partition
-from tests.sim.node_config import ROOT
+from tests.sim.node_config import ROOT, WATERMARKS
 from tests.sim.world import TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.sim.checkers.batches import Batch
+    from tests.sim.machine import Machine
     from tests.sim.nemesis import Nemesis
     from tests.sim.world import LateFrame, World
 
-WATERMARKS = "replication-offset-checkpoint"
 LEADERLESS_MS = 60_000
 """How long several brokers may need to agree again, whatever the faults, before a late abort is held against them."""
 FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
@@ -30,8 +33,10 @@ class Described:
     transactions: dict[str, tuple[str, int, int]]
 
 
-def collect(world: "World", nemesis: "Nemesis", described: Described, findings: list[str]) -> Evidence:
-    """Read the files as they are after the last, clean stop. What cannot be read is a finding."""
+def collect(
+    world: "World", nemesis: "Nemesis", described: Described, findings: list[str], rest: dict[Partition, int]
+) -> Evidence:
+    """Read the files as they are after the last, clean stop, before which all replicas were level at `rest`. What cannot be read is a finding."""
     monitor, options = world.monitor, world.options
     partitions = {}
     for partition in world.partitions:
@@ -60,50 +65,56 @@ def collect(world: "World", nemesis: "Nemesis", described: Described, findings: 
         # Where ids expire within the run, one may be gone between the question and the end.
         described_transactions={} if options.ids_expire else described.transactions,
     )
-    _add_snapshots(world, evidence, findings)
+    add_snapshots(world, evidence, findings)
     if options.brokers > 1:
-        _add_replicas(world, evidence)
+        _add_replicas(world, evidence, rest)
     return evidence
 
 
-def _add_replicas(world: "World", evidence: Evidence) -> None:
-    """The logs of all hosts, each with the watermark that its own checkpoint names; who has stopped cleanly just now has it all."""
+def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]) -> None:
+    """The logs of all hosts, each with the watermark that its own checkpoint names, or with where all were level: who is not gone has that still."""
     monitor, cluster = world.monitor, world.cluster
-    marks = {}
-    for machine in cluster.machines:
-        path = f"{ROOT}/{WATERMARKS}"
-        there = machine.medium.entry(path) is not None
-        marks[machine.number] = read_watermarks(machine.medium.contents(path).decode()) if there else {}
-    whole = [machine.number for machine in cluster.remaining]
+    here = [machine.number for machine in cluster.remaining]
     for place, state in monitor.metadata.partitions.items():
         if place[0] not in {TOPIC, TRANSACTION_STATE}:
             continue
         numbers = [number for number in state.replicas if number in monitor.hosts]
-        evidence.replicas.append(
-            Replicas(
-                f"{place[0]}-{place[1]}",
-                {number: monitor.surviving_batches(place, number) for number in numbers},
-                {number: marks[number].get(place, 0) for number in numbers},
-                [number for number in numbers if number in whole],
-            )
-        )
+        level = rest.get(place, 0)
+        logs = {number: monitor.surviving_batches(place, number) for number in numbers}
+        marks = {number: committed_on(cluster.machine(number), place, logs[number]) for number in numbers}
+        committed = {number: max(marks[number], level if number in here else 0) for number in numbers}
+        evidence.replicas.append(Replicas(f"{place[0]}-{place[1]}", logs, committed))
+
+
+def committed_on(machine: "Machine", place: Partition, log: "Sequence[Batch]") -> int:
+    """Up to where the machine's own checkpoint calls the partition committed.
+
+    A file that is older than the last power cut may speak of what that has taken, and its broker will put it right when it starts. One that was
+    written since has to be true.
+    """
+    entry = machine.medium.entry(WATERMARKS)
+    if entry is None:
+        return 0
+    mark = read_watermarks(machine.medium.contents(WATERMARKS).decode()).get(place, 0)
+    return min(mark, end_of(log)) if entry is machine.watermarks_at_loss else mark
 
 
 def _delayed_ms(nemesis: "Nemesis") -> int:
     return sum(int(fault.seconds * 1000) + 1000 for fault in nemesis.struck if fault.kind in FAULTS_THAT_DELAY)
 
 
-def _add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
+def add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> None:
     for partition in world.partitions:
-        medium = world.cluster.machine(world.monitor.counting(partition)).medium
+        machine = world.cluster.machine(world.monitor.counting(partition))
+        medium = machine.medium
         path = f"{ROOT}/{partition[0]}-{partition[1]}"
         batches = world.monitor.surviving_batches(partition)
         names = [name for name in sorted(medium.directory(path).live) if name.endswith(".snapshot")]
         for name in names:
             offset = int(name.removesuffix(".snapshot"))
             rows = read_snapshot(medium.contents(f"{path}/{name}"))
-            if rows is None:  # a flipped bit, in an old one that nobody has needed since
-                if name == names[-1]:
+            if rows is None:  # a flipped bit, in an old one that nobody has needed since, or where nobody has come back
+                if name == names[-1] and not machine.gone:
                     findings.append(f"I16 {path}/{name} is not a valid snapshot after a clean stop")
                 continue
             evidence.snapshots.setdefault(partition, []).append((offset, rows))

@@ -38,6 +38,7 @@ class HostLogs:
         """End of what is on stable storage for certain, of the metadata log."""
         self.truncated: Callable[[HostLogs, Partition, int], None] | None = None
         self.metadata_synced: Callable[[], None] | None = None
+        self._removed: dict[Partition, ReplicaLog] = {}
         self._root = root
         self._watched = watched
         self._known = known
@@ -49,6 +50,10 @@ class HostLogs:
         if found is None:
             found = self.logs[partition] = ReplicaLog()
         return found
+
+    def last_log(self, partition: Partition) -> ReplicaLog:
+        """As `log`; where the replica has just been removed, what it was: its last answers may still be on their way."""
+        return self.logs.get(partition) or self._removed.get(partition) or self.log(partition)
 
     # -- disk.DiskWatcher
 
@@ -85,10 +90,13 @@ class HostLogs:
         match = LOG_PATH.match(path)
         if match is not None:
             self.on_truncate(path, -1)
+            self._without_segment((match["topic"], int(match["index"])))
             return
         directory = DIRECTORY_PATH.match(path)
         if directory is not None and directory["root"] == self._root:
-            self.logs.pop((directory["topic"], int(directory["index"])), None)
+            partition = (directory["topic"], int(directory["index"]))
+            if partition in self.logs:
+                self._removed[partition] = self.logs.pop(partition)
 
     def on_synced(self, path: str, size: int) -> None:
         match = LOG_PATH.match(path)
@@ -110,6 +118,15 @@ class HostLogs:
             self.durable[partition] = min(self.durable.get(partition, 0), log.end)
             if self.truncated is not None:
                 self.truncated(self, partition, lost)
+
+    def _without_segment(self, partition: Partition) -> None:
+        """Where a power cut has emptied the last segments, they go, and the log goes on behind what is left."""
+        log = self.logs.get(partition)
+        directory = self.medium.entry(f"{self._root}/{partition[0]}-{partition[1]}")
+        if log is None or not log.placed or not isinstance(directory, Directory):
+            return
+        bases = [int(name.removesuffix(".log")) for name in directory.live if name.endswith(".log")]
+        log.end = min(log.end, max(log.placed[-1].batch.last_offset + 1, *bases, 0))
 
     # -- after a crash
 

@@ -45,6 +45,8 @@ class Machine:
         self.lives = 0
         self.boots = 1
         self.up = asyncio.Event()
+        self.watermarks_at_loss: object = None
+        """The file with the high watermarks, as it was when the disk last lost something."""
         self.gone = False
         """It stays away from here on."""
         self._die_again_at = 0
@@ -70,8 +72,10 @@ class Machine:
     # -- life
 
     async def start(self) -> bool:
-        """Start the node on what the disk holds. False when it died on the way."""
+        """Start the node on what the disk holds. False when it died on the way, or is gone for ever."""
         for _ in range(START_ATTEMPTS_MAX):
+            if self.gone:
+                return False
             name, error = await self._start_once()
             if error is None:
                 return self.up.is_set()
@@ -83,15 +87,17 @@ class Machine:
             self.cluster.count("start refused")
             await self._end_life(name)
             await asyncio.sleep(START_RETRY_SECONDS)
-            if self.gone:
-                return False
         self._violation(f"L1 {self.host} does not start, {START_ATTEMPTS_MAX} times over: {error}")
         return False
 
     async def _start_once(self) -> tuple[str, BaseException | None]:
         """The name of the life, and why it did not begin; no reason when it began, or was killed on the way."""
         self.lives += 1
-        self._disk_failed = self._cache_lies = False
+        if self._cache_lies:
+            self._go_down()  # the sync failed when it was about to stop anyway
+        if self._disk_failed:
+            self.cluster.comes_back(self)  # of a write that was refused any part may be there
+        self._disk_failed = False
         name = self.name = f"{self.host}#{self.lives}"
         disk = self.disk = self._make_disk(name)
         cluster = self.cluster
@@ -217,15 +223,19 @@ class Machine:
         if self.rng.random() < FLIP_PROBABILITY:
             flipped = flip_rebuildable(self.medium, ROOT, self.rng)
             self.loop.trace.add(self.loop.steps, self.loop.time(), "bit-flip", flipped)
-        if power:
-            cut = self.medium.lose_power(self.rng)
-            self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", cut)
+        if power or wipe:
+            self._go_down(wipe=wipe)
+        self._supervise(self._come_back(name, downtime), "supervisor")
+
+    def _go_down(self, *, wipe: bool = False) -> None:
+        """The machine, and not just the process."""
+        cut = self.medium.lose_power(self.rng)
+        self.loop.trace.add(self.loop.steps, self.loop.time(), "power-cut", cut)
         if wipe:
             self.medium = Medium()
-        if power or wipe:
-            self.boots += 1
-            self.cluster.lost_data(self)
-        self._supervise(self._come_back(name, downtime), "supervisor")
+        self._cache_lies = False
+        self.boots += 1
+        self.cluster.lost_data(self)
 
     def _supervise(self, work: "asyncio._CoroutineLike[None]", who: str) -> None:
         self._supervisors = [task for task in self._supervisors if not task.done()]

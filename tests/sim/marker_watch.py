@@ -33,8 +33,8 @@ class MarkerWatch:
         self._flush = flush
         self._required = required
         self._served: dict[tuple[Partition, int, int], None] = {}
-        self._decisions: dict[MarkerKey, Batch] = {}
-        """Where the coordinator says so, for the last time."""
+        self._decisions: dict[MarkerKey, list[Batch]] = {}
+        """Where a coordinator says so: in the classic protocol more than once, for one transaction after the other."""
 
     def decided(self, batch: Batch, entries: list[Entry]) -> None:
         """A coordinator has written these."""
@@ -42,7 +42,7 @@ class MarkerWatch:
             if entry.state in {PREPARE_COMMIT, PREPARE_ABORT}:
                 for partition in entry.partitions:
                     key = (entry.producer_id, entry.producer_epoch, entry.state == PREPARE_COMMIT, partition)
-                    self._decisions[key] = batch
+                    self._decisions.setdefault(key, []).append(batch)
 
     def judge(self, partition: Partition, batch: Batch, marker: Marker) -> None:
         """I14: the coordinator decided this, the decision names this partition, and it was committed before the marker was written."""
@@ -76,11 +76,12 @@ class MarkerWatch:
         Where a transaction of the classic protocol is open by now, it ends that one, which is the hole of that protocol; what it ended is
         noted. Where nothing is open it does no harm. Under TV2 each transaction has its own epoch, so there it is no excuse.
         """
-        if key not in self._monitor.late_markers or not self._was_decided(key):
+        entries = self._entries_of(batch.producer_id)
+        if not entries or key not in self._monitor.late_markers or not self._was_decided(key):
             return False
-        entries = [entry for _, _, entry in self._entries_of(batch.producer_id)]
-        newest = max(entries, key=lambda entry: (entry.leader_epoch, entry.offset), default=None)
-        if newest is None or self._objection(key[3], batch, newest, commit=marker.commit) is None:
+        number, index, newest = max(entries, key=lambda each: (each[2].leader_epoch, each[2].offset))
+        holders = self._monitor.holders_of((TRANSACTION_STATE, index), number, newest.offset)
+        if holders >= self._required and self._objection(key[3], batch, newest, commit=marker.commit) is None:
             return False
         if marker.first_offset is None:
             self._monitor.count("late markers that ended nothing")
@@ -92,8 +93,8 @@ class MarkerWatch:
         return True
 
     def _was_decided(self, key: MarkerKey) -> bool:
-        decision = self._decisions.get(key)
-        return decision is not None and self._monitor.holders_of_batch(decision) >= self._required
+        decisions = self._decisions.get(key, ())
+        return any(self._monitor.holders_of_batch(decision) >= self._required for decision in decisions)
 
     def _is_of_the_past(self, key: MarkerKey, batch: Batch) -> bool:
         """Whether a leader that has been deposed writes what was decided, and committed, while it led.

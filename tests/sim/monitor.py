@@ -61,7 +61,8 @@ class Monitor:
         self._brokers = brokers
         self._min_in_sync = min_in_sync
         self._known: Known = {}
-        self._by_value: dict[bytes, tuple[Partition, Batch]] = {}
+        self._by_value: dict[bytes, list[Batch]] = {}
+        """All that begin with it: see `acknowledged`."""
         self._holders: dict[int, dict[int, None]] = {}
         self._epochs: dict[tuple[Partition, int, int], int] = {}
         self._judged: dict[tuple[Partition, int], None] = {}
@@ -94,8 +95,13 @@ class Monitor:
         if number in self.hosts:
             self.hosts[number].reload(medium)
 
-    def lost_data(self, number: int) -> None:
+    def lost_data(self, number: int, medium: Medium) -> None:
+        """The disk has forgotten something. Who leads is judged by what it held until now: its last answers may still be on their way."""
+        for place, state in self.metadata.partitions.items():
+            if state.leader == number and number in self.hosts:
+                self._judge_leader(place, number, state.leader_epoch)
         self._data_lost[number] = None
+        self.reload(number, medium)
 
     def before_crash(self, number: int) -> None:
         for index in self.coordinator_indexes():
@@ -155,7 +161,7 @@ class Monitor:
         if self._brokers > 1 and number in self._data_lost:
             return -1
         host = self.hosts.get(number)
-        return host.log(partition).model().stable_end if host is not None else 0
+        return host.last_log(partition).model().stable_end if host is not None else 0
 
     def holders_of(self, partition: Partition, number: int, offset: int) -> int:
         """How many hosts have ever held the batch that this host has at the offset."""
@@ -171,7 +177,7 @@ class Monitor:
         """I12: nobody is told of a watermark beyond what every replica in sync has held."""
         if self._brokers == 1 or number not in self.hosts:
             return
-        log = self.hosts[number].log(partition)
+        log = self.hosts[number].last_log(partition)
         committed = self.committed.setdefault(partition, CommittedLog())
         if not committed.extend(log, high_watermark) and number not in self._data_lost:
             self.violations.append(
@@ -187,17 +193,19 @@ class Monitor:
                     f"I12 {partition}: broker {number} says high watermark {high_watermark}, broker {member} of the ISR holds {held} at most"
                 )
 
-    def acknowledged(self, number: int, values: tuple[bytes, ...]) -> None:
-        """I12: acks=all means min.insync.replicas, at least."""
-        if self._brokers == 1:
-            return
-        partition, batch = self._by_value.get(values[0], (None, None))
-        if partition is None or batch is None:
-            return  # nobody ever wrote it: I1 will say so
-        holders = len(self._holders[id(batch)])
+    def acknowledged(self, number: int, partition: Partition, offset: int, value: bytes) -> None:
+        """I12: acks=all means that min.insync.replicas, at least, have held the batch that the broker means, which begins with `value`.
+
+        What is sent again may be written more than once before it is acknowledged, by leaders of different epochs.
+        """
+        batches = [batch for batch in self._by_value.get(value, ()) if batch.base_offset == offset]
+        if self._brokers == 1 or not batches:
+            return  # where nobody ever wrote it, I1 will say so
+        own = [batch for batch in batches if number in self._holders[id(batch)]]
+        holders = max((self.holders_of_batch(batch) for batch in own), default=0)
         if holders < self._min_in_sync:
             self.violations.append(
-                f"I12 {partition}: offset {batch.base_offset} was acknowledged by broker {number} while {holders} held it, not {self._min_in_sync}"
+                f"I12 {partition}: offset {offset} was acknowledged by broker {number} while {holders} held it, not {self._min_in_sync}"
             )
 
     # -- what is written
@@ -229,7 +237,7 @@ class Monitor:
             value = batch.records[0][1]
             assert value is not None
             self.written_at[value] = self._clock()
-            self._by_value[value] = (partition, batch)
+            self._by_value.setdefault(value, []).append(batch)
 
     def _judge_epoch(self, number: int, partition: Partition, batch: Batch) -> None:
         """I11, I12: in one epoch one leader writes, so one offset has one content."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.sim.options import Options
 
 ROOT: Final = "/data"
+WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
 CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
 
 

@@ -1,6 +1,6 @@
 """Bugs, each planted by replacing one function of the product for the time of a run: the net must catch every one.
 
-The product has no switch for any of them. Six need one broker, eight need several. `python -m tests.sim.planted --write` renews docs/planted.md.
+The product has no switch for any of them. Some need one broker, others several. `python -m tests.sim.planted --write` renews docs/planted.md.
 """
 
 import sys

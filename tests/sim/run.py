@@ -27,6 +27,7 @@ from tests.sim.network import Latency, Network
 from tests.sim.node_config import ROOT
 from tests.sim.options import OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, TRANSACTIONS_MIN, Options, draw
 from tests.sim.overflow import rewrite_epochs
+from tests.sim.rest import Rest
 from tests.sim.trace import Trace
 from tests.sim.workloads.producers import (
     CLASSIC,
@@ -38,8 +39,8 @@ from tests.sim.workloads.producers import (
 )
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
-from tests.sim.workloads.transactions import Habits, TransactionalProducer
-from tests.sim.world import TOPIC, TRANSACTION_STATE, World
+from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer
+from tests.sim.world import TOPIC, World
 
 RESOLVE_SECONDS_MAX: Final = 60.0
 WORKLOAD_SECONDS_MAX: Final = 600.0
@@ -168,6 +169,7 @@ class Run:
         self.cluster.monitor = self.monitor
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
         self.nemesis = Nemesis(self.world)
+        self.rest = Rest(self.world)
         self.loop.step_hook_at = 1 << 60
         self.inspector = Inspector(self.world, "inspector")
         self.producers: list[tuple[IdempotentProducer | PlainProducer | TransactionalProducer, int]] = []
@@ -184,6 +186,7 @@ class Run:
         await self._heal()
         self.findings += await read_everything(self.world, self.session_reader)
         described = await self._restart_and_describe()
+        self.findings += await self.rest.level(1.0 if self.findings else RESOLVE_SECONDS_MAX)
         await self.cluster.stop()
         return self.findings + self._judge(*described)
 
@@ -293,8 +296,8 @@ class Run:
 
     async def _commits(self, dialect: Dialect, name: str) -> bool:
         """Among several brokers the first attempts may find out who is gone, and take too long for their time-out."""
+        producer = TransactionalProducer(self.world, name, dialect, name, STEADY)
         for _ in range(1 if self.options.brokers == 1 else AFTER_ATTEMPTS):
-            producer = TransactionalProducer(self.world, name, dialect, name, Habits(overtime=0, abort=0, empty=0))
             await producer.run(1)
             last = [operation for operation in self.world.history.of(END) if operation.process == name]
             if last and last[-1].outcome == OK:
@@ -302,23 +305,8 @@ class Run:
         return False
 
     async def _in_sync(self) -> None:
-        """L1: every partition is led, and every replica that is not gone is in sync."""
-        deadline = self.loop.time() + (1.0 if self.findings else RESOLVE_SECONDS_MAX)
-        while self.loop.time() < deadline and self._out_of_sync():
-            await asyncio.sleep(0.2)
-        for left in self._out_of_sync()[:2]:
-            self.findings.append(f"L1 {left} {RESOLVE_SECONDS_MAX:.0f} s after the last fault")
-
-    def _out_of_sync(self) -> list[str]:
-        if self.options.brokers == 1:
-            return []
-        here = {machine.number for machine in self.cluster.remaining}
-        return [
-            f"{place} has leader {state.leader}, ISR {state.isr} of {state.replicas}"
-            for place, state in self.monitor.metadata.partitions.items()
-            if place[0] in {TOPIC, TRANSACTION_STATE}
-            and (state.leader not in here or not here.intersection(state.replicas) <= set(state.isr))
-        ]
+        """Once something has been found it is not waited for any more."""
+        self.findings += await self.rest.in_sync(1.0 if self.findings else RESOLVE_SECONDS_MAX)
 
     async def _resolve(self) -> None:
         # A transaction that began before the wall clock was put back times out that much later: time-outs are persisted, so judged by it.
@@ -373,7 +361,7 @@ class Run:
     def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
         # After lost data the node may still be at work when it is asked; there only what it holds right after a start is compared.
         described = Described({}, {}) if self.options.lossy else Described(producers, transactions)
-        evidence = collect(self.world, self.nemesis, described, self.findings)
+        evidence = collect(self.world, self.nemesis, described, self.findings, self.rest.ends)
         findings = judge(evidence)
         count_reached(self.world, evidence)
         if self.options.lossy:

@@ -37,6 +37,7 @@ from protocol.records.metadata import (
 )
 from storage.config import LogConfig
 from storage.log import PartitionLog
+from storage.log_manager import NotForgotten
 from storage.os_disk import OsDisk
 from tests.support import broker_context
 
@@ -81,11 +82,16 @@ class Logs:
     folder: Path
     logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
     deleted: list[tuple[str, int]] = field(default_factory=list)
+    remembered: dict[tuple[str, int], None] = field(default_factory=dict)
+    """Names that cannot be used before `forget_gone`."""
+    forgetting_fails: OSError | None = None
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self.logs.get((topic, partition))
 
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
+        if (topic, partition) in self.remembered:
+            raise NotForgotten(topic)
         log = PartitionLog.open(
             self.disk,
             str(self.folder / f"{topic}-{partition}"),
@@ -104,6 +110,11 @@ class Logs:
     async def delete(self, topic: str, partition: int) -> None:
         self.deleted.append((topic, partition))
         self.logs.pop((topic, partition)).close(clean=False)
+
+    async def forget_gone(self) -> None:
+        if self.forgetting_fails is not None:
+            raise self.forgetting_fails
+        self.remembered.clear()
 
 
 class FailingDisk(OsDisk):

@@ -46,8 +46,19 @@ class Load:
         self._bootstrap = bootstrap
         self._rng = random.Random(seed)
         self._stop = threading.Event()
+        self._ended = threading.Condition()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def go_on(self, transactions: int) -> None:
+        """Wait until so many more have been committed."""
+        with self._ended:
+            wanted = len(self.history.committed) + transactions
+            enough = self._ended.wait_for(
+                lambda: self.history.errors or len(self.history.committed) >= wanted, LONGEST_WAIT_S
+            )
+        assert enough, f"{self.history.tag} does not go on"
+        assert not self.history.errors, f"{self.history.tag} has ended: {self.history.errors}"
 
     def finish(self) -> History:
         self._stop.set()
@@ -65,6 +76,8 @@ class Load:
                     producer = self._recover(producer, failed.args[0])
         except BaseException as failed:
             self.history.errors.append(failed)
+            with self._ended:
+                self._ended.notify_all()
 
     def _connect(self) -> Producer:
         config = {"bootstrap.servers": self._bootstrap, "transactional.id": self.history.tag, "log_level": 0}
@@ -86,6 +99,8 @@ class Load:
         else:
             producer.commit_transaction(LONGEST_WAIT_S)
             history.committed.append(number)
+            with self._ended:
+                self._ended.notify_all()
 
     def _recover(self, producer: Producer, error: KafkaError) -> Producer:
         """What the client's documentation asks for: abort and go on, or begin again with a new producer."""

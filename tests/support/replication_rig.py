@@ -124,15 +124,20 @@ class Controller:
 class Broker(Rig):
     """One broker's data path with its replication."""
 
-    def __init__(self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None) -> None:
+    def __init__(
+        self, brokers: "Brokers", node_id: int, folder: Path, config: LogConfig | None, settings: Sequence[str]
+    ) -> None:
         self.brokers = brokers
         self.wire = Wire(brokers, node_id)
         self.broker_epoch = 10 + node_id
         self.vouches = 0
-        self.lost_heads = LostHeads(self.vouch)
+        self.cannot_vouch: OSError | None = None
+        self.heard_of: list[OSError] = []
+        self.lost_heads = LostHeads(self.vouch, self.heard_of.append)
         self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
-        super().__init__(folder, "replica.fetch.wait.max.ms=200", f"node.id={node_id}", config=config, node_id=node_id)
+        settings = ("replica.fetch.wait.max.ms=200", f"node.id={node_id}", *settings)
+        super().__init__(folder, *settings, config=config, node_id=node_id)
         self.services.topic_settings = None
         self.replication.sessions = self.sessions
         self.services.peers = self.wire
@@ -153,9 +158,14 @@ class Broker(Rig):
         )
 
     def vouch(self) -> None:
+        if self.cannot_vouch is not None:
+            raise self.cannot_vouch
         self.vouches += 1
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
+        await asyncio.sleep(0)
+
+    async def checkpoint_log_starts(self) -> None:
         await asyncio.sleep(0)
 
     def begin(self) -> None:
@@ -189,13 +199,17 @@ class Broker(Rig):
 class Brokers:
     """Brokers 1 to `count`, and the metadata they all follow."""
 
-    def __init__(self, folder: Path, count: int = 3, config: LogConfig | None = None) -> None:
+    def __init__(
+        self, folder: Path, count: int = 3, config: LogConfig | None = None, settings: Sequence[str] = ()
+    ) -> None:
         self.controller = Controller(self)
         self.cut: dict[int, None] = {}
         self.deaf: dict[int, None] = {}
         self._journal: list[tuple[MetadataRecord, ...]] = []
         self._told: dict[int, int] = {}
-        self._all = {number: Broker(self, number, folder / str(number), config) for number in range(1, count + 1)}
+        self._all = {
+            number: Broker(self, number, folder / str(number), config, settings) for number in range(1, count + 1)
+        }
         self.play(
             *(
                 RegisterBrokerRecord(broker_id=number, broker_epoch=10 + number, fenced=False)
@@ -225,7 +239,7 @@ class Brokers:
         for records in self._journal[self._told.get(broker.node_id, 0) :]:
             broker.play(*records)
         self._told[broker.node_id] = len(self._journal)
-        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), None)
+        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), broker.metadata.image)
 
     def topic(self, count: int = 1, *, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> None:
         self.play(TopicRecord(name="t", topic_id=TOPIC_ID))

@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from broker.commit_gate import LocalCommitGate
 from broker.env import Env
 from broker.node import Node
 from cluster.image import MetadataImage
+from odradek.ports import HeldPorts
 from protocol.batch import build_batch, iter_batches, iter_records
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -33,14 +34,9 @@ CLUSTER_ID = "kVp1Jq8tQ4mB2cW7xYz0Ag"
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """For TCP and UDP; none that an outgoing connection is given in between."""
+    with HeldPorts("127.0.0.1", count) as held:
+        return held.ports
 
 
 class ShiftedClock(SystemClock):
@@ -58,7 +54,9 @@ class Nodes:
 
     def __init__(self, directory: Path, count: int, voters: int | None = None, **settings: object) -> None:
         self.directory = directory
-        self.ports = free_ports(count)
+        self._held = HeldPorts("127.0.0.1", count)
+        """Also while a node is down: a connection of somebody else, to the node itself even, would take its port."""
+        self.ports = self._held.ports
         self.ids = list(range(1, count + 1))
         self.voters = ",".join(f"{each}@127.0.0.1:{self.port(each)}" for each in self.ids[: voters or count])
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
@@ -107,6 +105,7 @@ class Nodes:
         self.nodes.clear()
         for disk in self._disks:
             disk.close()
+        self._held.close()
         assert not self.unexpected, self.unexpected
 
     async def client(self, node_id: int) -> RawClient:
@@ -142,9 +141,16 @@ class Nodes:
             metadata.unsubscribe(look)
 
     async def until_in_sync(self, topic: str, members: Sequence[int]) -> None:
-        """Until every running node knows that the in-sync replicas of partition 0 are exactly `members`."""
-        for node_id in list(self.nodes):
-            await self.until(node_id, lambda image: _isr(image, topic) == sorted(members))
+        """Until every running node knows that the in-sync replicas of partition 0 are exactly `members`.
+
+        As of the newest metadata that any of them has: one that lags behind may still hold what was true before, and is true again
+        for the others only.
+        """
+        newest = -1
+        while newest < self._newest.offset:
+            newest = self._newest.offset
+            for node_id in list(self.nodes):
+                await self.until(node_id, partial(_in_sync, topic, sorted(members), newest))
 
     async def create(self, topic: str, replicas: Sequence[int], **settings: str) -> None:
         """One partition on `replicas`, the first of which leads; known to every running node on return."""
@@ -159,15 +165,20 @@ class Nodes:
         assert made.topics[0].error_code == ErrorCode.NONE, made.topics[0].error_message
         await self.until_in_sync(topic, replicas)
 
+    @property
+    def _newest(self) -> MetadataImage:
+        """The metadata of the node that has heard most."""
+        return max((node.metadata.image for node in self.nodes.values()), key=lambda image: image.offset)
+
     def leader(self, topic: str) -> int:
-        newest = max((node.metadata.image for node in self.nodes.values()), key=lambda image: image.offset)
-        partition = newest.partition(topic, 0)
+        partition = self._newest.partition(topic, 0)
         assert partition is not None
         return partition.leader
 
     async def produce(self, topic: str, *values: bytes, acks: int = -1, timeout_ms: int = 10_000) -> ErrorCode:
-        """Write to whom the metadata names as the leader. One try."""
-        leader = self.leader(topic)
+        """Write to whom the metadata names as the leader, as soon as it knows. One try."""
+        leader, newest = self.leader(topic), self._newest.offset
+        await self.until(leader, lambda image: image.offset >= newest)
         found = self.nodes[leader].metadata.image.topic(topic)
         assert found is not None
         records = build_batch([(None, value, SystemClock().wall_ms(), ()) for value in values])
@@ -190,6 +201,6 @@ class Nodes:
         ]
 
 
-def _isr(image: MetadataImage, topic: str) -> list[int]:
+def _in_sync(topic: str, members: Sequence[int], offset: int, image: MetadataImage) -> bool:
     partition = image.partition(topic, 0)
-    return [] if partition is None else sorted(partition.isr)
+    return image.offset >= offset and partition is not None and sorted(partition.isr) == members

@@ -150,10 +150,12 @@ async def test_half_requests_cannot_block_a_full_budget_for_ever() -> None:
             await asyncio.sleep(0.02)
         for _, writer in streams:
             writer.write(whole[12000:])
+        answers = []
         for reader, writer in streams:
             async with asyncio.timeout(5):
-                await reader.readexactly(16)
+                answers.append(struct.unpack(">iixihx", await reader.readexactly(16)))
             writer.close()
+        assert answers == [(12, 1, 1, 0)] * 3
 
 
 async def test_half_requests_that_fill_the_budget_are_given_up_even_while_others_wait_for_answers() -> None:
@@ -342,8 +344,9 @@ async def test_a_silent_connection_is_closed_and_one_with_work_is_not() -> None:
             while idle.is_open:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.15)
+        assert (busy.is_open, waiting.done()) == (True, False)
         gates.answer(0)
-        await waiting
+        assert await waiting == tell(0)
 
 
 @pytest.mark.parametrize("limit", ["max.connections=2", "max.connections.per.ip=2"])

@@ -29,7 +29,6 @@ class Replicas:
     what: str
     logs: dict[int, list[Batch]]
     committed: dict[int, int]
-    whole: list[int]
 
 
 @dataclass

@@ -36,12 +36,6 @@ class ReplicaLog:
         self.end = batch.last_offset + 1
         self.end_ever = max(self.end_ever, self.end)
 
-    def restart_at(self, end: int) -> None:
-        """Everything is gone; the log goes on at `end`."""
-        self.placed.clear()
-        self.end = end
-        self._forget_model()
-
     def cut(self, segment: int, size: int) -> int:
         """A file was truncated to `size` bytes, or removed (-1). How many batches that takes away."""
         kept = [each for each in self.placed if each.segment != segment or each.file_end <= size]

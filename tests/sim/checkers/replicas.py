@@ -11,14 +11,14 @@ from tests.sim.checkers.batches import Batch
 def check_replicas(
     what: str, logs: Mapping[int, Sequence[Batch]], committed: Mapping[int, int], *, whole: Sequence[int] = ()
 ) -> Iterator[str]:
-    """`logs` by node; of each, what lies below `committed[node]` (its high watermark) is compared; of those in `whole` everything is.
+    """`logs` by node; of each, what lies below `committed[node]` (as far as it is known to have held what is committed: its high watermark at least) is compared; of those in `whole` everything is.
 
     A log may begin later than another: only offsets that both hold can differ. An offset below the watermark that lies behind the start of the log and is not
     there is a finding, too.
     """
     reference: dict[int, tuple[int, Batch]] = {}
     for node, batches in logs.items():
-        end = _end(batches) if node in whole else committed.get(node, 0)
+        end = end_of(batches) if node in whole else committed.get(node, 0)
         for batch in batches:
             if batch.last_offset >= end:
                 break
@@ -28,9 +28,9 @@ def check_replicas(
                     f"I10 {what}: offset {batch.base_offset} differs: node {other[0]} has {_describe(other[1])}, node {node} has {_describe(batch)}"
                 )
                 break
-        if batches and _end(batches) < end:
-            yield f"I10 {what}: node {node} has a high watermark of {end}, its log ends at {_end(batches)}"
-    ends = {node: _end(logs[node]) for node in whole if node in logs}
+        if end_of(batches) < end:
+            yield f"I10 {what}: everything below {end} is committed on node {node}, its log ends at {end_of(batches)}"
+    ends = {node: end_of(logs[node]) for node in whole if node in logs}
     if len(set(ends.values())) > 1:
         yield f"I10 {what}: replicas at rest end at {ends}"
     yield from _check_coverage(what, logs, committed)
@@ -57,7 +57,7 @@ def read_watermarks(text: str) -> dict[tuple[str, int], int]:
     return found
 
 
-def _end(batches: Sequence[Batch]) -> int:
+def end_of(batches: Sequence[Batch]) -> int:
     return batches[-1].last_offset + 1 if batches else 0
 
 

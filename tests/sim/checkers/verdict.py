@@ -20,7 +20,7 @@ from tests.sim.checkers.transactions import check_atomicity, check_fencing
 def check_agreement(evidence: Evidence) -> Iterator[str]:
     """I10 over all partitions."""
     for each in evidence.replicas:
-        yield from check_replicas(each.what, each.logs, each.committed, whole=each.whole)
+        yield from check_replicas(each.what, each.logs, each.committed)
 
 
 CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (

@@ -79,6 +79,7 @@ class Client:
         self.rng = Random(world.rng.getrandbits(64))
         self._connections: dict[int, RawClient] = {}
         self._leaders: dict[Partition, int] = {}
+        self._epochs: dict[Partition, int] = {}
         self._coordinators: dict[str, int] = {}
 
     # -- whom to ask
@@ -91,11 +92,15 @@ class Client:
             response = await self._ask_anyone(MetadataRequest(topics=[MetadataRequestTopic(name=partition[0])]), 9)
             for topic in response.topics:
                 for each in topic.partitions:
-                    if each.leader_id > 0:
-                        self._leaders[topic.name, each.partition_index] = each.leader_id
+                    self._learn((topic.name, each.partition_index), each.leader_id, each.leader_epoch)
         if partition not in self._leaders:
             raise NobodyKnown(f"nobody leads {partition}")
         return self._leaders[partition]
+
+    def _learn(self, partition: Partition, leader: int, epoch: int) -> None:
+        """KIP-320: who is cut off from the others may name a leader of the past, itself perhaps; a client that knows better takes no notice."""
+        if leader > 0 and epoch >= self._epochs.get(partition, 0):
+            self._leaders[partition], self._epochs[partition] = leader, epoch
 
     async def coordinator_of(self, transactional_id: str | None) -> int:
         """The node that coordinates; any, without an id. Raises OSError when that cannot be found out now."""

@@ -72,6 +72,7 @@ class Producer(Client):
         self.transactional_id = transactional_id
         self.timeout_ms = 60_000
         self.acks = ALL_REPLICAS
+        self.padding_max = world.options.padding_max
         self.producer_id = -1
         self.producer_epoch = -1
         self.sequences: dict[Partition, int] = {}
@@ -125,7 +126,7 @@ class Producer(Client):
         sequence = self.sequences.get(partition, 0)
         self.sequences[partition] = (sequence + count) % SEQUENCES
         values = self.world.next_values(
-            count, padding=self.rng.choice((0, 20, self.world.options.padding_max // 3, self.world.options.padding_max))
+            count, padding=self.rng.choice((0, 20, self.padding_max // 3, self.padding_max))
         )
         data = encode_batch(
             [(None, value) for value in values],
@@ -207,9 +208,10 @@ class Producer(Client):
                 for result in topic.partition_responses
             }
             for number in numbers:
-                result = results[batches[number].partition]
+                batch = batches[number]
+                result = results[batch.partition]
                 if result.error_code == NONE and self.acks == ALL_REPLICAS:
-                    self.world.monitor.acknowledged(node, batches[number].values)
+                    self.world.monitor.acknowledged(node, batch.partition, result.base_offset, batch.values[0])
                 self.settle(operations[number], result.error_code, result_offset=result.base_offset, node=node)
         return operations
 

@@ -21,15 +21,22 @@ TRIES_EACH_MAX: Final = 20
 """Attempts for each transaction that a producer is to begin."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Habits:
-    """How likely a producer is to misbehave at each transaction."""
+    """How likely a producer is to misbehave at each transaction. `timeout_ms`: of its transactions; 0 is what the run has drawn."""
 
     overtime: float = 0.05
     pause: float = 0.0
     pause_seconds: float = 2.0
     abort: float = 0.33
     empty: float = 0.03
+    timeout_ms: int = 0
+    padding: bool = True
+
+
+STEADY: Final = Habits(overtime=0.0, abort=0.0, empty=0.0, timeout_ms=30_000, padding=False)
+"""Of who is to show that a cluster commits: time enough to find out who is cut off, which costs a client that does not know it
+`CONNECT_SECONDS` each time it asks there, and no batch that is larger than a segment."""
 
 
 class TransactionalProducer(Producer):
@@ -38,7 +45,9 @@ class TransactionalProducer(Producer):
     def __init__(self, world: "World", name: str, dialect: Dialect, transactional_id: str, habits: Habits) -> None:
         super().__init__(world, name, dialect, transactional_id)
         self.habits = habits
-        self.timeout_ms = world.options.transaction_timeout_ms
+        self.timeout_ms = habits.timeout_ms or world.options.transaction_timeout_ms
+        if not habits.padding:
+            self.padding_max = 0
         self.added: dict[Partition, None] = {}
 
     async def run(self, transactions: int) -> None:

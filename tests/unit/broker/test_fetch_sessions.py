@@ -172,8 +172,11 @@ def test_epochs_wrap_to_one() -> None:
     sessions = cache()
     session_id = opened(sessions, 0)
     sessions._by_use[session_id].epoch = EPOCH_MAX
-    ask(sessions, [], session_id, EPOCH_MAX)
-    ask(sessions, [], session_id, 1)
+    assert ask(sessions, [], session_id, EPOCH_MAX).finish([answer(0, watermark=9)], 0)[0] is ErrorCode.NONE
+    assert sessions._by_use[session_id].epoch == 1
+    with pytest.raises(Refusal) as refused:
+        ask(sessions, [], session_id, EPOCH_MAX)
+    assert refused.value.error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
 def test_only_the_latest_of_two_requests_in_flight_is_answered() -> None:

@@ -122,6 +122,40 @@ async def test_a_deleted_topic_is_gone_and_its_name_is_free(tmp_path: Path) -> N
     assert rig.partitions.find_by_id(UUID(int=200), 0).topic_id == UUID(int=200)
 
 
+async def test_a_name_that_the_checkpoints_still_know_is_used_when_they_have_forgotten_it(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.logs.remembered = {("t", 0): None, ("t", 2): None}
+    topic_id = rig.topic("t", 3)
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE))
+    with pytest.raises(Refusal) as refused:
+        rig.partitions.find("t", 0)
+    assert refused.value.error is E.NOT_LEADER_OR_FOLLOWER
+    assert len(rig.tasks) == 1
+    await asyncio.gather(*rig.tasks)
+    assert [each.leader_epoch for each in rig.partitions.led("t")] == [1, 0, 0]
+
+
+async def test_a_name_that_is_not_wanted_any_more_when_it_is_free_is_not_used(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.logs.remembered = {("t", 0): None}
+    topic_id = rig.topic("t")
+    rig.play(RemoveTopicRecord(topic_id=topic_id))
+    await asyncio.gather(*rig.tasks)
+    assert (list(rig.partitions), rig.logs.logs) == ([], {})
+
+
+async def test_a_disk_that_cannot_forget_takes_the_partition_offline(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.logs.remembered = {("t", 0): None}
+    rig.logs.forgetting_fails = OSError(EIO, "injected")
+    rig.topic("t", 2)
+    await asyncio.gather(*rig.tasks)
+    with pytest.raises(Refusal) as refused:
+        rig.partitions.find("t", 0)
+    assert refused.value.error is E.KAFKA_STORAGE_ERROR
+    assert rig.partitions.find("t", 1).leads
+
+
 async def test_an_offline_partition_stays_so_whatever_the_metadata_says(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     topic_id = rig.topic("t")

@@ -2,17 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.fetch_sessions import INITIAL_EPOCH
 from broker.partition import Partition
-from protocol.batch import iter_batches
+from broker.peers import Channel
+from broker.replica_fetch import WATERMARKS_EVERY_MS, Gathering
+from broker.replica_fetcher import FETCH_VERSION
+from broker.replica_sessions import ReplicaSlot
+from cluster.records import RemoveTopicRecord
+from protocol.batch import iter_batches, iter_records
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
+from storage.reads import ReadResult
 from tests.support.data_rig import NOW_MS
-from tests.support.replication_rig import Brokers
+from tests.support.replication_rig import TOPIC_ID, Brokers, Wire
 
 E = ErrorCode
 
@@ -22,6 +30,14 @@ async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
     made = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
     yield made
     await made.close()
+
+
+def values_of(content: bytes) -> list[bytes | None]:
+    return [
+        record.value
+        for _, batch in iter_batches(content)
+        for record in iter_records(batch, max_decompressed_bytes=len(content))
+    ]
 
 
 async def test_an_append_is_on_every_replica_and_committed_without_waiting_for_a_timer(brokers: Brokers) -> None:
@@ -104,6 +120,7 @@ async def test_a_new_partition_is_fetched_at_once_although_a_fetch_is_parked(bro
     brokers.add_partitions(1, first=1)
     brokers[1].append(b"b", index=1)
     await brokers.soon(lambda: brokers[1].committed(1) == 1, 500)
+    assert brokers[1].content(1) == brokers[2].content(1) == brokers[3].content(1) != b""
 
 
 async def test_a_partition_that_was_given_up_while_it_was_unknown_is_answered_once(brokers: Brokers) -> None:
@@ -130,6 +147,54 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     brokers.change(leader=1)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    assert (leading.replicas.isr, brokers.controller.asked) == ((1, 2, 3), [])
+    assert brokers[1].content() == brokers[2].content() == brokers[3].content()
+
+
+async def test_a_fetch_that_arrives_late_on_another_connection_does_not_keep_its_partitions(brokers: Brokers) -> None:
+    """It lay in a connection that the follower has given up, and names the partition in a session that nobody goes on with."""
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    late = next(fetch for fetch in brokers[2].fetches if fetch.session_epoch == INITIAL_EPOCH)
+    await Wire(brokers, 2).request(1, Channel.REPLICA_FETCH, late, FETCH_VERSION, timeout_ms=1_000)
+    brokers[1].append(b"b")
+    await brokers.until(lambda: brokers[1].committed() == 2)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    own = [session for session in brokers[1].sessions if session.replica_id == 2]
+    assert leading.replicas.followers[2].pulse is max(own, key=lambda session: session.epoch)
+
+
+async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower is told of it with records of the partition, or some ten times a second: not with each answer."""
+    brokers.topic(2)
+    leader = brokers[1]
+    told: list[tuple[int, bool]] = []
+    add = Gathering._add
+
+    def noted(self: Gathering, slot: ReplicaSlot, found: ReadResult | None) -> None:
+        told.append((slot.index, found is not None))
+        add(self, slot, found)
+
+    leader.append(b"a", index=0)
+    await brokers.until(lambda: leader.committed(0) == 1)
+    for follower in leader.partition("t", 0).followers.values():
+        assert isinstance(follower, ReplicaSlot)
+        follower.session.watermarks_told_ms = leader.clock.monotonic_ms()
+    monkeypatch.setattr(Gathering, "_add", noted)
+    for count in (1, 2, 3):
+        leader.append(b"b", index=1)
+        await brokers.until(lambda count=count: leader.committed(1) == count)
+    assert told == [(1, True)] * 6
+    leader.clock.now_ms += WATERMARKS_EVERY_MS
+    leader.append(b"b", index=1)
+    await brokers.until(lambda: brokers[2].committed(0) == brokers[3].committed(0) == 1)
+    assert told[6:] == [(1, True), (0, False)] * 2
 
 
 async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
@@ -151,20 +216,23 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
 
     monkeypatch.setattr(Partition, "on_disk", slow)
     for follower in leader.partition("t", 0).followers.values():
-        follower.moved()
+        assert isinstance(follower, ReplicaSlot)
+        follower.session.due[follower] = None
     leader.disk.failing["cold"] = 0
     leader.append(b"b", index=1)
     await reading.wait()
     leader.append(b"c", index=0)
     go_on.set()
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 2)
+    del leader.disk.failing["cold"]
+    assert [values_of(brokers[node].content(index)) for node in (1, 2, 3) for index in (0, 1)] == [
+        [b"a", b"c"],
+        [b"a", b"b"],
+    ] * 3
 
 
-@pytest.mark.parametrize(("trusted", "content"), [(False, 3), (True, 1)])
-async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
-    brokers: Brokers, trusted: bool, content: int
-) -> None:
-    """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
+async def lose_the_head(brokers: Brokers, *, trusted: bool) -> Partition:
+    """The replica on broker 2 has lost two of three batches, the beginning, and comes back."""
     brokers.topic()
     for value in (b"a", b"b", b"c"):
         brokers[1].append(value)
@@ -174,8 +242,17 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     brokers[2].replication.stop_following(follower)
     follower.log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
     follower.log.append_as_follower(brokers[1].content()[-(len(brokers[1].content()) // 3) :], now_ms=NOW_MS)
+    brokers[2].lost_heads.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
+    return follower
+
+
+@pytest.mark.parametrize(("trusted", "content"), [(False, 3), (True, 1)])
+async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
+    brokers: Brokers, trusted: bool, content: int
+) -> None:
+    """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
+    follower = await lose_the_head(brokers, trusted=trusted)
     doubts = brokers[2].lost_heads
-    doubts.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
     assert (bool(doubts), brokers[2].vouches) == (not trusted, int(trusted))
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
@@ -184,3 +261,23 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
     assert len(list(iter_batches(brokers[2].content()))) == content
     assert (bool(doubts), brokers[2].vouches) == (False, 1)
+
+
+async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_mending_goes_on(
+    brokers: Brokers,
+) -> None:
+    follower = await lose_the_head(brokers, trusted=False)
+    refused = OSError(ENOSPC, "No space left on device")
+    brokers[2].cannot_vouch = refused
+    brokers.restart(2)
+    brokers[2].replication.follow(follower, 1)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
+    assert (brokers[2].heard_of, brokers[2].vouches) == ([refused], 0)
+
+
+async def test_a_replica_that_may_have_lost_its_beginning_is_not_waited_for_when_it_is_gone(brokers: Brokers) -> None:
+    await lose_the_head(brokers, trusted=False)
+    brokers.play(RemoveTopicRecord(topic_id=TOPIC_ID))
+    assert (bool(brokers[2].lost_heads), brokers[2].vouches) == (False, 1)

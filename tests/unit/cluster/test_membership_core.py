@@ -2,60 +2,19 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
-from cluster.membership.core import COUNTER_MAX, MembershipCore
-from cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec, Ready
+from cluster.membership.core import COUNTER_MAX
+from cluster.membership.members import UNREGISTERED, MembershipConfig, MemberSpec
 from cluster.membership.messages import UNKNOWN_LIFE, Ack, Ping, PingRequest, Rumour
 from cluster.membership.own_time import LATE_MS, SETTLE_MS, Lateness, OwnTime
 from cluster.membership.relays import RELAYS_MAX
 from cluster.membership.rumours import TELLINGS_PER_DOUBLING, Rumours
 from cluster.membership.transitions import Bug, Event, State, after
+from tests.support.membership_one import LIFE, One, specs
 from tests.support.membership_rig import Rig
 
 CONFIG = MembershipConfig()
-LIFE = 1_000
-
-
-def specs(*node_ids: int) -> list[MemberSpec]:
-    return [MemberSpec(node_id, 10 + node_id, LIFE + node_id) for node_id in node_ids]
-
-
-class One:
-    """One core, node 1, without a network: what it sends is looked at, what it hears is made up."""
-
-    def __init__(self, *others: int) -> None:
-        self.now_ms = 5_000
-        self.heard: dict[int, int] = {}
-        self.changes: list[Change] = []
-        self.core = MembershipCore(
-            1, LIFE + 1, rng=Random(7), heard_ms=lambda node: self.heard.get(node, -(10**9)), now_ms=self.now_ms
-        )
-        self.core.set_members(specs(1, *others), self.now_ms)
-
-    def take(self) -> Ready:
-        ready = self.core.take_ready() or Ready((), (), ())
-        self.changes += ready.changes
-        return ready
-
-    def run(self, ms: int) -> list[Ready]:
-        until_ms = self.now_ms + ms
-        taken = []
-        while (at := self.core.next_deadline_ms) is not None and at <= until_ms:
-            self.now_ms = max(self.now_ms, at)
-            self.core.tick(self.now_ms)
-            taken.append(self.take())
-        self.now_ms = until_ms
-        return taken
-
-    def hear(self, rumour: Rumour, *, source: int = 2) -> Ready:
-        self.core.step(Ping(source, 1, LIFE + source, 0, 99, (rumour,)), self.now_ms)
-        return self.take()
-
-    def state(self, node_id: int) -> State:
-        return next(member.state for member in self.core.view() if member.node_id == node_id)
 
 
 # ---- the table --------------------------------------------------------------------------------------------------------
@@ -193,6 +152,28 @@ def test_the_process_that_has_replaced_another_does_not_bring_it_back_by_tcp() -
     one.heard[2] = one.now_ms + 5_000
     one.run(6_000)
     assert one.state(2) is State.DEAD
+
+
+def test_a_process_that_starts_in_the_place_of_one_that_is_gone_is_no_second_death() -> None:
+    """It speaks by TCP before it answers pings."""
+    one = One(2)
+    one.core.lost(2, one.now_ms, refused=True)
+    one.run(2_000)
+    one.heard[2] = one.now_ms
+    pings = [message for ready in one.run(2_000) for message in ready.messages]
+    one.core.step(Ack(2, 1, 666, 0, pings[-1].sequence, 2, 666, 0), one.now_ms)
+    one.take()
+    assert [change.event for change in one.changes] == [Event.LOST, Event.GONE]
+
+
+def test_an_unregistered_voter_that_was_gone_comes_back_by_tcp() -> None:
+    one = One()
+    one.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_LIFE)], one.now_ms)
+    one.core.lost(2, one.now_ms, refused=True)
+    one.run(2_000)
+    one.heard[2] = one.now_ms
+    one.run(200)
+    assert [change.event for change in one.changes] == [Event.LOST, Event.GONE, Event.HEARD]
 
 
 def test_an_unregistered_voter_may_be_any_process() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -18,6 +17,7 @@ from cluster.membership.messages import Codec, Ping
 from cluster.membership.transitions import State
 from runtime.tasks import Tasks
 from tests.support.membership_process import HOST, member
+from tests.support.several_nodes import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -38,16 +38,6 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any
             runner.run(asyncio.wait_for(coro, UNTIL_S))
 
         yield bounded
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
-    for each in sockets:
-        each.bind((HOST, 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 class Cluster:

@@ -146,6 +146,8 @@ async def test_a_replica_that_comes_back_empty_handed_gets_everything() -> None:
     cluster.storages[back] = MemoryRaftStorage(hard_state=cluster.storages[back].hard_state)
     await cluster.start_node(back, [1, 2, 3])
     await cluster.until(lambda: cluster.values[back] == expected)
+    assert cluster.drivers[back].log_end_offset == leader.log_end_offset
+    assert not cluster.leadership[back].is_leader
     await cluster.stop()
 
 

@@ -54,6 +54,7 @@ def test_replicas_that_differ_below_their_watermarks_are_found() -> None:
     older = batches(data(0, b"a"), data(1, b"b", epoch=1))
     assert "differs" in next(check_replicas("t-0", {1: same, 2: older}, {1: 2, 2: 2}))
     assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {1: 2, 2: 2}))
+    assert "its log ends at" in next(check_replicas("t-0", {1: same, 2: []}, {1: 2, 2: 2}))
     assert "at rest end at" in next(check_replicas("t-0", {1: same, 2: same[:1]}, {}, whole=[1, 2]))
     assert "twice" in next(check_replicas("t-0", {1: [*same, same[1]]}, {1: 9}, whole=[1]))
 
@@ -169,13 +170,39 @@ def test_watermarks_beyond_the_isr_and_acknowledgements_by_too_few_are_seen() ->
     watched = Watched()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(1, "ledger-0", data(0, b"a", epoch=4))
-    watched.monitor.acknowledged(1, (b"a",))
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
     assert "I12" in watched.monitor.violations.pop()
     watched.write(2, "ledger-0", data(0, b"a", epoch=4))
-    watched.monitor.acknowledged(1, (b"a",))
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
     assert watched.monitor.violations == []
     watched.monitor.advertised(PLACE, 1, 1)
     assert "broker 3 of the ISR holds 0 at most" in watched.monitor.violations.pop()
+
+
+def test_an_acknowledgement_is_of_the_batch_that_its_sender_holds_not_of_another_leaders_copy() -> None:
+    """A producer repeats a batch: the leader of the next epoch has not got it and writes it anew, the one after that finds the first copy."""
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=4))
+    watched.write(3, "ledger-0", data(0, b"x", epoch=5))
+    watched.write(3, "ledger-0", data(1, b"a", epoch=5))
+    watched.monitor.acknowledged(2, PLACE, 0, b"a")
+    assert watched.monitor.violations == []
+    watched.monitor.acknowledged(3, PLACE, 1, b"a")
+    assert "offset 1 was acknowledged by broker 3 while 1 held it" in watched.monitor.violations.pop()
+
+
+def test_a_copy_of_another_epoch_at_the_same_offset_does_not_count_for_the_one_that_was_acknowledged() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=4))
+    watched.write(3, "ledger-0", data(0, b"a", epoch=5))
+    watched.monitor.acknowledged(3, PLACE, 0, b"a")
+    assert "offset 0 was acknowledged by broker 3 while 1 held it" in watched.monitor.violations.pop()
+    watched.monitor.acknowledged(1, PLACE, 0, b"a")
+    assert watched.monitor.violations == []
 
 
 def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen() -> None:
@@ -192,6 +219,28 @@ def test_two_leaders_of_one_epoch_and_a_leader_without_committed_data_are_seen()
     watched.sizes[3, "ledger-0"] = 0
     watched.write(3, "ledger-0", data(0, b"y", epoch=5))
     assert "leads in epoch 5 without offset 0" in watched.monitor.violations.pop()
+
+
+def test_a_leader_that_loses_its_disk_is_judged_by_what_it_held_until_then() -> None:
+    """Its last answer may arrive when its disk is empty already."""
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    for number in (1, 2):
+        watched.write(number, "ledger-0", data(0, b"a", epoch=3))
+    committed = watched.monitor.committed.setdefault(PLACE, CommittedLog())
+    committed.extend(watched.hosts[2].log(PLACE), 1)
+    watched.monitor.lost_data(1, Medium())
+    watched.monitor.advertised(PLACE, 1, 1)
+    assert [each for each in watched.monitor.violations if "I11" in each] == []
+
+
+def test_a_leader_that_never_held_what_was_committed_is_seen_when_it_loses_its_disk() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.write(2, "ledger-0", data(0, b"a", epoch=3))
+    watched.monitor.committed.setdefault(PLACE, CommittedLog()).extend(watched.hosts[2].log(PLACE), 1)
+    watched.monitor.lost_data(1, Medium())
+    assert "broker 1 leads in epoch 4 without offset 0" in watched.monitor.violations.pop()
 
 
 STATE_KEY = struct.pack(">hh", 0, 4) + b"bank"
@@ -245,6 +294,19 @@ def test_a_marker_of_the_past_is_in_order_where_its_leader_was_deposed_meanwhile
     assert ("marker appended by a deposed leader" in watched.monitor.counters) is fine
 
 
+def open_record() -> bytes:
+    """Of the transaction that the producer has open."""
+    return encode_batch(
+        [(None, b"v")],
+        timestamp=1,
+        producer_id=7,
+        producer_epoch=5,
+        base_sequence=0,
+        attributes=TRANSACTIONAL,
+        leader_epoch=4,
+    )
+
+
 @pytest.mark.parametrize(
     ("held", "fine"), [((7, 5, True, PLACE), True), ((7, 5, False, PLACE), False), ((7, 4, True, PLACE), False)]
 )
@@ -254,17 +316,37 @@ def test_only_the_very_marker_that_was_held_back_may_end_the_next_classic_transa
     watched = Watched()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     commit_and_go_on(watched, 2)
-    record = encode_batch(
-        [(None, b"v")],
-        timestamp=1,
-        producer_id=7,
-        producer_epoch=5,
-        base_sequence=0,
-        attributes=TRANSACTIONAL,
-        leader_epoch=4,
-    )
-    watched.write(1, "ledger-0", record)
+    watched.write(1, "ledger-0", open_record())
     watched.monitor.late_markers[held] = None
     watched.write(1, "ledger-0", marker(1, commit=True))
     assert (watched.monitor.violations == []) is fine
     assert (watched.monitor.ended_late == {b"v": None}) is fine
+
+
+@pytest.mark.parametrize("coordinator", [0, 1])
+def test_a_decision_that_nobody_else_has_yet_does_not_hide_the_one_that_a_late_marker_is_of(coordinator: int) -> None:
+    """Of the coordinator of that time, which has been cut off, or of its successor; the next transaction is open either way."""
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    commit_and_go_on(watched, 2)
+    lonely = encode_batch(
+        [(STATE_KEY, coordinator_value(PREPARE_COMMIT, 0))], timestamp=1, base_offset=3, leader_epoch=coordinator
+    )
+    watched.write(2 + coordinator, "__transaction_state-0", lonely)
+    watched.write(1, "ledger-0", open_record())
+    watched.monitor.late_markers[7, 5, True, PLACE] = None
+    watched.write(1, "ledger-0", marker(1, commit=True))
+    assert watched.monitor.violations == []
+    assert watched.monitor.ended_late == {b"v": None}
+
+
+def test_a_decision_that_nobody_else_has_yet_excuses_no_marker() -> None:
+    watched = Watched()
+    watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
+    watched.write(
+        1, "__transaction_state-0", encode_batch([(STATE_KEY, coordinator_value(PREPARE_COMMIT, 0))], timestamp=1)
+    )
+    watched.write(1, "ledger-0", open_record())
+    watched.monitor.late_markers[7, 5, True, PLACE] = None
+    watched.write(1, "ledger-0", marker(1, commit=True))
+    assert "decided on 1 brokers, not 2" in watched.monitor.violations.pop()

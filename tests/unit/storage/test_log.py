@@ -10,6 +10,8 @@ from protocol.batch import iter_batches, iter_records, read_header, verify_crc
 from protocol.errors import ErrorCode, Refusal
 from storage.config import LogConfig
 from storage.log import ColdRead, Origin
+from storage.reads import Bound, read_batches
+from storage.segment import RECENT_BATCHES_MAX
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced, read
 
@@ -96,11 +98,10 @@ def test_after_a_restart_only_the_last_batch_is_recognised(disk: FaultyDisk, roo
 
 
 def test_an_append_is_no_larger_than_a_segment(disk: FaultyDisk, root: str) -> None:
-    log = open_log(disk, root, SMALL)
+    log, narrow = open_log(disk, root, SMALL), open_log(disk, f"{root}/b", LogConfig(max_message_bytes=100))
     refused(ErrorCode.RECORD_LIST_TOO_LARGE, log, batch(20, size=100))
-    refused(
-        ErrorCode.MESSAGE_TOO_LARGE, open_log(disk, f"{root}/b", LogConfig(max_message_bytes=100)), batch(5, size=50)
-    )
+    refused(ErrorCode.MESSAGE_TOO_LARGE, narrow, batch(5, size=50))
+    assert (log.log_end_offset, narrow.log_end_offset) == (0, 0)
 
 
 def test_transactional_batches_need_the_guard(disk: FaultyDisk, root: str) -> None:
@@ -186,6 +187,27 @@ def test_bounds(disk: FaultyDisk, root: str) -> None:
     assert len(read(log, 1, max_bytes=1)) == size, "a first batch comes whole"
     assert read(log, 1, max_bytes=1, min_one_batch=False) == b""
     assert len(read(log, 0, max_bytes=size + 5)) == size + 5, "data may end inside of a batch"
+
+
+def test_one_of_the_last_batches_is_read_without_being_looked_for(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    count = RECENT_BATCHES_MAX + 2
+    for _ in range(count):
+        append(log, batch(1))
+    segment = log.segments.active
+    size = segment.size // count
+
+    def first_piece(offset: int) -> int:
+        reading = read_batches(
+            log.segments, disk, offset, Bound(count, count), max_bytes=size, min_one_batch=True, interval=4096
+        )
+        _, position, _ = next(reading)
+        reading.close()
+        return position
+
+    assert [first_piece(offset) for offset in (1, 2, count - 1)] == [0, 2 * size, (count - 1) * size]
+    log.truncate_to(3, now_ms=NOW_MS)
+    assert not segment.recent
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -1,0 +1,54 @@
+"""One failure detector without a network: what it sends is looked at, what it hears is made up."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from cluster.membership.core import MembershipCore
+from cluster.membership.members import Change, MemberSpec, Ready
+from cluster.membership.messages import Ping, Rumour
+
+if TYPE_CHECKING:
+    from cluster.membership.transitions import State
+
+LIFE: Final = 1_000
+
+
+def specs(*node_ids: int) -> list[MemberSpec]:
+    return [MemberSpec(node_id, 10 + node_id, LIFE + node_id) for node_id in node_ids]
+
+
+class One:
+    """Node 1, and `others`."""
+
+    def __init__(self, *others: int) -> None:
+        self.now_ms = 5_000
+        self.heard: dict[int, int] = {}
+        self.changes: list[Change] = []
+        self.core = MembershipCore(
+            1, LIFE + 1, rng=Random(7), heard_ms=lambda node: self.heard.get(node, -(10**9)), now_ms=self.now_ms
+        )
+        self.core.set_members(specs(1, *others), self.now_ms)
+
+    def take(self) -> Ready:
+        ready = self.core.take_ready() or Ready((), (), ())
+        self.changes += ready.changes
+        return ready
+
+    def run(self, ms: int) -> list[Ready]:
+        until_ms = self.now_ms + ms
+        taken = []
+        while (at := self.core.next_deadline_ms) is not None and at <= until_ms:
+            self.now_ms = max(self.now_ms, at)
+            self.core.tick(self.now_ms)
+            taken.append(self.take())
+        self.now_ms = until_ms
+        return taken
+
+    def hear(self, rumour: Rumour, *, source: int = 2) -> Ready:
+        self.core.step(Ping(source, 1, LIFE + source, 0, 99, (rumour,)), self.now_ms)
+        return self.take()
+
+    def state(self, node_id: int) -> State:
+        return next(member.state for member in self.core.view() if member.node_id == node_id)

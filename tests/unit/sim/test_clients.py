@@ -1,0 +1,41 @@
+"""What a simulated client knows of who leads."""
+
+import asyncio
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.sim.workloads.client import Client, NobodyKnown
+
+PLACE = ("ledger", 0)
+
+
+class Asking(Client):
+    """Its questions are answered from a list of (leader, epoch)."""
+
+    def __init__(self, *answers: tuple[int, int]) -> None:
+        world = SimpleNamespace(rng=Random(1), options=SimpleNamespace(brokers=3))
+        super().__init__(cast("Any", world), "client")
+        self.answers = list(answers)
+
+    async def _ask_anyone(self, request: Any, version: int) -> MetadataResponse:
+        leader, epoch = self.answers.pop(0)
+        partition = MetadataResponsePartition(partition_index=0, leader_id=leader, leader_epoch=epoch)
+        return MetadataResponse(topics=[MetadataResponseTopic(name="ledger", partitions=[partition])])
+
+
+def test_a_client_that_knows_a_newer_leader_takes_no_notice_of_an_older_one() -> None:
+    client = Asking((2, 5), (4, 4), (-1, 5), (3, 5), (4, 6))
+
+    async def ask() -> int:
+        client._leaders.clear()
+        return await client.leader_of(PLACE)
+
+    assert asyncio.run(ask()) == 2
+    for _ in range(2):
+        with pytest.raises(NobodyKnown):
+            asyncio.run(ask())
+    assert [asyncio.run(ask()) for _ in range(2)] == [3, 4]

@@ -1,0 +1,155 @@
+"""A run judges the cluster, not the luck of its own clients."""
+
+import asyncio
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sim.checkers.batches import read_batches
+from tests.sim.cluster import Cluster
+from tests.sim.cluster_options import ONE_LOSES
+from tests.sim.disk import DiskFault, DiskLatency, SimDisk
+from tests.sim.evidence_of_run import add_snapshots, committed_on
+from tests.sim.loop import SimLoop
+from tests.sim.node_config import ROOT, WATERMARKS
+from tests.sim.options import draw
+from tests.sim.run import Run, logs_into, run_seed
+from tests.sim.workloads.encode import encode_batch
+
+
+def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_out() -> None:
+    """One of three brokers stays cut off, and asking it costs a client more than the transactions of this run may last."""
+    for seed in range(1000, 1008):
+        options = replace(
+            draw(seed, brokers=3),
+            faults=[],
+            leave_behind="cut",
+            replication=3,
+            transactions=1,
+            transaction_timeout_ms=1000,
+        )
+        assert run_seed(seed, options=options).findings == [], seed
+
+
+def test_a_broker_that_is_left_dead_does_not_come_back_from_a_restart_that_was_on_its_way() -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    machine = cluster.only
+
+    async def leave_behind() -> None:
+        await cluster.start()
+        machine.restart(downtime=1.0)
+        await asyncio.sleep(0.9)
+        assert not machine.alive
+        machine.gone = True
+        machine.crash(power=False, downtime=0.0)
+        await asyncio.sleep(5.0)
+
+    with logs_into(loop):
+        loop.run_until_complete(leave_behind())
+    assert (machine.lives, machine.alive) == (1, False)
+    loop.close()
+
+
+def test_a_checkpoint_that_is_older_than_a_power_cut_says_no_more_than_its_broker_will_believe() -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=3), faults=[]))
+    machine, place = cluster.machine(2), ("ledger", 0)
+    disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
+    disk.make_directory(ROOT)
+    left = list(read_batches(encode_batch([(None, b"a")], timestamp=1)))
+    assert committed_on(machine, place, left) == 0
+    disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 95\n")
+    assert committed_on(machine, place, left) == 95
+    machine.medium.lose_power(Random(1))
+    cluster.lost_data(machine)
+    assert committed_on(machine, place, left) == 1
+    disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 2\n")
+    assert committed_on(machine, place, left) == 2
+    loop.close()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_a_refused_write_has_left_is_looked_for_before_the_node_goes_on_with_it(
+    monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """A whole batch may be there of which nobody was told; no crash has to come in between."""
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    machine = cluster.only
+    read_again: list[object] = []
+    monkeypatch.setattr(cluster, "comes_back", read_again.append)
+
+    async def restart() -> None:
+        await cluster.start()
+        if fails:
+            machine.disk_fault(DiskFault("write", "t-0", 5), restart_after=100.0)
+            assert machine.disk is not None
+            with pytest.raises(OSError, match="simulated"):
+                machine.disk.fault("write", "t-0/0.log")
+        machine.restart(downtime=0.1)
+        await asyncio.sleep(5.0)
+        assert (machine.lives, machine.alive) == (2, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert read_again == [machine] * fails
+    loop.close()
+
+
+def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_on_a_page_cache_that_lies() -> None:
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    machine = cluster.only
+
+    async def restart() -> None:
+        await cluster.start()
+        machine.restart(downtime=0.1)
+        machine.disk_fault(DiskFault("sync", ".timeindex", 5), restart_after=100.0)
+        await asyncio.sleep(5.0)
+        assert (machine.lives, machine.alive, machine.boots) == (2, True, 2)
+        assert not machine.cache_lies
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert cluster.counters["un-synced data lost"] == 1
+    loop.close()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_where_one_was_left_dead(
+    *, gone: bool
+) -> None:
+    """A bit of what it would have made again may have turned when it died."""
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=3), faults=[]))
+    machine, place = cluster.machine(1), ("ledger", 0)
+    machine.gone = gone
+    disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
+    disk.make_directory(f"{ROOT}/ledger-0")
+    disk.write_atomic(f"{ROOT}/ledger-0/{27:020d}.snapshot", b"?")
+    monitor = SimpleNamespace(counting=lambda _: 1, surviving_batches=lambda _: [])
+    world: Any = SimpleNamespace(partitions=[place], cluster=cluster, monitor=monitor)
+    evidence: Any = SimpleNamespace(snapshots={}, snapshot_models={})
+    findings: list[str] = []
+    add_snapshots(world, evidence, findings)
+    assert len(findings) == (not gone)
+    loop.close()
+
+
+def test_who_is_lost_for_ever_is_the_one_whose_data_is_not_back_in_sync() -> None:
+    loop = SimLoop(Random(1))
+    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    cluster = Cluster(loop, Random(1), options)
+    cluster.monitor = Run(loop, Random(1), options).monitor
+    assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
+    cluster.lost_data(cluster.machine(2))
+    assert [machine.number for machine in cluster.machines if cluster.may_stay_away(machine)] == [2]
+    cluster.machine(2).up.set()  # no partition is placed on it
+    assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
+    loop.close()

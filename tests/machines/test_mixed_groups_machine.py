@@ -96,7 +96,8 @@ class MixedMachine(RuleBasedStateMachine):
         if name in self.rig.clients or (instance and self.classics["P"].step != "out"):
             return
         topics, regex = subscription
-        self.rig.enter(name, *topics, regex=regex, instance=instance)
+        # An instance that is silent about expressions would keep the one it had.
+        self.rig.enter(name, *topics, regex=regex or "", instance=instance)
 
     @rule(name=st.sampled_from(list(CONSUMERS)), obeys=st.sampled_from([True, True, True, False]))
     def consumer_beats(self, name: str, obeys: bool) -> None:
@@ -222,9 +223,13 @@ class MixedMachine(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def a_topic_grows(self, topic: str) -> None:
+        """The leader of a classic group looks after that itself."""
         count = self.rig.topics.topics[topic].partitions
         if count < 5:
             self.rig.topics.make(topic, count + 1)
+        for client in self.classics.values():
+            if client.step == "stable" and client.joined is not None and client.joined.leader == client.member_id:
+                client.step = "again"
 
     @rule(ms=st.sampled_from([0, 500, REST_MS, 9_000, 30_000, SESSION_MS]))
     def time_passes(self, ms: int) -> None:

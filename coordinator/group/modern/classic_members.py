@@ -21,7 +21,7 @@ from coordinator.group.modern.leaving import fenced
 from coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
 from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
 from coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
-from coordinator.group.modern.target import target_for
+from coordinator.group.modern.target import may_assign, target_for
 from coordinator.group.state import State
 from protocol.errors import ErrorCode, Malformed, Refusal
 from protocol.messages.heartbeat import HeartbeatResponse
@@ -195,13 +195,18 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     draft = Draft(state, group, now_ms)
     draft.start_session(member.member_id, member.classic.session_timeout_ms)
     answer = HeartbeatResponse()
-    if _should_rejoin(group, member):
+    if _should_rejoin(draft, member):
         draft.start_join(member)
         answer.error_code = ErrorCode.REBALANCE_IN_PROGRESS
     return draft.decision(answer)
 
 
-def _should_rejoin(group: ConsumerGroup, member: Member) -> bool:
+def _should_rejoin(draft: Draft, member: Member) -> bool:
+    group = draft.group
+    if group.assignment_epoch < group.epoch and may_assign(draft):
+        # It takes a join to compute the target. Kafka waits for a heartbeat of the other protocol; where that has no
+        # members left, and the group may not be converted back, what a leaver had would be nobody's.
+        return True
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member)

@@ -22,9 +22,7 @@ def target_for(draft: Draft, before: Member, member: Member, group_epoch: int) -
     old target, and the new epoch's is computed once for all that has changed meanwhile.
     """
     group = draft.group
-    interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
-    too_soon = group.assignment_ms and interval_ms and draft.now_ms < group.assignment_ms + interval_ms
-    if group.assignment_epoch >= group_epoch or too_soon:
+    if group.assignment_epoch >= group_epoch or not may_assign(draft):
         return group.assignment_epoch, group.target_of(member)
     targets = _computed(draft, before, member)
     for member_id, target in targets.items():
@@ -32,6 +30,13 @@ def target_for(draft: Draft, before: Member, member: Member, group_epoch: int) -
             draft.records.append(r.target_assignment_record(group.group_id, member_id, target))
     draft.records.append(r.target_metadata_record(group.group_id, group_epoch, draft.now_ms))
     return group_epoch, targets[member.member_id]
+
+
+def may_assign(draft: Draft) -> bool:
+    """Is the last target assignment old enough for a new one?"""
+    group = draft.group
+    interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
+    return not group.assignment_ms or not interval_ms or draft.now_ms >= group.assignment_ms + interval_ms
 
 
 def _computed(draft: Draft, before: Member, member: Member) -> dict[str, Target]:

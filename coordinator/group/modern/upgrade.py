@@ -3,7 +3,7 @@
 Its members stay, and go on with JoinGroup, SyncGroup and Heartbeat (classic_members.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from coordinator.group.classic.conversion import ClassicMemberView, members_of, release
@@ -11,11 +11,12 @@ from coordinator.group.classic.state import ClassicGroup
 from coordinator.group.modern import records as r
 from coordinator.group.modern.consumer_protocol import assignment_of, by_topic_id, subscription_of
 from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.member import NO_EPOCH, ClassicMember, Member
+from coordinator.group.modern.member import ClassicMember, Member
 from coordinator.group.modern.metadata_hash import group_hash
 from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
 from coordinator.group.state import Group
 from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 UPGRADES: Final = ("upgrade", "bidirectional")
 """Values of `group.consumer.migration.policy` that allow it."""
@@ -55,19 +56,32 @@ def _not_upgraded(classic: ClassicGroup, why: str) -> Refusal:
 def _fill(draft: Draft, classic: ClassicGroup, members: Sequence[ClassicMemberView]) -> None:
     group, topics = draft.group, draft.state.topics
     group.epoch = group.assignment_epoch = classic.generation
-    for view in members:
-        try:
-            target = _assigned(draft, classic, view)
-            member = _member(classic, view, target)
-        except Malformed as malformed:
-            raise _not_upgraded(classic, "the embedded consumer protocol is malformed") from malformed
-        if any(group.partition_epoch(topic_id, p) != NO_EPOCH for topic_id in target for p in target[topic_id]):
-            raise _not_upgraded(classic, "a partition is assigned to two of its members")
-        group.targets[member.member_id] = target
-        group.put_member(member)
-        draft.start_session(member.member_id, view.session_timeout_ms)
+    try:
+        said = [(view, _subscription(classic, view)) for view in members]
+        targets = [_assigned(draft, classic, view) for view in members]
+    except Malformed as malformed:
+        raise _not_upgraded(classic, "the embedded consumer protocol is malformed") from malformed
+    holders: dict[tuple[bytes, int], str] = {}
+    for view, target in zip(members, targets, strict=True):
+        for item in _items(target):
+            if holders.setdefault(item, view.member_id) != view.member_id:
+                raise _not_upgraded(classic, "a partition is assigned to two of its members")
+        group.targets[view.member_id] = target
+    for view, subscription in said:
+        # A cooperative member keeps what it owns while the group rebalances, and may not have heard yet that it is not to
+        # have it: it is its own until it joins again. (Kafka looks at assignments alone, and gives it away at once.)
+        owned = ((topic.topic, topic.partitions) for topic in subscription.owned_partitions)
+        for item in _items(by_topic_id(owned, topics)):
+            holders.setdefault(item, view.member_id)
+    for view, subscription in said:
+        group.put_member(_member(classic, view, subscription, holders))
+        draft.start_session(view.member_id, view.session_timeout_ms)
     group.metadata_hash = group_hash(group.subscriptions.topics(), topics, draft.state.topic_hashes)
     write_group(draft, group)
+
+
+def _items(partitions: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, int]]:
+    return [(topic_id, partition) for topic_id in partitions for partition in sorted(partitions[topic_id])]
 
 
 def _assigned(draft: Draft, classic: ClassicGroup, view: ClassicMemberView) -> dict[bytes, frozenset[int]]:
@@ -85,11 +99,22 @@ def _assigned(draft: Draft, classic: ClassicGroup, view: ClassicMemberView) -> d
     )
 
 
-def _member(classic: ClassicGroup, view: ClassicMemberView, target: dict[bytes, frozenset[int]]) -> Member:
+def _subscription(classic: ClassicGroup, view: ClassicMemberView) -> ConsumerProtocolSubscription:
     # A group in its first rebalance has chosen no protocol yet: all of them say the same of the topics.
-    metadata = dict(view.protocols).get(classic.protocol_name or "", view.protocols[0][1])
-    subscription = subscription_of(metadata)
+    return subscription_of(dict(view.protocols).get(classic.protocol_name or "", view.protocols[0][1]))
+
+
+def _member(
+    classic: ClassicGroup,
+    view: ClassicMemberView,
+    subscription: ConsumerProtocolSubscription,
+    holders: Mapping[tuple[bytes, int], str],
+) -> Member:
     epoch = classic.generation
+    assigned: dict[bytes, dict[int, int]] = {}
+    for (topic_id, partition), member_id in holders.items():
+        if member_id == view.member_id:
+            assigned.setdefault(topic_id, {})[partition] = epoch
     return Member(
         view.member_id,
         epoch=epoch,
@@ -100,7 +125,7 @@ def _member(classic: ClassicGroup, view: ClassicMemberView, target: dict[bytes, 
         client_id=view.client_id,
         client_host=view.client_host,
         topics=tuple(sorted(dict.fromkeys(subscription.topics))),
-        assigned={topic_id: dict.fromkeys(sorted(partitions), epoch) for topic_id, partitions in target.items()},
+        assigned=assigned,
         classic=ClassicMember(view.session_timeout_ms, view.protocols),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.commit_gate import CommitGateFactory, GroupFlush, Spawn
+from broker.waiters import OffsetWaiters
 from cluster.replication.leader import IsrWish, LeaderReplicas, Replica
 from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from broker.partition import Partition
 
 UNKNOWN_EPOCH: Final = -1
+TO_HIGH_WATERMARK: Final = -1
+"""The offset in DeleteRecords that stands for everything that is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Surroundings:
 class Leading:
     """One leadership of one partition, from `begin` to `close`."""
 
-    __slots__ = ("_around", "_gate", "_partition", "flush", "replicas")
+    __slots__ = ("_around", "_gate", "_partition", "deletions", "flush", "replicas")
 
     def __init__(self, partition: "Partition", leadership: Leadership, around: Surroundings) -> None:
         log = partition.log
@@ -73,6 +76,8 @@ class Leading:
         self.replicas = LeaderReplicas(
             around.node_id, leadership.leader_epoch, log.log_end_offset, lag_max_ms=around.cluster.lag_max_ms
         )
+        self.deletions = OffsetWaiters()
+        """DeleteRecords: they wait for the low watermark."""
         self._gate = around.commit_gate(partition.topic, partition.index, self._let_through)
         self.flush = GroupFlush(
             log,
@@ -107,10 +112,41 @@ class Leading:
         replicas.register(self._around.cluster.broker_epoch_of)
         for replica in replicas.waiting(self._around.clock.monotonic_ms()):
             self.take_in(replica)
+        self._low_watermark_moved()
 
     def close(self) -> None:
         self._gate.close()
         self.flush.close()
+        self.deletions.fail(self._partition.role.value or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # ---- the start of the log ---------------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """Let the log begin at `offset` (TO_HIGH_WATERMARK: at what is committed); where that is.
+
+        Raises Refusal: POLICY_VIOLATION where the topic's policy keeps records, OFFSET_OUT_OF_RANGE beyond the high watermark.
+        """
+        log = self._partition.log
+        if not log.config.deletes:
+            raise Refusal(ErrorCode.POLICY_VIOLATION)
+        start = log.high_watermark if offset == TO_HIGH_WATERMARK else offset
+        if not 0 <= start <= log.high_watermark:
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if start > log.log_start_offset:
+            log.move_log_start(start)
+            for follower in self._partition.followers.values():
+                follower.moved()
+        return start
+
+    @property
+    def low_watermark(self) -> int:
+        """The lowest log start of all replicas on brokers that are alive (KIP-107), -1 while one of them is not known."""
+        known = [each.log_start for each in self.replicas.followers.values() if each.registered_epoch is not None]
+        return min((self._partition.log.log_start_offset, *known))
+
+    def _low_watermark_moved(self) -> None:
+        if self.deletions:
+            self.deletions.advance(self.low_watermark)
 
     # ---- own copy ---------------------------------------------------------------------------------------------------
 
@@ -155,6 +191,7 @@ class Leading:
         replica.broker_epoch = broker_epoch
         replica.fetched(offset, leader_end=self._partition.log.log_end_offset, now_ms=now_ms)
         self.recount()
+        self._low_watermark_moved()
         if not replica.in_sync:
             self.take_in(replica)
 

@@ -43,6 +43,9 @@ class Logs(Protocol):
     async def forget_gone(self) -> None:
         """After it the checkpoints say nothing of logs that are gone. Raises OSError."""
 
+    async def checkpoint_log_starts(self) -> None:
+        """Bring the log starts of all logs to stable storage. Raises OSError."""
+
 
 class LeadershipListener(Protocol):
     """Who needs to know which partitions of one topic this broker leads (the coordinators)."""
@@ -139,6 +142,10 @@ class Partitions:
         """The partitions of `topic` that this broker leads, by index."""
         hosted = self._by_name.get(topic, {})
         return [hosted[index] for index in sorted(hosted) if hosted[index].leads]
+
+    async def keep_log_starts(self) -> None:
+        """Returns when the log starts of now are on stable storage. Raises OSError."""
+        await self._logs.checkpoint_log_starts()
 
     def _hurry(self, topic: TopicImage | None, index: int) -> Partition:
         """Somebody asks for a partition that is not hosted: maybe its turn has not come yet."""

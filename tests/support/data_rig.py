@@ -35,6 +35,7 @@ from protocol.records.metadata import (
     RegisterBrokerRecord,
     TopicRecord,
 )
+from storage import checkpoint
 from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.log_manager import NotForgotten
@@ -106,6 +107,12 @@ class Logs:
         )
         self.logs[topic, partition] = log
         return log
+
+    async def checkpoint_log_starts(self) -> None:
+        await self.disk.replace_file(
+            str(self.folder / checkpoint.LOG_START_OFFSETS),
+            checkpoint.encode_offsets({key: log.log_start_offset for key, log in self.logs.items()}),
+        )
 
     async def delete(self, topic: str, partition: int) -> None:
         self.deleted.append((topic, partition))

@@ -16,22 +16,12 @@ from coordinator.group.modern.draft import (
 from coordinator.group.modern.heartbeat import decide_heartbeat
 from coordinator.group.modern.leaving import decide_expired, decide_rebalance_expired
 from coordinator.group.modern.member import MemberState
+from coordinator.group.modern.resolution import decide_resolve
 from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.modern.subscription import decide_resolution
 from coordinator.group.state import State
-from runtime.shard import Decision, Loaded
+from runtime.shard import Loaded
 
 __all__ = ["APPLICATIONS", "DECISIONS", "on_loaded"]
-
-
-def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
-    """Nothing when the group is gone."""
-    group = state.groups.get(command.group_id)
-    if not isinstance(group, ConsumerGroup):
-        return Decision(None)
-    draft = Draft(state, group, now_ms)
-    decide_resolution(draft)
-    return draft.decision(None)
 
 
 DECISIONS: Final[dict[type[Any], Any]] = {

@@ -3,7 +3,7 @@
 from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.state import ConsumerGroup
 from coordinator.group.modern.upgrade import to_consumer
-from coordinator.group.state import State
+from coordinator.group.state import GROUPS_MAX, State
 from protocol.errors import ErrorCode, Refusal
 
 
@@ -18,11 +18,15 @@ def group_for(state: State, group_id: str) -> ConsumerGroup:
 
 
 def joining_group(state: State, group_id: str, now_ms: int) -> Draft:
-    """For a member that joins. A classic group is converted by it. Raises Refusal(GROUP_ID_NOT_FOUND) when it may not."""
+    """For a member that joins. A classic group is converted by it. Raises Refusal: GROUP_ID_NOT_FOUND when it may
+    not, COORDINATOR_NOT_AVAILABLE when there are too many.
+    """
     group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return Draft(state, group, now_ms)
     draft = Draft(state, ConsumerGroup(group_id), now_ms)
     if group is not None:
         to_consumer(draft, group)
+    elif len(state.groups) >= GROUPS_MAX:
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"There are {GROUPS_MAX} groups here, and no room for more.")
     return draft

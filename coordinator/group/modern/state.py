@@ -1,6 +1,6 @@
 """A group of the consumer protocol (KIP-848): hard state, changed by `apply` alone, and the counts derived from it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -39,6 +39,17 @@ class ResolvedRegex:
     topics: tuple[str, ...]
     version: int
     timestamp_ms: int
+
+
+@dataclass(slots=True)
+class Resolution:
+    """Regular expressions being matched against topics: `found` has the names for each, up to `position`."""
+
+    version: int
+    regexes: tuple[str, ...]
+    names: Sequence[str]
+    found: list[list[str]]
+    position: int = 0
 
 
 class Counts(dict[str, int]):
@@ -108,10 +119,12 @@ class ConsumerGroup:
     has_partition_metadata: bool = False
     """An older broker has left its record of type 4: it is to be deleted."""
 
-    checked: tuple[int, int] = (-1, 0)
+    checked: tuple[int, int] = field(default=(-1, 0), compare=False)
     """Soft: the version of the metadata, and the group epoch, for which the hash was last compared."""
-    rejoining: dict[str, None] = field(default_factory=dict)
+    rejoining: dict[str, None] = field(default_factory=dict, compare=False)
     """Soft: members of the classic protocol whose time to rejoin runs."""
+    resolution: Resolution | None = field(default=None, compare=False)
+    """Soft: how far the regular expressions have been matched."""
 
     kind = GroupKind.CONSUMER
 

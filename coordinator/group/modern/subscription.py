@@ -112,28 +112,3 @@ def drop_unused(counts: Subscriptions, draft: Draft) -> None:
     for regex, resolved in draft.group.resolved.items():
         if regex not in counts.regexes and regex in draft.group.subscriptions.regexes:
             counts.by_regex.add_all(resolved.topics, -1)
-
-
-def decide_resolution(draft: Draft) -> None:
-    """All expressions of the group against all topics there are, written with the version of the metadata they are of."""
-    group, topics = draft.group, draft.state.topics
-    names, version = topics.names(), topics.version()
-    counts = group.subscriptions.copy()
-    bump = False
-    for regex in group.subscriptions.regexes:
-        try:
-            matches = compiled(regex)
-        except Refusal:
-            found: tuple[str, ...] = ()  # written by a broker with other limits
-        else:
-            found = tuple(sorted(name for name in names if matches(name)))
-        old = group.resolved.get(regex)
-        if found != (() if old is None else old.topics):
-            bump = True
-            counts.by_regex.add_all(() if old is None else old.topics, -1)
-            counts.by_regex.add_all(found, 1)
-        draft.records.append(r.regex_record(group.group_id, regex, found, version, draft.now_ms))
-    metadata_hash = group_hash(counts.topics(), topics, draft.state.topic_hashes)
-    if bump or metadata_hash != group.metadata_hash:
-        draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
-        group.checked = (version, group.epoch + 1)

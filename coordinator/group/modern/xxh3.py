@@ -131,19 +131,21 @@ def _long(data: bytes, length: int) -> int:
         _accumulate(lanes, struct.unpack_from("<8Q", data, stripe * _STRIPE_BYTES), _LANE_KEYS[position])
         if position == _STRIPES_PER_BLOCK - 1 and (stripe + 1) * _STRIPE_BYTES <= length - 1:
             for lane, key in enumerate(_SCRAMBLE_KEYS):
-                number = lanes[lane]
+                number = lanes[lane] & _MASK
                 lanes[lane] = (number ^ number >> 47 ^ key) * _P32_1 & _MASK
     _accumulate(lanes, struct.unpack_from("<8Q", data, length - _STRIPE_BYTES), _LAST_KEYS)
     total = length * _P64_1 & _MASK
     for pair in range(0, _LANES, 2):
         key = 11 + 8 * pair
-        total += _fold(lanes[pair] ^ _u64(_SECRET, key), lanes[pair + 1] ^ _u64(_SECRET, key + 8))
+        left, right = lanes[pair] & _MASK, lanes[pair + 1] & _MASK
+        total += _fold(left ^ _u64(_SECRET, key), right ^ _u64(_SECRET, key + 8))
     return _avalanche(total & _MASK)
 
 
 def _accumulate(lanes: list[int], values: tuple[int, ...], keys: tuple[int, ...]) -> None:
+    """Carries beyond 64 bits are cut off when a block ends: what is added stays small until then."""
     for lane in range(_LANES):
         value = values[lane]
         key = value ^ keys[lane]
-        lanes[lane ^ 1] = (lanes[lane ^ 1] + value) & _MASK
-        lanes[lane] = (lanes[lane] + (key & 0xFFFFFFFF) * (key >> 32)) & _MASK
+        lanes[lane ^ 1] += value
+        lanes[lane] += (key & 0xFFFFFFFF) * (key >> 32)

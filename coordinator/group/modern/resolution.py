@@ -1,0 +1,71 @@
+"""The regular expressions of a group are matched against the topics there are (KIP-848, Regular expressions).
+
+Thousands of topics are looked at in slices, so that nobody else waits for it; what is found is written at the end.
+"""
+
+from typing import Any, Final
+
+from coordinator.group.modern import records as r
+from coordinator.group.modern.draft import Draft, ResolveRegexes
+from coordinator.group.modern.metadata_hash import group_hash
+from coordinator.group.modern.state import ConsumerGroup, Resolution
+from coordinator.group.state import State
+from protocol.errors import Refusal
+from protocol.patterns import compiled
+from runtime.shard import Decision
+
+MATCHES_MAX: Final = 1_000
+"""Names times expressions that are looked at in one go: a few milliseconds."""
+
+
+def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
+    """The next slice; nothing when the group is gone. Begins again when topics or expressions change meanwhile."""
+    group = state.groups.get(command.group_id)
+    if not isinstance(group, ConsumerGroup):
+        return Decision(None)
+    draft = Draft(state, group, now_ms)
+    regexes, version = tuple(group.subscriptions.regexes), state.topics.version()
+    work = group.resolution
+    if work is None or (work.version, work.regexes) != (version, regexes):
+        work = Resolution(version, regexes, state.topics.names(), [[] for _ in regexes])
+    _match(draft, work)
+    if work.position < len(work.names):
+        group.resolution = work
+        draft.resolve_soon()
+    else:
+        group.resolution = None
+        _write(draft, work)
+    return draft.decision(None)
+
+
+def _match(draft: Draft, work: Resolution) -> None:
+    end = work.position + max(MATCHES_MAX // max(len(work.regexes), 1), 1)
+    names = work.names[work.position : end]
+    for regex, found in zip(work.regexes, work.found, strict=True):
+        try:
+            matches = compiled(regex)
+        except Refusal:
+            continue  # written by a broker with other limits: it matches nothing here
+        found.extend(name for name in names if matches(name))
+    seen = dict.fromkeys(name for found in work.found for name in found[-len(names) :])
+    group_hash(seen, draft.state.topics, draft.state.topic_hashes)  # known when all of them are asked for
+    work.position = end
+
+
+def _write(draft: Draft, work: Resolution) -> None:
+    group = draft.group
+    counts = group.subscriptions.copy()
+    bump = False
+    for regex, names in zip(work.regexes, work.found, strict=True):
+        found = tuple(sorted(names))
+        old = group.resolved.get(regex)
+        known = () if old is None else old.topics
+        if found != known:
+            bump = True
+            counts.by_regex.add_all(known, -1)
+            counts.by_regex.add_all(found, 1)
+        draft.records.append(r.regex_record(group.group_id, regex, found, work.version, draft.now_ms))
+    metadata_hash = group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
+    if bump or metadata_hash != group.metadata_hash:
+        draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
+        group.checked = (work.version, group.epoch + 1)

@@ -1,0 +1,107 @@
+"""Consumer groups in an engine: answers wait for the commit, clocks strike, the next coordinator goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.group import commands as c
+from coordinator.group.modern.state import ConsumerGroup
+from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, outcome
+from tests.support.group_ports import FakeTopics
+
+SESSION_MS = 45_000
+
+
+async def engine(*, lag: bool = False) -> EngineRig:
+    rig = await EngineRig(lag=lag, consumer_assignment_interval_ms=0).loaded()
+    topics_of(rig).make("t", 2)
+    return rig
+
+
+def topics_of(rig: EngineRig) -> FakeTopics:
+    topics = rig.core.state.topics
+    assert isinstance(topics, FakeTopics)
+    return topics
+
+
+def group_of(rig: EngineRig) -> ConsumerGroup:
+    group = rig.core.state.groups[GROUP]
+    assert isinstance(group, ConsumerGroup)
+    return group
+
+
+def beat(member_id: str, epoch: int, **said: Any) -> c.ConsumerGroupHeartbeat:
+    joins: dict[str, Any] = {"rebalance_timeout_ms": 1_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP, member_id=member_id, member_epoch=epoch, **((joins if epoch == 0 else {}) | said)
+    )
+    return c.ConsumerGroupHeartbeat(request, caller(1))
+
+
+async def test_an_epoch_is_told_when_it_is_committed() -> None:
+    rig = await engine(lag=True)
+    first, second = rig.submit(beat("A", 0)), rig.submit(beat("A", 2))
+    assert (outcome(first), outcome(second)) == (WAITS, WAITS)
+    rig.log.commit()
+    assert outcome(first).member_epoch == outcome(second).member_epoch == 2
+
+
+async def test_what_the_log_refuses_has_not_happened() -> None:
+    rig = await engine()
+    rig.submit(beat("A", 0))
+    rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert outcome(rig.submit(beat("B", 0))) == "COORDINATOR_NOT_AVAILABLE"
+    rig.log.refuse = None
+    assert list(group_of(rig).members) == ["A"]
+    assert outcome(rig.submit(beat("A", 2))).member_epoch == 2
+
+
+async def test_members_that_fall_silent_are_gone() -> None:
+    rig = await engine()
+    rig.submit(beat("A", 0))
+    rig.submit(beat("B", 0))
+    rig.wait(SESSION_MS - 1)
+    assert outcome(rig.submit(beat("A", 2))).member_epoch == 2
+    rig.wait(1)
+    assert list(group_of(rig).members) == ["A"]
+    rig.wait(SESSION_MS)
+    assert group_of(rig).is_empty
+    assert rig.failures == []
+
+
+async def test_the_next_coordinator_knows_the_members_and_starts_their_clocks() -> None:
+    rig = await engine()
+    rig.submit(beat("A", 0))
+    rig.submit(beat("B", 0))
+    rig.submit(beat("A", 2))
+    assert group_of(rig).members["A"].revoking
+    rig.wait(500)
+    after = await rig.successor()
+    topics_of(after).make("t", 2)
+    assert sorted(group_of(after).members) == ["A", "B"]
+    after.wait(999)
+    assert sorted(group_of(after).members) == ["A", "B"]
+    after.wait(1)  # A has not given up what it should, for as long as it said it would take
+    assert list(group_of(after).members) == ["B"]
+    after.wait(SESSION_MS)
+    assert group_of(after).is_empty
+    assert after.failures == []
+
+
+async def test_expressions_are_resolved_in_slices_behind_the_answer() -> None:
+    rig = await engine()
+    for number in range(2_500):
+        topics_of(rig).make(f"many-{number}")
+    rig.submit(beat("A", 0, subscribed_topic_names=[], subscribed_topic_regex="many-.*7"))
+    assert group_of(rig).resolved == {}
+    rig.engine._timers._expire()
+    assert group_of(rig).resolution is not None
+    topics_of(rig).make("many-more-7")  # the topics have changed: it begins again
+    rig.wait(0)
+    resolved = group_of(rig).resolved["many-.*7"]
+    assert len(resolved.topics) == 251
+    assert group_of(rig).resolution is None
+    assert outcome(rig.submit(beat("A", 1))).member_epoch == 2
+    assert rig.failures == []

@@ -11,6 +11,7 @@ from broker.apis import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,
+    alter_configs,
     alter_partition,
     alter_partition_reassignments,
     api_versions,
@@ -45,6 +46,7 @@ from broker.apis import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -89,6 +91,7 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     write_txn_markers.API,
     txn_offset_commit.API,
     describe_configs.API,
+    alter_configs.API,
     describe_log_dirs.API,
     create_partitions.API,
     delete_groups.API,
@@ -116,6 +119,7 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     consumer_group_heartbeat.API,
     consumer_group_describe.API,
     controller_registration.API,
+    list_config_resources.API,
     describe_topic_partitions.API,
 )
 

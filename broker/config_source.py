@@ -56,8 +56,6 @@ def check(config: Config) -> None:
         )
     if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
         raise ConfigError("broker.heartbeat.interval.ms: must be less than broker.session.timeout.ms")
-    if config.max_connection_creation_rate == 0:
-        raise ConfigError("max.connection.creation.rate: 0 would never accept a connection")
     for contradiction in contradictions(config):
         raise ConfigError(contradiction)
 

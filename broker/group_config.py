@@ -1,17 +1,45 @@
 """The properties of groups, as the group coordinator takes them (`coordinator.group.ports.GroupConfigs`)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from broker.config import Config
+from broker.config import PROPERTIES, Config
+from broker.property import ConfigError, Property, invalid_value
+from cluster.image import RESOURCE_GROUP
 from cluster.metadata import MetadataCache
 from coordinator.group.ports import GroupConfig
+from protocol.errors import ErrorCode, Refusal
 
-RESOURCE_GROUP: Final = 32
 MINUTE_MS: Final = 60_000
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
+GROUP_PROPERTIES: Final[dict[str, Property]] = {
+    name: PROPERTIES[f"group.{name}"] for name in (ASSIGNMENT_INTERVAL, HEARTBEAT_INTERVAL, SESSION_TIMEOUT)
+}
+"""Every property that a group can have, and the broker's property that is its default."""
+
+
+def check_group_settings(config: Config, configs: Mapping[str, str]) -> None:
+    """May that be set for a group? Raises Refusal(INVALID_CONFIG) as Kafka does."""
+    values: dict[str, int] = {name: getattr(config, prop.attribute) for name, prop in GROUP_PROPERTIES.items()}
+    for name, text in configs.items():
+        prop = GROUP_PROPERTIES.get(name)
+        if prop is None:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
+        try:
+            values[name] = prop.parse(text, name=name)
+        except ConfigError as error:
+            raise Refusal(ErrorCode.INVALID_CONFIG, invalid_value(name, text, error)) from None
+    for name in (HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ASSIGNMENT_INTERVAL):
+        group, _, rest = name.partition(".")
+        low, high = f"group.{group}.min.{rest}", f"group.{group}.max.{rest}"
+        if values[name] < _value(config, low):
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {low}")
+        if values[name] > _value(config, high):
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {high}")
+    if values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"{SESSION_TIMEOUT} must be greater than {HEARTBEAT_INTERVAL}")
 
 
 def group_config(config: Config) -> GroupConfig:

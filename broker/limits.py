@@ -1,9 +1,10 @@
 """What keeps clients from growing a broker without bound: the byte budget, and the limits on connections."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Protocol
 
-from broker.config import Config
+from broker.config import PROPERTIES
+from broker.property import Property
 
 SMALL_SHARE: Final = 8192
 """The part of the budget that every connection may hold whatever the others do: 64 KiB of 512 MiB."""
@@ -11,6 +12,15 @@ LOG_LINES_PER_SECOND: Final = 5
 """About connections that are closed for what their clients have sent."""
 ANSWER_SHARE: Final = 8
 """The part of what is left that one answer made of stored records may take."""
+TOTAL_MAX: Final = PROPERTIES["max.connections"]
+PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
+CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
+
+
+class Settings(Protocol):
+    """Properties that may change while the broker runs (`broker.topic_config.TopicSettings`)."""
+
+    def current(self, prop: Property) -> Any: ...
 
 
 class ByteBudget:
@@ -96,20 +106,19 @@ class ByteBudget:
 class ConnectionLimits:
     """Counts connections over all listeners: in total, by address, and by second."""
 
-    def __init__(self, config: Config) -> None:
-        self._total_max = config.max_connections
-        self._per_address_max = config.max_connections_per_ip
-        self._interval_s = 1.0 / config.max_connection_creation_rate
+    def __init__(self, settings: Settings) -> None:
+        """The limits may change at any time, for connections that come after that."""
+        self._settings = settings
         self._last_slot_s = 0.0
         self.total = 0
         self._by_address: dict[str, int] = {}
 
     def admit(self, address: str) -> str | None:
         """Count a new connection in, or say which limit it is over (then it is not counted)."""
-        if self.total >= self._total_max:
-            return "max.connections"
-        if self._by_address.get(address, 0) >= self._per_address_max:
-            return "max.connections.per.ip"
+        if self.total >= self._settings.current(TOTAL_MAX):
+            return TOTAL_MAX.name
+        if self._by_address.get(address, 0) >= self._settings.current(PER_ADDRESS_MAX):
+            return PER_ADDRESS_MAX.name
         self.total += 1
         self._by_address[address] = self._by_address.get(address, 0) + 1
         return None
@@ -125,7 +134,7 @@ class ConnectionLimits:
 
         A second's worth of connections passes at once after a quiet second.
         """
-        self._last_slot_s = max(self._last_slot_s, now_s - 1.0) + self._interval_s
+        self._last_slot_s = max(self._last_slot_s, now_s - 1.0) + 1.0 / self._settings.current(CREATION_RATE)
         return max(0.0, self._last_slot_s - now_s)
 
 

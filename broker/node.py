@@ -188,7 +188,7 @@ class Node:
     async def _bind(self) -> Shared:
         """Take the ports: connections wait, unread, until the node serves."""
         config = self.config
-        shared = Shared(config, self._budget, ConnectionLimits(config), self.tasks)
+        shared = Shared(config, self._budget, ConnectionLimits(self.topic_settings), self.tasks)
         self._undo.push_async_callback(self.acceptor.close)
         await self.acceptor.bind(parse_listeners(config), shared)
         return shared

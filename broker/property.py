@@ -10,7 +10,19 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message is the one line a person gets to read."""
+    """A configuration that cannot be used; the message is the one line a person gets to read.
+
+    `reason` is what is wrong with a value, as Kafka's clients and tools are told it.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def invalid_value(name: str, text: str, error: ConfigError) -> str:
+    """What Kafka's clients are told of a value that is refused."""
+    return f"Invalid value {text} for configuration {name}: {error.reason}"
 
 
 class Kind(IntEnum):
@@ -68,18 +80,22 @@ class Property:
         try:
             value = _PARSERS[self.kind](text)
         except ValueError:
-            raise ConfigError(f"{label}: {text!r} is not {_WANTED[self.kind]}") from None
+            reason = _REASONS.get(self.kind, f"Not a number of type {self.kind.name}")
+            raise ConfigError(f"{label}: {text!r} is not {_WANTED[self.kind]}", reason) from None
         self._check(label, text, value)
         return value
 
     def _check(self, label: str, text: str, value: Any) -> None:
         if self.low is not None and value < self.low:
-            raise ConfigError(f"{label}: {text} is below the smallest allowed value, {self.low}")
+            reason = f"Value must be at least {self.low}"
+            raise ConfigError(f"{label}: {text} is below the smallest allowed value, {self.low}", reason)
         if self.high is not None and value > self.high:
-            raise ConfigError(f"{label}: {text} is above the largest allowed value, {self.high}")
+            reason = f"Value must be no more than {self.high}"
+            raise ConfigError(f"{label}: {text} is above the largest allowed value, {self.high}", reason)
         given = value if isinstance(value, tuple) else (value,)
         if self.choices and not (given and all(item in self.choices for item in given)):
-            raise ConfigError(f"{label}: {text!r} is not one of {', '.join(self.choices)}")
+            reason = f"String must be one of: {', '.join(self.choices)}"
+            raise ConfigError(f"{label}: {text!r} is not one of {', '.join(self.choices)}", reason)
 
     def render(self, value: Any) -> str | None:
         """The value as text, as Kafka's tools print it."""
@@ -101,6 +117,8 @@ def _boolean(text: str) -> bool:
 
 def _whole(bits: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
+        if "_" in text:  # which Python takes for a number
+            raise ValueError(text)
         value = int(text)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise ValueError(text)
@@ -131,6 +149,8 @@ _WANTED: Final[dict[Kind, str]] = {
     Kind.DOUBLE: "a number",
     Kind.LIST: "a comma separated list",
 }
+
+_REASONS: Final[dict[Kind, str]] = {Kind.BOOLEAN: "Expected value to be either true or false"}
 
 
 def row(

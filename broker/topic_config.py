@@ -9,7 +9,8 @@ from enum import IntEnum
 from typing import Any, Final
 
 from broker.config import PROPERTIES, Config
-from broker.property import ConfigError, Kind, Property
+from broker.group_config import check_group_settings
+from broker.property import ConfigError, Kind, Property, invalid_value
 from cluster.controller.port import ConfigValue
 from cluster.delta import MetadataDelta
 from cluster.image import RESOURCE_BROKER, MetadataImage
@@ -23,6 +24,8 @@ TOPIC_PROPERTIES: Final[dict[str, Property]] = {
 }
 """Every property that a topic can have, by the topic's name for it."""
 
+PRODUCER_ID_EXPIRATION: Final = PROPERTIES["producer.id.expiration.ms"]
+VERIFICATION: Final = PROPERTIES["transaction.partition.verification.enable"]
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
@@ -42,6 +45,7 @@ class Source(IntEnum):
     CLUSTER_DEFAULT = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,11 @@ class TopicSettings:
             try:
                 PROPERTIES[name].parse(text)
             except ConfigError as error:
-                raise Refusal(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from None
+                raise Refusal(ErrorCode.INVALID_REQUEST, invalid_value(name, text, error)) from None
+
+    def validate_group(self, configs: Mapping[str, str]) -> None:
+        """Raises Refusal(INVALID_CONFIG)."""
+        check_group_settings(self._config, configs)
 
     def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
         """What a setting of a topic or broker is where nothing is set; None when it is no list, or unknown."""
@@ -138,7 +146,7 @@ class TopicSettings:
             try:
                 value = prop.parse(text, name=name)
             except ConfigError as error:
-                raise Refusal(ErrorCode.INVALID_CONFIG, f"Invalid value for configuration {error}") from None
+                raise Refusal(ErrorCode.INVALID_CONFIG, invalid_value(name, text, error)) from None
             if value is None:
                 raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             values[name] = value
@@ -168,8 +176,8 @@ class TopicSettings:
         values = {**self._defaults, **self.parse(configs)}
         return LogConfig(
             **{name.replace(".", "_"): value for name, value in values.items()},
-            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
-            verification_enabled=self._config.transaction_partition_verification_enable,
+            producer_id_expiration_ms=self.current(PRODUCER_ID_EXPIRATION),
+            verification_enabled=self.current(VERIFICATION),
             validate_records_all=self._config.odradek_validate_records == "all",
         )
 

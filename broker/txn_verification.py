@@ -120,9 +120,8 @@ class TransactionVerifier:
     """Asks the coordinator on behalf of who writes. Holds no state: guards live in the logs."""
 
     def __init__(self, coordinator: Coordinator, config: Config) -> None:
-        """`config` gives the switch and the limits of asking again."""
+        """`config` gives the limits of asking again; the switch is in the settings of the logs."""
         self._coordinator = coordinator
-        self._enabled = config.transaction_partition_verification_enable
         self._backoff_ms = config.add_partitions_to_txn_retry_backoff_ms
         self._retry_ms_max = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
 
@@ -134,7 +133,8 @@ class TransactionVerifier:
         Raises Refusal for what is wrong with the request as a whole.
         """
         producer_id, epoch = one_producer(batches)
-        if transactional_id is None or not (terms.implicit_add or self._enabled):
+        verifies = any(batch.partition.log.config.verification_enabled for batch in batches)
+        if transactional_id is None or not (terms.implicit_add or verifies):
             return [NO_GUARD] * len(batches)
         outcomes = [guard_of(batch, supports_epoch_bump=terms.implicit_add) for batch in batches]
         asked = {

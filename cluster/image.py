@@ -28,6 +28,9 @@ METADATA_TOPIC_ID = UUID(int=1)
 
 RESOURCE_TOPIC = 2
 RESOURCE_BROKER = 4
+RESOURCE_BROKER_LOGGER = 8
+RESOURCE_CLIENT_METRICS = 16
+RESOURCE_GROUP = 32
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -36,7 +39,7 @@ GROUP_VERSION = "group.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 ConfigResource = tuple[int, str]
-"""(resource type, resource name): (2, topic), (4, broker id as text), (4, "") = default of all brokers"""
+"""(resource type, resource name): (2, topic), (4, broker id as text), (4, "") = default of all brokers, (32, group)"""
 
 
 @dataclass(frozen=True, slots=True)

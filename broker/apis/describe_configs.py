@@ -1,8 +1,8 @@
 """DescribeConfigs: v1-v4
 
 Behavior:
-* Topics and brokers (this broker by its id, or all brokers by an empty name). Every property that is obeyed is listed, with
-  where its value comes from, and on request with the values it hides and its documentation.
+* Topics, groups and brokers (this broker by its id, or all brokers by an empty name). Every property that is obeyed is listed,
+  with where its value comes from, and on request with the values it hides and its documentation.
 * A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION. Other kinds of resources: INVALID_REQUEST.
 
 Version notes:
@@ -14,11 +14,13 @@ from typing import Final
 
 from broker.api import Api, RequestContext
 from broker.config import PROPERTIES
-from broker.ports import AclOperation, ResourceType
+from broker.config_requests import check_right
+from broker.group_config import GROUP_PROPERTIES
+from broker.ports import AclOperation
 from broker.property import Property, Scope
 from broker.topic_config import TOPIC_PROPERTIES, Source, Synonym, TopicSettings, broker_synonyms
 from broker.topic_names import is_valid
-from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from cluster.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -38,10 +40,13 @@ def _resource(
     context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
+        check_right(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         if resource.resource_type == RESOURCE_TOPIC:
             configs = _topic(context, request, resource.resource_name)
         elif resource.resource_type == RESOURCE_BROKER:
             configs = _broker(context, request, resource.resource_name)
+        elif resource.resource_type == RESOURCE_GROUP:
+            configs = _group(context, request, resource.resource_name)
         else:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
     except Refusal as refusal:
@@ -56,8 +61,6 @@ def _resource(
 
 
 def _topic(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
-    if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
-        raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not is_valid(name):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a name that a topic can have")
     image = context.services.metadata.image
@@ -72,8 +75,6 @@ def _topic(context: RequestContext, request: DescribeConfigsRequest, name: str) 
 
 
 def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
-    if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
-        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = context.services
     defaults = services.metadata.image.config(RESOURCE_BROKER, "")
     if not name:
@@ -86,6 +87,19 @@ def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str)
     for prop in PROPERTIES.values():
         synonyms = [*settings.dynamic_synonyms(prop), *broker_synonyms(config, prop)]
         entries.append(_entry(request, prop, prop.name, synonyms[0].value if synonyms else None, synonyms))
+    return entries
+
+
+def _group(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
+    if not name:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+    services = context.services
+    given = services.metadata.image.config(RESOURCE_GROUP, name)
+    entries = []
+    for key, prop in GROUP_PROPERTIES.items():
+        own = [Synonym(key, given[key], Source.GROUP)] if key in given else []
+        synonyms = [*own, *broker_synonyms(services.config, prop)]
+        entries.append(_entry(request, prop, key, synonyms[0].value, synonyms))
     return entries
 
 
@@ -138,6 +152,6 @@ API: Final = Api(
     response=DescribeConfigsResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE_CONFIGS on the topic, or on the cluster for brokers",
-    gaps=("client metrics, groups and loggers are not resources here",),
+    acl="DESCRIBE_CONFIGS on the topic or the group, or on the cluster for brokers",
+    gaps=("client metrics and loggers are not resources here",),
 )

@@ -1,17 +1,17 @@
-"""Settings that change while the cluster runs (KIP-339), and what another `min.insync.replicas` does to who is eligible."""
+"""Settings that change while the cluster runs (KIP-133, KIP-339), and what another `min.insync.replicas` does to who is eligible."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cluster.controller.configs import MIN_IN_SYNC
 from cluster.controller.election import next_change
 from cluster.controller.leaders import new_partition_epoch, rules_for, topic_rules
 from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
 from cluster.controller.state import ControllerState, Verdict
-from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from cluster.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from cluster.records import ConfigRecord
 from protocol.errors import ErrorCode, Refusal
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cluster.controller.commands import AlterConfigs
     from cluster.image import TopicImage
     from cluster.records import MetadataRecord
+
+VALUE_CHARACTERS_MAX: Final = 32_767
 
 
 def alter_configs(state: ControllerState, command: AlterConfigs) -> Verdict[tuple[ConfigResult, ...]]:
@@ -43,14 +45,12 @@ def alter_configs(state: ControllerState, command: AlterConfigs) -> Verdict[tupl
 def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecord]:
     _check_resource(state, resource)
     before = state.image.config(resource.kind, resource.name)
-    after = dict(before)
+    after = {} if resource.replaces else dict(before)
     for name, operation, value in resource.changes:
         _apply(state, resource.kind, after, name, operation, value)
-    if resource.kind == RESOURCE_TOPIC:
-        state.configs.validate(resource.name, after)
-    else:
-        state.configs.validate_broker(after)
-    changed = [name for name, _, _ in resource.changes if before.get(name) != after.get(name)]
+    _check_values(state, resource, after)
+    named = dict.fromkeys((*(name for name, _, _ in resource.changes), *before))
+    changed = [name for name in named if before.get(name) != after.get(name)]
     records: list[MetadataRecord] = [
         ConfigRecord(resource_type=resource.kind, resource_name=resource.name, name=name, value=after.get(name))
         for name in changed
@@ -60,14 +60,36 @@ def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecor
     return records
 
 
+def _check_values(state: ControllerState, resource: ConfigChange, after: Mapping[str, str]) -> None:
+    if any(len(value) > VALUE_CHARACTERS_MAX for value in after.values()):
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of"
+            f" {VALUE_CHARACTERS_MAX} bytes.",
+        )
+    if resource.kind == RESOURCE_TOPIC:
+        state.configs.validate(resource.name, after)
+    elif resource.kind == RESOURCE_GROUP:
+        state.configs.validate_group(after)
+    else:
+        state.configs.validate_broker(after)
+
+
 def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
     name = resource.name
     if resource.kind == RESOURCE_TOPIC:
+        if not name:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if state.image.topic(name) is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif resource.kind == RESOURCE_GROUP:
+        if not name:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     elif resource.kind != RESOURCE_BROKER:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.kind}")
-    elif name and not (name.isdecimal() and int(name) in state.image.brokers):
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
+    elif name and not name.isdecimal():
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    elif name and int(name) not in state.image.brokers:
         raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} is registered.")
     names = [each for each, _, _ in resource.changes]
     if len(dict.fromkeys(names)) != len(names):
@@ -76,7 +98,7 @@ def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
         each for each, operation, value in resource.changes if value is None and operation != ConfigOperation.DELETE
     ]
     if nulls:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(nulls)}")
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _apply(

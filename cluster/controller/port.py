@@ -59,6 +59,9 @@ class TopicConfigs(Protocol):
     def validate_broker(self, configs: Mapping[str, str]) -> None:
         """What may be set for brokers while they run. Raises Refusal(INVALID_CONFIG, INVALID_REQUEST)."""
 
+    def validate_group(self, configs: Mapping[str, str]) -> None:
+        """What may be set for a group. Raises Refusal(INVALID_CONFIG)."""
+
     def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
         """What the setting `name` of a topic or broker is where nothing is set; None when it is no list, or unknown."""
 
@@ -266,11 +269,15 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """Changes of the settings of one topic (kind 2), of one broker (4, its id) or of all brokers (4, ""): (name, how, value)."""
+    """Changes of the settings of one topic (kind 2), one broker (4, its id), all brokers (4, "") or a group (32): (name, how, value).
+
+    `replaces`: what is set and not named goes (AlterConfigs).
+    """
 
     kind: int
     name: str
     changes: tuple[tuple[str, ConfigOperation, str | None], ...]
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

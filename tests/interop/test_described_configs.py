@@ -29,7 +29,7 @@ OWN_DEFAULTS = {
     "transaction.state.log.min.isr": "fits the cluster by itself",
     "transaction.state.log.replication.factor": "fits the cluster by itself",
 }
-ONLY_AT_START = ("listeners", "max.connection.creation.rate", "max.connections", "max.connections.per.ip")
+ONLY_AT_START = ("listeners",)
 """Kafka can change these while it runs."""
 
 

@@ -14,6 +14,7 @@ from broker.dispatch import Dispatcher
 from broker.limits import ByteBudget, ConnectionLimits
 from broker.ports import Unlimited
 from broker.shared import Shared
+from broker.topic_config import TopicSettings
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from runtime.tasks import Tasks
@@ -63,7 +64,7 @@ class Server:
         )
         dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
         budget = ByteBudget(self.config.byte_budget)
-        self.shared = Shared(self.config, budget, ConnectionLimits(self.config), self.tasks)
+        self.shared = Shared(self.config, budget, ConnectionLimits(TopicSettings(self.config)), self.tasks)
         self.shared.dispatcher = dispatcher
         self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
 

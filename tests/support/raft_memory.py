@@ -171,6 +171,10 @@ class PlainConfigs:
     def validate_broker(self, configs: Mapping[str, str]) -> None:
         self.validate("", configs)
 
+    def validate_group(self, configs: Mapping[str, str]) -> None:
+        if "consumer.session.timeout.ms" not in (configs or ("consumer.session.timeout.ms",)):
+            raise Refusal(ErrorCode.INVALID_CONFIG, "Unknown group config name")
+
     def list_default(self, kind: int, name: str) -> tuple[str, ...] | None:
         return ("delete",) if name == "cleanup.policy" else None
 

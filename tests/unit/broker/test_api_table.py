@@ -34,6 +34,7 @@ KAFKA_4_3 = {
     "WriteTxnMarkers": (1, 2),
     "TxnOffsetCommit": (0, 5),
     "DescribeConfigs": (1, 4),
+    "AlterConfigs": (0, 2),
     "DescribeLogDirs": (1, 5),
     "CreatePartitions": (0, 3),
     "IncrementalAlterConfigs": (0, 1),
@@ -51,6 +52,7 @@ KAFKA_4_3 = {
     "ListTransactions": (0, 2),
     "ConsumerGroupHeartbeat": (0, 1),
     "ConsumerGroupDescribe": (0, 1),
+    "ListConfigResources": (0, 1),
     "DescribeTopicPartitions": (0, 0),
 }
 

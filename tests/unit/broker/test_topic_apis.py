@@ -253,7 +253,21 @@ def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> 
     [
         ({"no.such": "1"}, E.INVALID_CONFIG, "Unknown broker config name: no.such"),
         ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
-        ({"log.segment.bytes": "x"}, E.INVALID_CONFIG, "Invalid value for configuration log.segment.bytes: 'x' is not"),
+        (
+            {"log.segment.bytes": "x"},
+            E.INVALID_REQUEST,
+            "Invalid value x for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            {"log.segment.bytes": "1_000_000"},
+            E.INVALID_REQUEST,
+            "Invalid value 1_000_000 for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            {"log.cleanup.policy": "none"},
+            E.INVALID_REQUEST,
+            "Invalid value none for configuration log.cleanup.policy: String must be one of: delete, compact",
+        ),
     ],
 )
 def test_settings_of_brokers_are_checked(given: dict[str, str], error: ErrorCode, message: str) -> None:

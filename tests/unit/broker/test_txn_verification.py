@@ -14,6 +14,7 @@ from broker.txn_verification import (
 )
 from coordinator.txn.ports import TopicPartition
 from protocol.errors import ErrorCode, Refusal
+from storage.config import LogConfig
 from tests.support import broker_context
 
 E = ErrorCode
@@ -55,7 +56,12 @@ class CoordinatorOf:
 
 
 def batch(
-    index: int, *, guard: int | Refusal = 5, producer_id: int = 7, leads: ErrorCode = E.NONE
+    index: int,
+    *,
+    guard: int | Refusal = 5,
+    producer_id: int = 7,
+    leads: ErrorCode = E.NONE,
+    config: LogConfig = LogConfig(),  # noqa: B008  a value
 ) -> TransactionalBatch:
     def start_verification(*_: object) -> int:
         if isinstance(guard, Refusal):
@@ -66,7 +72,7 @@ def batch(
         if leads:
             raise Refusal(leads)
 
-    log = SimpleNamespace(start_verification=start_verification)
+    log = SimpleNamespace(start_verification=start_verification, config=config)
     partition: Any = SimpleNamespace(topic="t", index=index, log=log, check_leader=check_leader)
     return TransactionalBatch(partition, producer_id, 3, 0)
 
@@ -97,7 +103,7 @@ async def test_nothing_is_asked_when_every_transaction_is_open() -> None:
 @pytest.mark.parametrize(("version", "calls"), [(11, 0), (12, 1)])
 async def test_the_switch_turns_off_verification_and_never_the_implicit_add(version: int, calls: int) -> None:
     coordinator = CoordinatorOf({TopicPartition("t", 0): E.NONE})
-    await outcomes(coordinator, [batch(0)], version, "transaction.partition.verification.enable=false")
+    await outcomes(coordinator, [batch(0, config=LogConfig(verification_enabled=False))], version)
     assert len(coordinator.calls) == calls
 
 

@@ -62,9 +62,16 @@ def test_settings_are_set_removed_added_to_and_taken_from() -> None:
     ("kind", "name", "changes", "error", "message"),
     [
         (2, "nope", (), E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),
-        (8, "1", (), E.INVALID_REQUEST, "Unsupported resource type: 8"),
+        (2, "", (), E.INVALID_REQUEST, "Default topic resources are not allowed."),
+        (32, "", (), E.INVALID_REQUEST, "Default group resources are not allowed."),
+        (32, "g", (("no.such", SET, "1"),), E.INVALID_CONFIG, "Unknown group config name"),
+        (8, "1", (), E.INVALID_REQUEST, "Unknown resource type 8"),
+        (
+            2, "t", (("retention.ms", SET, "1" * 32_768),), E.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+        ),
         (4, "9", (), E.BROKER_ID_NOT_REGISTERED, "No broker with id 9 is registered."),
-        (4, "x", (), E.BROKER_ID_NOT_REGISTERED, "No broker with id x is registered."),
+        (4, "x", (), E.INVALID_REQUEST, "Node id must be an integer, but it is: x"),
         (2, "t", (("no.such", SET, "1"),), E.INVALID_CONFIG, "Unknown topic config name: no.such"),
         (
             2, "t", (("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
@@ -105,6 +112,34 @@ def test_a_resource_that_is_refused_does_not_keep_the_others_from_being_changed(
     results = rig.do(AlterConfigs((good, twice, twice)))
     assert [result.error for result in results] == [E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
     assert rig.core.state.image.config(RESOURCE_BROKER, "2") == {"retention.ms": "7"}
+
+
+def test_what_replaces_leaves_nothing_else_set() -> None:
+    rig = cluster(elr=False)
+    alter(rig, 2, "t", ("retention.ms", SET, "5"))
+    whole = ConfigChange(RESOURCE_TOPIC, "t", (("cleanup.policy", SET, "compact"),), replaces=True)
+    assert rig.do(AlterConfigs((whole,))) == (ConfigResult(RESOURCE_TOPIC, "t"),)
+    assert rig.core.state.image.topic_config("t") == {"cleanup.policy": "compact"}
+    before = len(rig.log)
+    rig.do(AlterConfigs((whole,)))
+    assert len(rig.log) == before, "nothing is written for what is so already"
+    rig.do(AlterConfigs((ConfigChange(RESOURCE_TOPIC, "t", (), replaces=True),)))
+    assert rig.core.state.image.topic_config("t") == {}
+
+
+def test_what_replaces_cannot_take_back_what_has_to_be_there() -> None:
+    rig = cluster()
+    (result,) = rig.do(AlterConfigs((ConfigChange(RESOURCE_BROKER, "", (), replaces=True),)))
+    assert (result.error, result.message) == (
+        E.INVALID_CONFIG,
+        "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+    )
+
+
+def test_groups_have_settings_whether_they_exist_or_not() -> None:
+    rig = cluster()
+    assert alter(rig, 32, "g", ("consumer.session.timeout.ms", SET, "50000")) == (E.NONE, None)
+    assert rig.core.state.image.config(32, "g") == {"consumer.session.timeout.ms": "50000"}
 
 
 def test_a_dry_run_changes_nothing() -> None:

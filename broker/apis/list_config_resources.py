@@ -1,0 +1,79 @@
+"""ListConfigResources: v0-v1 (KIP-1142)
+
+Behavior:
+* The names of everything that may have settings, of the kinds asked for or of all: topics and brokers whether anything is set for
+  them or not, groups where something is. Client metrics are not resources here: that list is empty.
+
+Version notes: v0 asks for client metrics alone; v1 names the kinds.
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from cluster.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    MetadataImage,
+)
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+KINDS_MIN_VERSION: Final = 1
+EVERY_KIND: Final = (
+    RESOURCE_GROUP,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+)
+
+
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    known = EVERY_KIND if context.api_version >= KINDS_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
+    if any(kind not in known for kind in request.resource_types):
+        raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
+    wanted = [kind for kind in known if not request.resource_types or kind in request.resource_types]
+    image = context.services.metadata.image
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(name, kind) for kind in wanted for name in _names(image, kind, context.session.listener.name)
+        ]
+    )
+
+
+def _names(image: MetadataImage, kind: int, listener: str) -> list[str]:
+    if kind == RESOURCE_TOPIC:
+        return list(image.topics)
+    if kind == RESOURCE_GROUP:
+        return [name for resource, name in image.configs if resource == RESOURCE_GROUP]
+    if kind == RESOURCE_CLIENT_METRICS:
+        return []
+    return [str(each.broker_id) for each in image.brokers.values() if not each.fenced and each.endpoint(listener)]
+
+
+def refuse(
+    context: RequestContext, request: ListConfigResourcesRequest, error: ErrorCode, message: str | None
+) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(error_code=error)
+
+
+API: Final = Api(
+    key=74,
+    min_version=0,
+    max_version=1,
+    request=ListConfigResourcesRequest,
+    response=ListConfigResourcesResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="DESCRIBE_CONFIGS on the cluster",
+)

@@ -1,0 +1,151 @@
+"""Settings of groups, brokers and topics through the APIs: who may change them, what is refused, where values come from."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.apis import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
+from broker.ports import AclOperation
+from broker.topic_config import TopicSettings
+from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol.messages.incremental_alter_configs import AlterableConfig as Incremental
+from protocol.messages.incremental_alter_configs import AlterConfigsResource as IncrementalResource
+from protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
+
+E = ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"no.such": "1"}, "Unknown group config name: no.such"),
+        (
+            {"consumer.session.timeout.ms": "x"},
+            "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT",
+        ),
+        (
+            {"consumer.session.timeout.ms": "0"},
+            "Invalid value 0 for configuration consumer.session.timeout.ms: Value must be at least 1",
+        ),
+        (
+            {"consumer.session.timeout.ms": "44999"},
+            "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+        ),
+        (
+            {"consumer.heartbeat.interval.ms": "15001"},
+            "consumer.heartbeat.interval.ms must be less than or equal to group.consumer.max.heartbeat.interval.ms",
+        ),
+    ],
+)
+def test_settings_of_groups_are_checked(given: dict[str, str], message: str) -> None:
+    made = TopicSettings(config())
+    made.validate_group({"consumer.session.timeout.ms": "50000", "consumer.assignment.interval.ms": "0"})
+    with pytest.raises(Refusal) as caught:
+        made.validate_group(given)
+    assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
+
+
+def test_a_groups_session_has_to_outlast_a_heartbeat() -> None:
+    made = TopicSettings(
+        config("group.consumer.min.session.timeout.ms=1000", "group.consumer.min.heartbeat.interval.ms=1")
+    )
+    with pytest.raises(Refusal) as caught:
+        made.validate_group({"consumer.session.timeout.ms": "5000"})
+    assert caught.value.message == "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+
+
+def test_a_groups_setting_says_where_it_comes_from() -> None:
+    seen = image()
+    seen = replace(seen, configs={(32, "g"): {"consumer.session.timeout.ms": "50000"}})
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=None)],
+        include_synonyms=True,
+    )
+    made = context(4, seen, "group.consumer.heartbeat.interval.ms=6000")
+    entries = {entry.name: entry for entry in describe_configs.handle(made, request).results[0].configs}
+    session, heartbeat = entries["consumer.session.timeout.ms"], entries["consumer.heartbeat.interval.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("50000", 8, False)
+    assert [(each.name, each.value, each.source) for each in session.synonyms] == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+    assert (heartbeat.value, heartbeat.config_source) == ("6000", 4)
+
+
+def listed(version: int, *kinds: int, **options: Any) -> list[tuple[int, str]]:
+    seen = replace(
+        image([topic("t", 1, [1])], [broker(1), broker(2, fenced=True)]),
+        configs={(32, "g"): {"consumer.session.timeout.ms": "50000"}, (2, "t"): {}},
+    )
+    asked = ListConfigResourcesRequest(resource_types=list(kinds))
+    response = list_config_resources.handle(context(version, seen, **options), asked)
+    assert not response.error_code
+    return [(each.resource_type, each.resource_name) for each in response.config_resources]
+
+
+def test_resources_that_may_have_settings_are_listed() -> None:
+    assert listed(1) == [(32, "g"), (8, "1"), (4, "1"), (2, "t")]
+    assert listed(1, 2, 32) == [(32, "g"), (2, "t")]
+    assert listed(0) == listed(1, 16) == []
+    with pytest.raises(Refusal) as caught:
+        listed(1, 77)
+    assert caught.value.error is E.UNSUPPORTED_VERSION
+    with pytest.raises(Refusal) as caught:
+        listed(1, authorizer=Deny((AclOperation.DESCRIBE_CONFIGS, "kafka-cluster")))
+    assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
+
+
+class Altering(ControllerOf):
+    """Grants every change."""
+
+    async def alter_configs(self, resources: Any, **options: Any) -> tuple[ConfigResult, ...]:
+        self.calls.append((tuple(resources), options))
+        return tuple(ConfigResult(each.kind, each.name) for each in resources)
+
+
+DENIED = Deny(
+    (AclOperation.ALTER_CONFIGS, "t"), (AclOperation.ALTER_CONFIGS, "g"), (AclOperation.ALTER_CONFIGS, "kafka-cluster")
+)
+
+
+async def test_both_ways_to_alter_settings_reach_the_controller() -> None:
+    controller = Altering()
+    old = AlterConfigsRequest(
+        [AlterConfigsResource(2, "t", [AlterableConfig("a", "1"), AlterableConfig("b", None)])], True
+    )
+    response = await answer(alter_configs.handle(context(2, image(), controller=controller), old))
+    assert [(each.error_code, each.resource_type, each.resource_name) for each in response.responses] == [(0, 2, "t")]
+    new = IncrementalAlterConfigsRequest(
+        [
+            IncrementalResource(4, "", [Incremental("a", 1, None)]),
+            IncrementalResource(32, "g", [Incremental("a", 9, "x")]),
+        ]
+    )
+    response = await answer(incremental_alter_configs.handle(context(1, image(), controller=controller), new))
+    assert [(each.error_code, each.error_message) for each in response.responses] == [
+        (0, None),
+        (E.INVALID_REQUEST, "Unknown operations type 9"),
+    ]
+    assert controller.calls == [
+        (
+            (ConfigChange(2, "t", (("a", ConfigOperation.SET, "1"), ("b", ConfigOperation.SET, None)), replaces=True),),
+            {"validate_only": True},
+        ),
+        ((ConfigChange(4, "", (("a", ConfigOperation.DELETE, None),)),), {"validate_only": False}),
+    ]
+
+
+async def test_settings_are_changed_by_those_who_may() -> None:
+    asked = AlterConfigsRequest([AlterConfigsResource(kind, name) for kind, name in ((2, "t"), (32, "g"), (4, "1"))])
+    response = await answer(alter_configs.handle(context(2, image(), controller=Altering(), authorizer=DENIED), asked))
+    assert [each.error_code for each in response.responses] == [
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.GROUP_AUTHORIZATION_FAILED,
+        E.CLUSTER_AUTHORIZATION_FAILED,
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from protocol.errors import Malformed
 from protocol.primitives import read_varint, read_varlong, varint
@@ -61,6 +61,53 @@ def read_records(
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if position != end:
         raise Malformed(f"{end - position} bytes follow the last record")
+
+
+class RawRecord(NamedTuple):
+    """Where the parts of a record lie in its body, and what tells whether it is needed."""
+
+    start: int
+    timestamp_at: int
+    offset_delta_at: int
+    """Behind the timestamp's delta; from here to `end` nothing depends on the batch's base timestamp."""
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: Buffer | None
+    has_value: bool
+
+
+def read_raw_records(body: Buffer, count: int) -> Iterator[RawRecord]:
+    """The records of a decompressed body without their values and headers. Raises Malformed, possibly after some of them."""
+    position, end = 0, len(body)
+    if count * RECORD_BYTES_MIN > end:
+        raise Malformed(f"{count} records cannot fit into {end} bytes")
+    for _ in range(count):
+        start = position
+        length, position = read_varint(body, position)
+        following = position + length
+        if length < RECORD_BYTES_MIN - 1 or following > end:
+            raise Malformed(f"record of {length} bytes at byte {position} does not fit")
+        timestamp_at = position + 1
+        timestamp_delta, offset_delta_at = read_varlong(body, timestamp_at)
+        offset_delta, position = read_varint(body, offset_delta_at)
+        key, position = _content(body, position, following)
+        value_length, position = read_varint(body, position)
+        if value_length > following - position:
+            raise Malformed(f"length {value_length} at byte {position} runs past the record")
+        yield RawRecord(
+            start, timestamp_at, offset_delta_at, following, timestamp_delta, offset_delta, key, value_length >= 0
+        )
+        position = following
+    if position != end:
+        raise Malformed(f"{end - position} bytes follow the last record")
+
+
+def at_base_timestamp(body: Buffer, record: RawRecord, timestamp_delta: int) -> bytes:
+    """The record's bytes with another difference to the base timestamp of its batch."""
+    head = bytes(body[record.timestamp_at - 1 : record.timestamp_at]) + varint(timestamp_delta)
+    rest = body[record.offset_delta_at : record.end]
+    return b"".join((varint(len(head) + len(rest)), head, rest))
 
 
 def _content(body: Buffer, position: int, end: int) -> tuple[bytes | None, int]:

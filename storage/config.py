@@ -35,6 +35,10 @@ class LogConfig:
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 60 * 60 * 1000
     cleanup_policy: tuple[str, ...] = (CLEANUP_DELETE,)
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    delete_retention_ms: int = DAY_MS
     compression_type: str = COMPRESSION_AS_PRODUCED
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
@@ -51,6 +55,11 @@ class LogConfig:
     @property
     def compacted(self) -> bool:
         return CLEANUP_COMPACT in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is rolled: what is to be compacted in time must not stay in the active one."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property
     def deletes(self) -> bool:

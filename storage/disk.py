@@ -28,7 +28,7 @@ What may run on the event loop
 | `Disk.open`, `exists`, `list`, `make_directory`, `rename`,  | yes, where they are rare (a roll, a deletion, the       |
 | `remove`, `free_bytes`, `is_directory`                      | creation of a partition): they work on cached entries   |
 | `File.read_cold`, `File.sync`, `Disk.sync_directory`,       | awaited: the work is done in a thread                   |
-| `Disk.remove_tree`, `Disk.replace_file`                     |                                                         |
+| `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                         |
 | `File.read`, `File.sync_now`, `Disk.read_file`,             | no: start-up, recovery, close-down, and command line    |
 | `Disk.write_atomic`, `Disk.lock_directory`                  | tools                                                   |
 
@@ -37,8 +37,12 @@ There is no mmap: a truncated or failing file would end the process with SIGBUS 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 
@@ -137,6 +141,9 @@ class Disk(Protocol):
 
     async def replace_file(self, path: str, data: bytes) -> None:
         """As `write_atomic`, in a thread."""
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """The result of `work`, which takes long and touches nothing that anybody else does: codecs, for the cleaner."""
 
     def lock_directory(self, path: str) -> Lock:
         """Claim the directory for this node by its file `.lock`, in the way Kafka's own processes understand.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, Refusal
 from storage import reads, timestamps
+from storage.index import RELATIVE_OFFSET_MAX
 from storage.log_base import LogBase, ProducerRow
 from storage.producer_entry import Origin
 from storage.producer_state import AppendPlan
@@ -140,6 +141,14 @@ class PartitionLog(LogBase):
         self._write(batches, plan, now_ms, limit_size=False)
         return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
 
+    def _has_gap(self, written: list[WrittenBatch]) -> bool:
+        end = self.log_end_offset
+        for batch in written:
+            if batch.base_offset != end:
+                return True
+            end = batch.last_offset + 1
+        return False
+
     def _write(self, batches: list[CheckedBatch], plan: AppendPlan, now_ms: int, *, limit_size: bool) -> None:
         written: list[WrittenBatch] = []
         buffers: list[Buffer] = []
@@ -167,7 +176,11 @@ class PartitionLog(LogBase):
                 now_ms=now_ms,
                 jitter_ms=roll_jitter_ms(config, self.directory, segment.base_offset),
             ):
-                segment = self.roll(now_ms, written[0].base_offset)
+                # At the log end, also where the leader's log has a gap: a segment that begins elsewhere is one that was lost.
+                fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+                segment = self.roll(now_ms, None if fits else written[0].base_offset)
+            if not limit_size and self._has_gap(written):
+                self.note_gaps()
             segment.append(written, buffers, config.index_interval_bytes)
             self.log_end_offset = last_offset + 1
             for batch in batches:
@@ -230,16 +243,22 @@ class PartitionLog(LogBase):
         """
         if not len(result.records):
             return []
-        number = self.segments.number_for(result.segment_base)
-        index = self.segments.at(number).offset_index
+        source = result.segment
+        assert source is not None
+        index = source.offset_index
         upper = index.offset_at_or_after(result.position + len(result.records)) if index is not None else None
         if upper is None:
-            upper = self.segments.end_of(number, self.log_end_offset)
+            upper = self.segments.end_of(self.segments.number_for(source.base_offset), self.log_end_offset)
+        segments = self.segments.from_offset(source.base_offset)
+        if (
+            segments[0] is not source
+        ):  # cleaned while it was read: what was aborted in it is gone from the new one's index
+            segments.insert(0, source)
         found: list[tuple[int, int]] = []
-        for segment in self.segments.from_offset(result.segment_base):
+        for segment in segments:
             if segment.txn_index.collect(fetch_offset, upper, found):
                 break
-        return found
+        return list(dict.fromkeys(found))
 
     async def offset_for_timestamp(self, timestamp: int) -> Found | None:
         """(timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""

@@ -75,6 +75,8 @@ class LogBase:
         self.closed = False
         self.deleted: list[DeletedFiles] = []
         self.cuts = 0  # how often the end was cut: a read that began before must not be believed
+        self.cleaned_to: int | None = None  # how far compaction has come; None when it has never been here
+        self._gaps_noted = loader.gaps_noted
         self.refresh_stable_offset()
 
     @classmethod
@@ -123,6 +125,13 @@ class LogBase:
             file.write(0, content)
             file.close()
             self.flusher.metadata_unsynced = True
+
+    def note_gaps(self) -> None:
+        """From here on a gap between two offsets is no damage. Durable with the next flush, before what it speaks of."""
+        if not self._gaps_noted:
+            self.disk.open(f"{self.directory}/{names.GAPS_MARK}", create=True).close()
+            self.flusher.names_changed = True
+            self._gaps_noted = True
 
     def roll(self, now_ms: int, first_offset: int | None = None) -> Segment:
         """Seal the active segment and open one for what comes next. Raises OSError."""
@@ -295,12 +304,13 @@ class LogBase:
             self.state.log_start_moved(offset)
             self.refresh_stable_offset()
 
-    def retire(self, segments: list[Segment]) -> None:
+    def retire(self, segments: list[Segment], *, replaced_by: Segment | None = None) -> None:
         """Rename the files of segments that were taken out, and remember them for `remove_deleted`. Raises OSError."""
         paths: list[str] = []
         for segment in segments:
             paths += segment.rename_away()
-            paths += self.snapshots.rename_away(segment.base_offset)
+            if replaced_by is None or segment.base_offset != replaced_by.base_offset:
+                paths += self.snapshots.rename_away(segment.base_offset)
         self.deleted.append(DeletedFiles(paths, segments))
 
     def remove_deleted(self, now_ms: int) -> int:

@@ -220,12 +220,12 @@ class OsDisk:
             self._forget(str(entry))
 
     async def sync_directory(self, path: str) -> None:
-        await self._in_thread(lambda: _sync_directory(path))
+        await self.in_thread(lambda: _sync_directory(path))
 
     async def remove_tree(self, path: str) -> None:
         if self._hold_unsynced:
             self._forget_tree(path)
-        await self._in_thread(lambda: _remove_tree(path))
+        await self.in_thread(lambda: _remove_tree(path))
 
     def read_file(self, path: str) -> bytes:
         file = self.open(path, create=False)
@@ -240,7 +240,7 @@ class OsDisk:
 
     async def replace_file(self, path: str, data: bytes) -> None:
         self._forget(path)
-        await self._in_thread(lambda: _write_atomic(path, data))
+        await self.in_thread(lambda: _write_atomic(path, data))
 
     def lock_directory(self, path: str) -> OsLock:
         descriptor = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -261,7 +261,7 @@ class OsDisk:
         """Let the threads finish and end."""
         self._pool.shutdown(wait=True)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 

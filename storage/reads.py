@@ -34,12 +34,12 @@ _WALK = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum
 class ReadResult:
     """`records` begins with a whole batch, may end inside of one, and is empty when there is nothing to read.
 
-    `segment_base` and `position` say where it lies; they are what `aborted_transactions` starts from.
+    `segment` and `position` say where it lies; they are what `aborted_transactions` starts from.
     """
 
     records: Buffer
     fetch_offset: int
-    segment_base: int = -1
+    segment: Segment | None = None
     position: int = 0
 
 
@@ -147,7 +147,7 @@ def read_batches(
             data = yield segment.file, position, first_size
         if bound.limit < bound.log_end:
             data = _cut(data, segment, position, first_size, bound.limit)
-        return ReadResult(data, offset, segment.base_offset, position)
+        return ReadResult(data, offset, segment, position)
     return ReadResult(b"", offset)
 
 

@@ -51,11 +51,13 @@ class Loader:
         self.state = ProducerState()
         self.flushed_offset = 0
         self.recovered_bytes = 0
+        self.gaps_noted = False
 
     def load(self) -> None:
         """Raises OSError, and nothing else: the disk refuses, or what was durable (`durable_end`) is not there any more."""
         self._disk.make_directory(self._directory)
         sweep(self._disk, self._directory)
+        self.gaps_noted = self._disk.exists(f"{self._directory}/{names.GAPS_MARK}")
         self._open_segments()
         self.snapshots = SnapshotFiles(self._disk, self._directory)
         self.snapshots.remove_strays([segment.base_offset for segment in self.segments])
@@ -205,7 +207,11 @@ class Loader:
         Not in what was never flushed: there a power cut may have taken an older segment and left a newer one.
         """
         flushed = self._options.clean or segment.base_offset <= self._options.recovery_point
-        return self._config.compacted and flushed and segment.base_offset > self.log_end_offset
+        return self._gaps and flushed and segment.base_offset > self.log_end_offset
+
+    @property
+    def _gaps(self) -> bool:
+        return self.gaps_noted or self._config.compacted
 
     def _recover_segment(self, segment: Segment) -> bool:
         """Derive everything about the segment from its batches; False when it had to be cut."""
@@ -246,7 +252,7 @@ class Loader:
         does not cover.
         """
         expected = self.log_end_offset
-        if header.base_offset < expected or (header.base_offset > expected and not self._config.compacted):
+        if header.base_offset < expected or (header.base_offset > expected and not self._gaps):
             return None, f"base offset {header.base_offset} instead of {expected}"
         if header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
             return None, f"offset {header.last_offset} is too far from the segment's base offset"

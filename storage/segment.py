@@ -45,9 +45,13 @@ class Segment:
     The offset and time index are None while they have not been needed since start-up; `load_indexes` brings them.
     """
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, create: bool) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, create: bool, ending: str = ""
+    ) -> None:
+        """`ending` is what the names of all its files end with: that of one which is being made, or is gone."""
         self._disk = disk
         self._directory = directory
+        self._ending = ending
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.file: File = disk.open(self.path(names.LOG_SUFFIX), create=create)
@@ -63,7 +67,7 @@ class Segment:
         self.recent: dict[int, int] = {}  # base offset -> position of the batches appended last: what most fetches want
 
     def path(self, suffix: str) -> str:
-        return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}"
+        return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}{self._ending}"
 
     @property
     def largest_timestamp(self) -> int:
@@ -217,14 +221,25 @@ class Segment:
         file.write(0, self.txn_index.encode())
 
     def rename_away(self) -> list[str]:
-        """Give all files the suffix of deleted ones; their new paths. Reads under way go on."""
+        """Give all files the ending of deleted ones; their new paths. Reads under way go on."""
+        return self.rename(names.DELETED_SUFFIX)
+
+    def rename(self, ending: str) -> list[str]:
+        """Give all files another ending; their new paths. The log comes first (see `storage.sweep`)."""
+        old = [self.path(suffix) for suffix in names.SEGMENT_SUFFIXES]
+        self._ending = ending
         renamed = []
-        for suffix in names.SEGMENT_SUFFIXES:
-            path = self.path(suffix)
+        for path, suffix in zip(old, names.SEGMENT_SUFFIXES, strict=True):
             if self._disk.exists(path):
-                self._disk.rename(path, path + names.DELETED_SUFFIX)
-                renamed.append(path + names.DELETED_SUFFIX)
+                self._disk.rename(path, self.path(suffix))
+                renamed.append(self.path(suffix))
         return renamed
+
+    def remove(self) -> None:
+        """Close and remove all files."""
+        self.close()
+        for suffix in names.SEGMENT_SUFFIXES:
+            self._disk.remove(self.path(suffix))
 
     def close(self) -> None:
         self._close_txn_file()
@@ -253,7 +268,7 @@ def should_roll(
         return False
     first = segment.first_batch_timestamp
     waited_ms = newest_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
-    return waited_ms > config.segment_ms - jitter_ms
+    return waited_ms > config.roll_ms - jitter_ms
 
 
 def settle_aborted(segment: Segment, completed: CompletedTransaction, last_stable_offset: int) -> None:
@@ -270,4 +285,4 @@ def roll_jitter_ms(config: LogConfig, directory: str, base_offset: int) -> int:
     """How much earlier than segment.ms this segment is rolled: spread over segment.jitter.ms, the same at every call."""
     if config.segment_jitter_ms <= 0:
         return 0
-    return crc32(f"{directory}/{base_offset}".encode()) % min(config.segment_jitter_ms, config.segment_ms + 1)
+    return crc32(f"{directory}/{base_offset}".encode()) % min(config.segment_jitter_ms, config.roll_ms + 1)

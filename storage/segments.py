@@ -75,6 +75,16 @@ class Segments:
         self._forget(removed)
         return removed
 
+    def replace(self, old: list[Segment], new: Segment) -> bool:
+        """Put `new` in the place of `old`, its neighbours; False, and nothing has changed, if they are not all there."""
+        at = bisect_left(self._bases, old[0].base_offset)
+        if self._segments[at : at + len(old)] != old or self.active in old:
+            return False
+        self._segments[at : at + len(old)] = [new]
+        self._bases[at : at + len(old)] = [new.base_offset]
+        self._forget(old)
+        return True
+
     def note_index_use(self, segment: Segment) -> None:
         """A sealed segment's indexes are in memory and in use: those used least recently make room."""
         self._loaded.pop(segment.base_offset, None)

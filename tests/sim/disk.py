@@ -8,7 +8,7 @@ import asyncio
 import posixpath
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from storage.disk import Buffer, DirectoryLocked
 from tests.sim.medium import Directory, Inode, Medium, Operation
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.sim.loop import SimLoop
 
+T = TypeVar("T")
 FREE_BYTES: Final = 1 << 40
 EIO, ENOSPC = 5, 28
 
@@ -242,6 +243,11 @@ class SimDisk:
         self.check()
         await self.wait(self.sync_seconds())
         self.write_atomic(path, data)
+
+    async def in_thread(self, work: "Callable[[], T]") -> T:
+        self.check()
+        await self.wait(self.rng.random() * self.latency.cold_read_seconds_max)
+        return work()
 
     def lock_directory(self, path: str) -> SimLock:
         self.check()

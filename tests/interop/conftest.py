@@ -18,6 +18,8 @@ from tests.interop.drivers.go import GoDriver
 from tests.interop.drivers.java import JavaDriver
 from tests.interop.drivers.kafka_python import KafkaPythonDriver
 from tests.support.kafka_broker import KafkaBroker
+from tests.support.side_by_side import SideBySide
+from tests.support.tool_jvm import ToolJvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,6 +55,25 @@ def kafka_broker() -> Iterator[KafkaBroker]:
     """Apache Kafka as the referee, for tests that compare."""
     with KafkaBroker(overrides=SETTINGS) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def tools() -> Iterator[ToolJvm]:
+    jvm = ToolJvm()
+    yield jvm
+    jvm.close()
+
+
+@pytest.fixture(scope="session")
+def pair(tools: ToolJvm, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> SideBySide:
+    """The same command on both brokers."""
+    return SideBySide(tools, {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
+
+
+@pytest.fixture
+def name() -> str:
+    """For topics, groups and ids of one test, the same on both brokers."""
+    return f"tool-{time.time_ns():x}"
 
 
 @pytest.fixture(scope="session")

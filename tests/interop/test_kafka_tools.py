@@ -5,69 +5,24 @@ Nothing that Kafka prints is stored. What must differ (topic ids, producer ids, 
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.interop.drivers.base import TIMEOUT_S, Driver, ProducerOptions
-from tests.support.kafka_tools import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from odradek import LocalCluster
-    from tests.support.kafka_broker import KafkaBroker
+    from tests.support.side_by_side import SideBySide
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
-VARYING = [
-    (re.compile(r"TopicId: \S+"), "TopicId: ID"),
-    (re.compile(r"\b1[67]\d{11}\b"), "TIME"),
-    (re.compile(r"127\.0\.0\.1:\d+"), "HOST:PORT"),
-]
-
-
-def rubbed(text: str) -> list[str]:
-    """Lines with what must differ taken out, blanks folded."""
-    for pattern, instead in VARYING:
-        text = pattern.sub(instead, text)
-    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-
-
-class Pair:
-    """The same command on both brokers."""
-
-    def __init__(self, odradek: str, kafka: str) -> None:
-        self.bootstraps = {"odradek": odradek, "kafka": kafka}
-
-    def both(self, tool: str, *arguments: str, stdin: str = "") -> dict[str, list[str]]:
-        found = {}
-        for name, bootstrap in self.bootstraps.items():
-            finished = run_tool(tool, "--bootstrap-server", bootstrap, *arguments, stdin=stdin)
-            found[name] = [f"exit {finished.returncode}", *rubbed(finished.stdout)]
-        return found
-
-    def same(self, tool: str, *arguments: str, stdin: str = "") -> list[str]:
-        found = self.both(tool, *arguments, stdin=stdin)
-        assert found["odradek"] == found["kafka"]
-        return found["odradek"]
-
-
-@pytest.fixture(scope="module")
-def pair(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> Pair:
-    return Pair(odradek_cluster.bootstrap, kafka_broker.bootstrap)
-
-
-@pytest.fixture
-def name() -> str:
-    return f"tools-{time.time_ns():x}"
-
 
 @pytest.mark.feature("kafka-topics", client=TOOLS)
-def test_kafka_topics(pair: Pair, name: str) -> None:
+def test_kafka_topics(pair: SideBySide, name: str) -> None:
     create = ("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=60000")
     assert pair.same("kafka-topics", *create)[0] == "exit 0"
     assert len(pair.same("kafka-topics", "--describe", "--topic", name)) == 5
@@ -84,7 +39,7 @@ def test_kafka_topics(pair: Pair, name: str) -> None:
 
 
 @pytest.mark.feature("kafka-console-producer", client=TOOLS)
-def test_console_producer_and_get_offsets(pair: Pair, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_console_producer_and_get_offsets(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     lines = "".join(f"key{number}:value {number}\n" for number in range(50))
     properties = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
@@ -97,7 +52,7 @@ def test_console_producer_and_get_offsets(pair: Pair, name: str, drivers: Callab
 
 
 @pytest.mark.feature("kafka-get-offsets", client=TOOLS)
-def test_get_offsets(pair: Pair, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_get_offsets(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
     kept = ("--config", "retention.ms=-1")  # the records below are dated in the past
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)
     for bootstrap in pair.bootstraps.values():
@@ -111,12 +66,14 @@ def test_get_offsets(pair: Pair, name: str, drivers: Callable[[str], Driver]) ->
 
 @pytest.mark.feature("kafka-producer-perf-test, with and without transactions", client=TOOLS)
 @pytest.mark.parametrize("transactional", [False, True])
-def test_producer_performance(pair: Pair, name: str, drivers: Callable[[str], Driver], transactional: bool) -> None:
+def test_producer_performance(
+    pair: SideBySide, name: str, drivers: Callable[[str], Driver], transactional: bool
+) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     load = ("--topic", name, "--num-records", "5000", "--record-size", "200", "--throughput", "-1")
     extra = ("--transactional-id", name, "--transaction-duration-ms", "50") if transactional else ()
     for broker, bootstrap in pair.bootstraps.items():
-        finished = run_tool(
+        finished = pair.tools.run(
             "kafka-producer-perf-test", *load, *extra, "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"
         )
         assert finished.returncode == 0, (broker, finished.stdout, finished.stderr)
@@ -135,7 +92,7 @@ def open_transaction(driver: Driver, bootstrap: str, topic: str) -> None:
 
 
 @pytest.mark.feature("kafka-transactions: list, describe, describe-producers, abort", client=TOOLS)
-def test_kafka_transactions(pair: Pair, name: str, drivers: Callable[[str], Driver]) -> None:
+def test_kafka_transactions(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     for bootstrap in pair.bootstraps.values():
         open_transaction(drivers("Java 4.3"), bootstrap, name)
@@ -150,7 +107,7 @@ def test_kafka_transactions(pair: Pair, name: str, drivers: Callable[[str], Driv
     assert producers["odradek"][:2] == producers["kafka"][:2]
     for bootstrap in pair.bootstraps.values():
         start = ("--topic", name, "--partition", "0", "--start-offset", "0")
-        finished = run_tool("kafka-transactions", "--bootstrap-server", bootstrap, "abort", *start)
+        finished = pair.tools.run("kafka-transactions", "--bootstrap-server", bootstrap, "abort", *start)
         assert finished.returncode == 0, finished.stderr
         wait_for_end(drivers("confluent-kafka"), bootstrap, name)
 

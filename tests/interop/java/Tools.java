@@ -38,6 +38,7 @@ public class Tools {
         final String mainClass;
         final String[] arguments;
         Integer exitCode;
+        volatile boolean leaving;
         Thread thread;
 
         Tool(String mainClass, byte[] input, String[] arguments) {
@@ -56,8 +57,14 @@ public class Tools {
                     failed.printStackTrace(new PrintStream(err, true));
                 }
             }
+            leaving = false;
             shutdown();
             exit(0);
+        }
+
+        /** Where a process would have ended, a main method may catch what ends it here, and go on to talk about it. */
+        boolean isHeard() {
+            return !(leaving && Thread.currentThread() == thread);
         }
 
         /** The first code counts, as that of a process would. */
@@ -117,7 +124,9 @@ public class Tools {
     }
 
     private static void leave(int code) {
-        CURRENT.get().exit(code);
+        Tool tool = CURRENT.get();
+        tool.exit(code);
+        tool.leaving = Thread.currentThread() == tool.thread;
         throw new Exited();
     }
 
@@ -131,7 +140,7 @@ public class Tools {
             @Override
             public void write(byte[] bytes, int offset, int length) {
                 Tool tool = CURRENT.get();
-                if (tool != null) {
+                if (tool != null && tool.isHeard()) {
                     (errors ? tool.err : tool.out).write(bytes, offset, length);
                 }
             }

@@ -1,0 +1,40 @@
+"""Topics, records and members that tests of tools make on both brokers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from tests.interop.drivers.base import TIMEOUT_S, ProducerOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.drivers.base import Driver, GroupConsumer
+    from tests.support.side_by_side import SideBySide
+
+PROTOCOLS = ("classic", "consumer")
+BOTH = [0, 1]
+WRITTEN_MS = 1_750_000_000_000
+"""Records are a second apart from here on."""
+
+
+def make_topic(pair: SideBySide, name: str) -> None:
+    kept = ("--config", "retention.ms=-1")  # the records are dated in the past
+    assert pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "2", *kept)[0] == "exit 0"
+
+
+def write(drivers: Callable[[str], Driver], bootstrap: str, topic: str, count: int) -> None:
+    producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions())
+    for number in range(count):
+        producer.send(topic, b"%d" % number, partition=number % 2, timestamp=WRITTEN_MS + 1_000 * number)
+    producer.flush()
+    producer.close()
+
+
+def read(members: list[GroupConsumer], count: int) -> None:
+    found = 0
+    deadline = time.monotonic() + TIMEOUT_S
+    while found < count or sum(len(member.assigned()) for member in members) < len(BOTH):
+        assert time.monotonic() < deadline, f"{found} of {count} records"
+        found += sum(len(member.poll(0.1)) for member in members)

@@ -1,0 +1,136 @@
+"""kafka-consumer-groups and kafka-groups, of both protocols: the same command against both brokers prints the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.drivers.base import GroupOptions
+from tests.interop.groups_on_both import PROTOCOLS, make_topic, read, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.interop.drivers.base import Driver
+    from tests.support.side_by_side import SideBySide
+
+TOOLS = "Kafka's tools 4.3"
+GROUPS = "kafka-consumer-groups"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+class Members:
+    """One member of a group on each broker; it has read and committed 20 records, and 10 more have come since."""
+
+    def __init__(self, pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> None:
+        self.group = f"g-{name}"
+        self.topic = name
+        make_topic(pair, name)
+        self._members = []
+        for bootstrap in pair.bootstraps.values():
+            write(drivers, bootstrap, name, 20)
+            member = drivers("Java 4.3").member(bootstrap, name, GroupOptions(self.group, protocol))
+            self._members.append(member)
+            read([member], 20)
+            member.commit()
+            write(drivers, bootstrap, name, 10)
+
+    def close(self) -> None:
+        for member in self._members:
+            member.close()
+        self._members = []
+
+
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def living(pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str) -> Iterator[Members]:
+    members = Members(pair, drivers, name, protocol)
+    yield members
+    members.close()
+
+
+@pytest.mark.feature("kafka-consumer-groups: list, describe (offsets, members, state)", client=TOOLS)
+def test_a_group_with_a_member(pair: SideBySide, living: Members, protocol: str) -> None:
+    group = ("--group", living.group)
+    for more in ((), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose")):
+        found = pair.same(GROUPS, "--describe", *group, *more, ordered=False)
+        assert any(living.group in line for line in found), found
+    for more in (("--state",), ("--state", "--verbose")):
+        assert any("Stable" in line for line in pair.same(GROUPS, "--describe", *group, *more))
+    pair.same(GROUPS, "--describe", "--all-groups", about=living.group, ordered=False)
+    for more in ((), ("--state",), ("--state", "Stable"), ("--type",), ("--type", protocol), ("--type", "--state")):
+        assert len(pair.same(GROUPS, "--list", *more, about=living.group, ordered=False)) == 2
+    other = PROTOCOLS[protocol == "classic"]
+    for more in (("--state", "Empty,Dead"), ("--type", other)):
+        assert pair.same(GROUPS, "--list", *more, about=living.group, ordered=False) == ["exit 0"]
+    assert pair.same(GROUPS, "--list", "--state", "NoSuch")[0] == "exit 1"
+    for more in ((), ("--consumer",), ("--group-type", protocol), ("--protocol", "consumer")):
+        assert len(pair.same("kafka-groups", "--list", *more, about=living.group, ordered=False)) == 2
+
+
+@pytest.mark.feature("kafka-consumer-groups: what is refused while members are there", client=TOOLS)
+def test_what_living_members_forbid(pair: SideBySide, living: Members) -> None:
+    group = ("--group", living.group)
+    assert any("is not empty" in line for line in pair.same(GROUPS, "--delete", *group))
+    pair.same(GROUPS, "--reset-offsets", *group, "--topic", living.topic, "--to-earliest", "--execute")
+    pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)
+
+
+@pytest.mark.feature("kafka-consumer-groups: reset-offsets, in all its forms", client=TOOLS)
+def test_reset_offsets(pair: SideBySide, living: Members, tmp_path: Path) -> None:
+    living.close()
+    group, topic = ("--group", living.group), ("--topic", living.topic)
+    assert pair.same(GROUPS, "--describe", *group, "--state")[0] == "exit 0"
+    plan = tmp_path / "plan.csv"
+    plan.write_text(f"{living.topic},0,3\n{living.topic},1,99\n")
+    forms = [
+        ("--to-earliest",),
+        ("--to-latest",),
+        ("--to-current",),
+        ("--to-offset", "4"),
+        ("--to-offset", "1000"),
+        ("--shift-by", "-3"),
+        ("--shift-by", "-100"),
+        ("--shift-by", "100"),
+        ("--by-duration", "P1D"),
+        ("--to-datetime", "2025-06-15T15:06:45.000"),
+        ("--to-datetime", "2025-06-15"),
+        ("--from-file", str(plan)),
+    ]
+    for form in forms:
+        for how in ("--dry-run", "--execute"):
+            pair.same(GROUPS, "--reset-offsets", *group, *topic, *form, how, ordered=False)
+        assert pair.same(GROUPS, "--describe", *group, ordered=False)[0] == "exit 0"
+    reset = (GROUPS, "--reset-offsets", *group)
+    one = ("--topic", f"{living.topic}:1")
+    for more in ((*one, "--to-offset", "2", "--execute"), ("--all-topics", "--shift-by", "1", "--export", "--dry-run")):
+        assert pair.same(*reset, *more, ordered=False)[0] == "exit 0"
+    for more in ((*topic, "--execute"), ("--to-earliest",), ("--topic", "no-such-topic", "--to-earliest", "--execute")):
+        pair.same(*reset, *more, ordered=False)
+    fresh = ("--group", f"{living.group}-new")
+    pair.same(GROUPS, "--reset-offsets", *fresh, *topic, "--to-earliest", "--execute", ordered=False)
+    pair.same(GROUPS, "--describe", *fresh, ordered=False)
+
+
+@pytest.mark.feature("kafka-consumer-groups: delete-offsets, delete", client=TOOLS)
+def test_offsets_and_groups_are_deleted(pair: SideBySide, living: Members) -> None:
+    living.close()
+    group = ("--group", living.group)
+    for topic in (f"{living.topic}:0", f"{living.topic}:0", "no-such-topic", f"{living.topic}:7"):
+        pair.same(GROUPS, "--delete-offsets", *group, "--topic", topic)
+    assert len(pair.same(GROUPS, "--describe", *group, about=living.group)) == 3
+    pair.same(GROUPS, "--describe", *group, "--members")
+    pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)
+    pair.same(GROUPS, "--describe", *group)
+    assert any("was successful" in line for line in pair.same(GROUPS, "--delete", *group))
+    assert any("could not be deleted" in line for line in pair.same(GROUPS, "--delete", *group))
+    for more in ((), ("--members",), ("--state",)):
+        assert any("not found" in line for line in pair.same(GROUPS, "--describe", *group, *more))
+    pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)

@@ -1,0 +1,121 @@
+"""What groups and transactions leave in the topics of their coordinators, as Kafka's own readers decode it: kafka-dump-log over the
+files, and the console consumer's formatters over the wire. The same work on both brokers must leave the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.drivers.base import GroupOptions, ProducerOptions
+from tests.interop.groups_on_both import PROTOCOLS, make_topic, read, write
+from tests.support.side_by_side import rubbed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from odradek import LocalCluster
+    from tests.interop.drivers.base import Driver
+    from tests.support.kafka_broker import KafkaBroker
+    from tests.support.side_by_side import SideBySide
+
+TOOLS = "Kafka's tools 4.3"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+NUMBERS = "|".join(
+    (
+        *("commitTimestamp", "expireTimestamp", "currentStateTimestamp", "assignmentTimestamp", "metadataHash"),
+        *("producerId", "previousProducerId", "nextProducerId"),
+        *("transactionStartTimestampMs", "transactionLastUpdateTimestampMs"),
+    )
+)
+IDS = "topicId|leader|memberId"
+VARYING = [
+    (re.compile(rf'("(?:{NUMBERS})":)-?\d+'), r"\1N"),
+    (re.compile(rf'("(?:{IDS})":)"[^"]*"'), r'\1"ID"'),
+]
+SET = re.compile(r'(?<="transactionPartitions":\[)[^]].*?}(?=])')
+"""Kafka's has the order of a hash table."""
+FORMATTERS = {
+    "__consumer_offsets": ("OffsetsMessageFormatter", "GroupMetadataMessageFormatter"),
+    "__transaction_state": ("TransactionLogMessageFormatter",),
+}
+ROW = re.compile(r'\n|(?<=})(?={"key":)')
+"""Formatters write one object behind the other."""
+QUIET_MS = 1_500
+"""The console consumer ends when nothing has come for so long."""
+
+
+@pytest.fixture(scope="module")
+def directories(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> dict[str, Path]:
+    return {"odradek": odradek_cluster.directory.data(1), "kafka": kafka_broker.data_directory}
+
+
+def work(drivers: Callable[[str], Driver], bootstrap: str, name: str, protocol: str) -> None:
+    """A group that commits by itself, then within a transaction that commits and one that aborts, and goes."""
+    java = drivers("Java 4.3")
+    write(drivers, bootstrap, name, 20)
+    member = java.member(bootstrap, name, GroupOptions(f"g-{name}", protocol))
+    read([member], 20)
+    member.commit()
+    producer = java.producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
+    producer.init()
+    for end in (producer.commit, producer.abort):
+        write(drivers, bootstrap, name, 10)
+        read([member], 10)
+        producer.begin()
+        producer.send(name, b"in a transaction", partition=1)
+        producer.flush()
+        producer.send_offsets(member)
+        end()
+    member.close()
+    producer.close()
+
+
+def about(name: str, printed: str) -> list[str]:
+    """The lines about one test, in order, without what must differ."""
+    lines = [line[line.find("key:") :] for line in ROW.split(printed) if name in line]
+    assert lines, printed
+    text = SET.sub(lambda found: ",".join(sorted(re.split(",(?={)", found[0]))), "\n".join(lines))
+    for pattern, instead in VARYING:
+        text = pattern.sub(instead, text)
+    return rubbed(text)
+
+
+@pytest.mark.feature("kafka-dump-log: --offsets-decoder, --transaction-log-decoder", client=TOOLS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_kept(
+    pair: SideBySide, directories: dict[str, Path], drivers: Callable[[str], Driver], name: str, protocol: str
+) -> None:
+    make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        work(drivers, bootstrap, name, protocol)
+    for topic, option in (
+        ("__consumer_offsets", "--offsets-decoder"),
+        ("__transaction_state", "--transaction-log-decoder"),
+    ):
+        found = {}
+        for broker, directory in directories.items():
+            files = sorted(str(path) for path in directory.glob(f"{topic}-*/*.log"))
+            finished = pair.tools.run("kafka-dump-log", "--files", ",".join(files), option)
+            assert finished.returncode == 0, finished.stderr
+            found[broker] = about(name, finished.stdout)
+        assert found["odradek"] == found["kafka"]
+
+
+@pytest.mark.feature("kafka-console-consumer: formatters of the coordinators' topics", client=TOOLS)
+def test_formatters(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+    make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        work(drivers, bootstrap, name, "classic")
+    for topic, formatters in FORMATTERS.items():
+        for formatter in formatters:
+            formatted = ("--formatter", f"org.apache.kafka.tools.consumer.{formatter}", "--from-beginning")
+            finished = pair.finished(
+                "kafka-console-consumer", "--topic", topic, *formatted, "--timeout-ms", str(QUIET_MS)
+            )
+            found = {broker: about(name, each.stdout) for broker, each in finished.items()}
+            assert found["odradek"] == found["kafka"]

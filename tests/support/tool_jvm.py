@@ -1,0 +1,73 @@
+"""Kafka's command-line tools, all in one JVM: to start one is to call a method."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.drivers.lines import LineProcess
+from tests.support.kafka_broker import JARS
+from tests.support.kafka_tools import LOGGING, TOOLS
+
+SOURCE = Path(__file__).resolve().parents[1] / "interop" / "java" / "Tools.java"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a tool has printed so far, and its exit code once it has one."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+
+
+class Running:
+    """A tool at work."""
+
+    def __init__(self, jvm: LineProcess, name: str) -> None:
+        self._jvm = jvm
+        self._name = name
+
+    def output(self) -> Finished:
+        return self._ask("output")
+
+    def interrupt(self) -> None:
+        """What Ctrl-C would do: the tool's own hooks of the JVM's shutdown run."""
+        self._jvm.call("interrupt", self._name)
+
+    def wait(self) -> Finished:
+        return self._ask("wait")
+
+    def _ask(self, command: str) -> Finished:
+        [(code, out, err)] = self._jvm.call(command, self._name)
+        return Finished(None if code == "null" else int(code), decoded(out), decoded(err))
+
+
+class ToolJvm:
+    """Tools may run side by side; each has its own input, outputs and exit code."""
+
+    def __init__(self) -> None:
+        options = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}")
+        self._jvm = LineProcess("java", *options, "-cp", f"{JARS}/*", str(SOURCE))
+        self._ids = itertools.count()
+
+    def start(self, tool: str, *arguments: str, stdin: str = "") -> Running:
+        name = f"{tool}-{next(self._ids)}"
+        self._jvm.call("start", name, TOOLS[tool], encoded(stdin), *map(encoded, arguments))
+        return Running(self._jvm, name)
+
+    def run(self, tool: str, *arguments: str, stdin: str = "") -> Finished:
+        return self.start(tool, *arguments, stdin=stdin).wait()
+
+    def close(self) -> None:
+        self._jvm.close()
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def decoded(text: str) -> str:
+    return base64.b64decode(text).decode()

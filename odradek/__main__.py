@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from odradek.commands import dump, local, status, topics, txns, up
+from odradek.commands import configs, dump, groups, local, records, status, topics, txns, up
 
 app = typer.Typer(
     help="Odradek: a Kafka-compatible broker with real transactions.",
@@ -21,6 +21,10 @@ app.command()(status.status)
 app.command()(local.broker)
 app.add_typer(topics.app, name="topics")
 app.add_typer(txns.app, name="txns")
+app.add_typer(groups.app, name="groups")
+app.add_typer(configs.app, name="configs")
+app.command()(records.consume)
+app.command()(records.produce)
 app.command()(dump.dump)
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from odradek.questions import Unanswered, question
+from odradek.processes import USAGE
+from odradek.questions import Unanswered, answer_lines, question
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)  # a reason is one line, however long
 console = Console(highlight=False)
 
 FAILED = 1
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 COLUMNS_MAX = 2_000
 
 
@@ -30,6 +36,23 @@ def ask(*arguments: str) -> Any:
     except Unanswered as unanswered:
         errors.print(str(unanswered), markup=False)
         raise typer.Exit(unanswered.exit_code) from unanswered
+
+
+def stream(*arguments: str) -> Iterator[str]:
+    """Run one request that answers line by line. Raises typer.Exit; the reason has been printed, unless it was Ctrl-C."""
+    try:
+        yield from answer_lines(*arguments)
+    except Unanswered as unanswered:
+        errors.print(str(unanswered), markup=False)
+        raise typer.Exit(unanswered.exit_code) from unanswered
+    except KeyboardInterrupt as interrupted:
+        raise typer.Exit(INTERRUPTED) from interrupted
+
+
+def usage(reason: str) -> NoReturn:
+    """Raises typer.Exit with the code of a command line that asks for what cannot be."""
+    errors.print(reason, markup=False)
+    raise typer.Exit(USAGE)
 
 
 def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, empty: str) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Unanswered(RuntimeError):
@@ -24,6 +27,29 @@ def question(*arguments: str) -> Any:
     if finished.returncode != 0:
         raise Unanswered(finished.stderr.strip() or "no answer", finished.returncode)
     return json.loads(finished.stdout)
+
+
+def answer_lines(*arguments: str) -> Iterator[str]:
+    """Run one request whose answer is a line of JSON a record, and return the lines as they come. Raises Unanswered."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "broker.admin", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        yield from process.stdout
+        reason = process.stderr.read()
+        if process.wait() != 0:
+            raise Unanswered(reason.strip() or "no answer", process.returncode)
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
 
 
 def await_serving(bootstrap: str, brokers: int) -> None:

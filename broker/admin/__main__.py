@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from broker.admin import cluster as whole
-from broker.admin import topics, transactions
+from broker.admin import configs, group_reset, groups, topics, transactions
 from broker.admin.client import Cluster, Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,10 +41,57 @@ def parser() -> argparse.ArgumentParser:
     abort.add_argument("--topic")
     abort.add_argument("--partition", type=int)
     abort.add_argument("--producer-id", type=int)
+    group_parser(nouns.add_parser("groups").add_subparsers(dest="verb", required=True))
+    config_parser(nouns.add_parser("configs").add_subparsers(dest="verb", required=True))
+    record_parsers(nouns)
     dump = nouns.add_parser("dump")
     dump.add_argument("files", nargs="+")
     dump.add_argument("--records", action="store_true")
     return root
+
+
+def group_parser(verbs: Any) -> None:
+    listed = connected(verbs.add_parser("list"))
+    listed.add_argument("--state", action="append", default=[])
+    listed.add_argument("--type", action="append", default=[])
+    for verb in ("describe", "delete", "reset"):
+        command = connected(verbs.add_parser(verb))
+        command.add_argument("group")
+    command.add_argument("--topic", action="append")
+    command.add_argument("--specification", choices=group_reset.SPECIFICATIONS, required=True)
+    command.add_argument("--value")
+    command.add_argument("--execute", action="store_true")
+
+
+def config_parser(verbs: Any) -> None:
+    for verb in ("describe", "alter"):
+        command = connected(verbs.add_parser(verb))
+        command.add_argument("kind", choices=list(configs.KINDS))
+        command.add_argument("name")
+        if verb == "describe":
+            command.add_argument("--all", action="store_true")
+    command.add_argument("--change", action="append", default=[])
+    command.add_argument("--validate-only", action="store_true")
+
+
+def record_parsers(nouns: Any) -> None:
+    consume = connected(nouns.add_parser("consume"))
+    consume.add_argument("topic")
+    consume.add_argument("--partition", type=int, action="append", default=[])
+    consume.add_argument("--from", dest="start", default="earliest")
+    consume.add_argument("--max", type=int)
+    consume.add_argument("--follow", action="store_true")
+    consume.add_argument("--uncommitted", action="store_true")
+    produce = connected(nouns.add_parser("produce"))
+    produce.add_argument("topic")
+    produce.add_argument("--value")
+    produce.add_argument("--key")
+    produce.add_argument("--partition", type=int)
+    produce.add_argument("--header", action="append", default=[])
+    produce.add_argument("--key-separator")
+    produce.add_argument("--from-json", action="store_true")
+    produce.add_argument("--transactional-id")
+    produce.add_argument("--abort", action="store_true")
 
 
 def connected(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -55,11 +109,13 @@ def run(options: argparse.Namespace) -> Any:
         return whole.wait_whole(options.bootstrap, options.brokers, enough)
     cluster = Cluster(options.bootstrap, tolerant=options.noun == "status")
     try:
-        if options.noun == "status":
-            return whole.status(cluster)
-        return (topic_command if options.noun == "topics" else transaction_command)(cluster, options)
+        return COMMANDS[options.noun](cluster, options)
     finally:
         cluster.close()
+
+
+def status_command(cluster: Cluster, options: argparse.Namespace) -> Any:
+    return whole.status(cluster)
 
 
 def topic_command(cluster: Cluster, options: argparse.Namespace) -> Any:
@@ -88,14 +144,86 @@ def transaction_command(cluster: Cluster, options: argparse.Namespace) -> Any:
             return transactions.abort_hanging(cluster, options.topic, options.partition, options.producer_id)
 
 
+def group_command(cluster: Cluster, options: argparse.Namespace) -> Any:
+    match options.verb:
+        case "list":
+            return groups.listing(cluster, options.state, options.type)
+        case "describe":
+            return groups.describe(cluster, options.group)
+        case "delete":
+            return groups.delete(cluster, options.group)
+        case _:
+            return group_reset.reset(
+                cluster, options.group, options.topic, options.specification, options.value, execute=options.execute
+            )
+
+
+def config_command(cluster: Cluster, options: argparse.Namespace) -> Any:
+    if options.verb == "describe":
+        return configs.describe(cluster, options.kind, options.name, everything=options.all)
+    return configs.alter(cluster, options.kind, options.name, options.change, validate_only=options.validate_only)
+
+
+def consume_command(cluster: Cluster, options: argparse.Namespace) -> Any:
+    """A line a record, as they come; nothing behind them."""
+    from broker.admin.consume import Consumer, Wanted
+
+    wanted = Wanted(
+        options.topic, options.partition, options.start, options.follow, options.max, not options.uncommitted
+    )
+    for row in Consumer(cluster, wanted).records():
+        print(json.dumps(row, ensure_ascii=False), flush=options.follow)
+    return STREAMED
+
+
+def produce_command(cluster: Cluster, options: argparse.Namespace) -> Any:
+    """What `--value` says, or each line of standard input."""
+    from broker.admin import produce
+
+    headers = tuple(produce.header(pair) for pair in options.header)
+    if options.value is not None:
+        key = None if options.key is None else options.key.encode()
+        lines = iter([produce.Line(key, options.value.encode(), headers, options.partition)])
+    else:
+        lines = produce.lines_of(
+            sys.stdin, headers, options.partition, separator=options.key_separator, as_json=options.from_json
+        )
+    return produce.produce(
+        produce.Producer(cluster, options.topic, options.transactional_id),
+        lines,
+        commit=not options.abort,
+        at_once=options.value is None and sys.stdin.isatty(),
+    )
+
+
+STREAMED = object()
+COMMANDS: dict[str, Callable[[Cluster, argparse.Namespace], Any]] = {
+    "status": status_command,
+    "topics": topic_command,
+    "txns": transaction_command,
+    "groups": group_command,
+    "configs": config_command,
+    "consume": consume_command,
+    "produce": produce_command,
+}
+
+
 def main() -> int:
     try:
         answer = run(parser().parse_args())
+        if answer is not STREAMED:
+            json.dump(answer, sys.stdout, ensure_ascii=False)
+            print()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (Failed, OSError) as failed:
         print(failed, file=sys.stderr)
         return 1
-    json.dump(answer, sys.stdout, ensure_ascii=False)
-    print()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 

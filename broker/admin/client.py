@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from protocol.client import ClientConnection
 from protocol.errors import ErrorCode
 from protocol.messages import request_class
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from protocol.schema import Message
 
@@ -22,13 +24,34 @@ FIRST_ANSWER_TIMEOUT_S = 5.0
 """For the first words with an address that was named: a process that hangs must not hide its neighbours."""
 RECEIVE_BYTES = 65_536
 RESPONSE_BYTES_MAX = 2**28
+VERSION_MAX = 2**15 - 1
 API_VERSIONS_VERSION = 3  # old enough for every broker of the last years; a refusal is answered in v0
 
-M = TypeVar("M", bound="Message")
+RETRY_INTERVAL_S = 0.1
+"""Between two questions whose answer passes by itself: nothing in the protocol tells a client that it has."""
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+"""What a coordinator is asked for by."""
+PASSING = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+
+T = TypeVar("T")
 
 
 class Failed(Exception):
     """The request was refused, or nobody answered; the message is the whole story in one line."""
+
+
+class NotServed(Failed):
+    """The broker does not know this API, or none of the versions that are known here."""
 
 
 class Connection:
@@ -55,17 +78,17 @@ class Connection:
         """From now on an answer may take so long."""
         self._socket.settimeout(timeout_s)
 
-    def call(self, request: Message) -> Any:
-        """Send a request in the newest version that both sides know, and return its response.
+    def call(self, request: Message, version_max: int = VERSION_MAX) -> Any:
+        """Send a request in the newest version that both sides know, up to `version_max`, and return its response.
 
         Raises:
             Failed: the broker does not serve it, or the connection broke.
         """
         cls = request_class(request.API_KEY)
         lowest, highest = self._versions.get(request.API_KEY, (0, -1))
-        version = min(highest, cls.MAX_VERSION)
+        version = min(highest, cls.MAX_VERSION, version_max)
         if version < max(lowest, cls.MIN_VERSION):
-            raise Failed(f"the broker at {self.endpoint} does not serve {cls.NAME}")
+            raise NotServed(f"the broker at {self.endpoint} does not serve {cls.NAME}")
         return self._exchange(request, version)
 
     def _exchange(self, request: Message, version: int) -> Message:
@@ -152,6 +175,27 @@ class Cluster:
     def any(self) -> Connection:
         return self._first
 
+    def coordinator(self, key: str, key_type: int) -> int:
+        """The node id of who coordinates a group (key type 0) or a transactional id (1). Raises Failed."""
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+
+        def find() -> Any:
+            return self.any().call(request).coordinators[0]
+
+        found = patiently(find, lambda answer: answer.error_code)
+        check(found.error_code, f"coordinator of {key}", found.error_message)
+        return int(found.node_id)
+
+    def ask_coordinator(
+        self, key: str, key_type: int, request: Message, code: Callable[[Any], int], version_max: int = VERSION_MAX
+    ) -> Any:
+        """The answer of who coordinates `key`, found anew whenever it is another. `code` is the error of an answer."""
+
+        def ask() -> Any:
+            return self.node(self.coordinator(key, key_type)).call(request, version_max)
+
+        return patiently(ask, code)
+
     def controller(self) -> Connection:
         return self.node(self.metadata.controller_id)
 
@@ -174,6 +218,16 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
 def metadata_request(topics: Sequence[str] | None) -> MetadataRequest:
     wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     return MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+
+
+def patiently(ask: Callable[[], T], code: Callable[[T], int]) -> T:
+    """Ask until the answer is none that passes by itself (a coordinator that loads, a leader that is elected) or time is up."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        answer = ask()
+        if code(answer) not in PASSING or time.monotonic() > deadline:
+            return answer
+        time.sleep(RETRY_INTERVAL_S)
 
 
 def check(error_code: int, what: str, message: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from broker.admin import topics, transactions
+from broker.admin import groups, topics, transactions
 from broker.admin.client import Cluster, Failed
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -26,7 +26,7 @@ IN_SYNC_INTERVAL_S = 0.05
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
-    """Brokers, controller, partitions and open transactions; ``unanswered`` brokers are left out, not waited for."""
+    """Brokers, controller, partitions, groups and open transactions; ``unanswered`` brokers are left out, not waited for."""
     brokers = described_brokers(cluster)
     rows = topics.partitions(cluster, None)
     behind = [row for row in rows if sorted(row["isr"]) != sorted(row["replicas"])]
@@ -35,6 +35,7 @@ def status(cluster: Cluster) -> dict[str, Any]:
         "brokers": brokers,
         "partitions": rows,
         "under_replicated": [f"{row['topic']}-{row['partition']}" for row in behind],
+        "groups": groups.with_lag(cluster, rows),
         "transactions": transactions.open_transactions(cluster),
         "unanswered": sorted(cluster.unanswered),
     }

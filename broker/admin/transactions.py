@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from broker.admin import topics as topic_admin
-from broker.admin.client import Cluster, Failed, check
+from broker.admin.client import TRANSACTION_KEY, Cluster, Failed, check
 from broker.apis.describe_transactions import CLIENT_ID_TAG
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.list_transactions import ListTransactionsRequest
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from protocol.messages.describe_producers import ProducerState
     from protocol.messages.metadata import MetadataResponseTopic
 
-TRANSACTION_KEY = 1
 OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 FENCE_TIMEOUT_MS = 1_000  # of the new, empty transaction that fencing leaves behind; it never starts
 FENCE_ATTEMPTS_MAX = 60  # each waits in the coordinator for the markers of what is being aborted
@@ -100,18 +98,11 @@ def described(state: Any, node_id: int) -> dict[str, Any]:
 
 
 def one(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
-    node_id = coordinator_of(cluster, transactional_id)
+    node_id = cluster.coordinator(transactional_id, TRANSACTION_KEY)
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     state = cluster.node(node_id).call(request).transaction_states[0]
     check(state.error_code, f"transactional id {transactional_id}")
     return described(state, node_id)
-
-
-def coordinator_of(cluster: Cluster, transactional_id: str) -> int:
-    request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=[transactional_id])
-    found = cluster.any().call(request).coordinators[0]
-    check(found.error_code, f"coordinator of {transactional_id}", found.error_message)
-    return int(found.node_id)
 
 
 def open_transactions(cluster: Cluster) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import FAILED, ask, errors, print_json, show
+from odradek.admin import ask, print_json, show, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
 
 app = typer.Typer(
@@ -140,8 +140,7 @@ def abort(
     elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
         arguments += ["--topic", topic, "--partition", str(partition), "--producer-id", str(producer_id)]
     else:
-        errors.print("name either a transactional id, or --topic, --partition and --producer-id", markup=False)
-        raise typer.Exit(FAILED + 1)
+        usage("name either a transactional id, or --topic, --partition and --producer-id")
     answer = ask(*arguments)
     if as_json:
         print_json(answer)

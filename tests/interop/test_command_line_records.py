@@ -1,0 +1,323 @@
+"""``odradek produce``, ``consume``, ``groups`` and ``configs`` as a person uses them, beside real clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from odradek import LocalCluster
+from tests.interop.conftest import SETTINGS
+from tests.interop.test_command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def there(cluster: LocalCluster) -> tuple[str, str]:
+    return "--bootstrap", cluster.bootstrap
+
+
+@pytest.fixture
+def topic(there: tuple[str, str]) -> str:
+    """A new topic of three partitions."""
+    name = f"records-{time.time_ns():x}"
+    answer("topics", "create", name, "--partitions", "3", *there)
+    return name
+
+
+def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ODRADEK), *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=terminal(250),
+    )
+
+
+def consumed(*arguments: str) -> list[dict[str, Any]]:
+    finished = odradek("consume", *arguments, "--json")
+    assert finished.returncode == 0, finished.stderr
+    return [json.loads(line) for line in finished.stdout.splitlines()]
+
+
+def test_what_is_produced_is_consumed(topic: str, there: tuple[str, str]) -> None:
+    header = ("--header", "source=shell", "--header", "empty")
+    sent = answer("produce", topic, "hello", "--key", "k", "--partition", "1", *header, *there)
+    assert sent["records"] == 1
+    assert sent["partitions"] == [{"partition": 1, "first_offset": 0, "records": 1}]
+    [record] = consumed(topic, *there)
+    assert (record["partition"], record["offset"], record["key"], record["value"]) == (1, 0, "k", "hello")
+    assert record["headers"] == [["source", "shell"], ["empty", None]]
+    assert "1@0" in odradek("consume", topic, *there).stdout
+
+
+def test_keys_go_where_a_java_client_sends_them(topic: str, there: tuple[str, str], cluster: LocalCluster) -> None:
+    keys = ["", "a", "key-1", "ключ", "longer than one word"]
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "partitioner": "murmur2"})
+    for key in keys:
+        producer.produce(topic, value="librdkafka", key=key.encode())
+    producer.flush(TIMEOUT_S)
+    lines = "".join(f"{key}|odradek\n" for key in keys)
+    finished = piped(lines, "produce", topic, "--key-separator", "|", *there)
+    assert finished.returncode == 0, finished.stderr
+    placed: dict[str, dict[str, int]] = {}
+    for record in consumed(topic, *there):
+        placed.setdefault(record["key"], {})[record["value"]] = record["partition"]
+    assert all(places["librdkafka"] == places["odradek"] for places in placed.values())
+    assert sorted(placed) == sorted(keys)
+
+
+def test_an_aborted_transaction_is_seen_by_nobody_who_reads_what_is_committed(
+    topic: str, there: tuple[str, str]
+) -> None:
+    lines = "".join(f"{number}\n" for number in range(2500))
+    aborted = piped(lines, "produce", topic, "--abort", "--json", *there)
+    assert json.loads(aborted.stdout)["transaction"] == "aborted", aborted.stderr
+    committed = piped("one\ntwo\nthree\n", "produce", topic, "--transactional-id", f"{topic}-id", "--json", *there)
+    assert json.loads(committed.stdout)["transaction"] == "committed", committed.stderr
+    assert sorted(row["value"] for row in consumed(topic, *there)) == ["one", "three", "two"]
+    assert len(consumed(topic, "--uncommitted", *there)) == 2503
+    assert answer("txns", "blocking", "--topic", topic, *there) == []
+
+
+def test_copies_through_a_pipe_keep_every_byte(topic: str, there: tuple[str, str], cluster: LocalCluster) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    producer.produce(topic, value=b"\xff\x00", key=b"\xfe", headers=[("h", b"\x80"), ("h", None)], partition=0)
+    producer.produce(topic, value=None, key=b"gone", partition=0)
+    producer.flush(TIMEOUT_S)
+    before = odradek("consume", topic, "--json", *there)
+    copied = piped(before.stdout, "produce", topic, "--from-json", "--partition", "2", *there)
+    assert copied.returncode == 0, copied.stderr
+
+    def content(partition: str) -> list[tuple[Any, ...]]:
+        rows = consumed(topic, "--partition", partition, *there)
+        return [(row["key"], row["value"], row["headers"]) for row in rows]
+
+    assert content("2") == content("0")
+    assert content("0")[0] == ({"base64": "/g=="}, {"base64": "/wA="}, [["h", {"base64": "gA=="}], ["h", None]])
+
+
+def test_consume_begins_and_ends_where_it_is_told(topic: str, there: tuple[str, str]) -> None:
+    piped("".join(f"{number}\n" for number in range(9)), "produce", topic, "--partition", "0", *there)
+    first = ("--partition", "0")
+    assert [row["value"] for row in consumed(topic, *first, "--from", "6", *there)] == ["6", "7", "8"]
+    assert [row["value"] for row in consumed(topic, *first, "--max", "2", *there)] == ["0", "1"]
+    assert consumed(topic, "--from", "latest", *there) == []
+
+
+def test_consume_follows_until_it_is_interrupted(topic: str, there: tuple[str, str]) -> None:
+    following = subprocess.Popen(
+        [str(ODRADEK), "consume", topic, "--follow", "--json", *there],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=terminal(250),
+        start_new_session=True,
+    )
+    assert following.stdout is not None
+    for value in ("first", "second"):
+        assert odradek("produce", topic, value, *there).returncode == 0
+        assert json.loads(following.stdout.readline())["value"] == value
+    os.killpg(following.pid, signal.SIGINT)  # as a terminal does: to the whole of what runs in it
+    assert following.wait(TIMEOUT_S) == 130
+    following.stdout.close()
+
+
+def test_an_interrupted_transaction_is_aborted(topic: str, there: tuple[str, str]) -> None:
+    identity = f"{topic}-interrupted"
+    sending = subprocess.Popen(
+        [str(ODRADEK), "produce", topic, "--transactional-id", identity, *there],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=terminal(250),
+        start_new_session=True,
+    )
+    assert sending.stdin is not None
+    sending.stdin.write("".join(f"{number}\n" for number in range(1500)))
+    sending.stdin.flush()
+    deadline = time.monotonic() + TIMEOUT_S
+    while not consumed(topic, "--uncommitted", *there):
+        assert time.monotonic() < deadline
+    os.killpg(sending.pid, signal.SIGINT)
+    sending.wait(TIMEOUT_S)
+    sending.communicate()
+    assert sending.returncode == 130
+    assert answer("txns", "describe", identity, *there)["state"] in {"CompleteAbort", "PrepareAbort"}
+    assert consumed(topic, *there) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("consume", "no-such-topic"), 1, "odradek topics list"),
+        (("produce", "no-such-topic", "value"), 1, "odradek topics create no-such-topic"),
+        (("produce", "any", "--key", "k"), 2, "--key-separator"),
+        (("groups", "describe", "no-such-group"), 1, "odradek groups list"),
+        (("groups", "delete", "no-such-group"), 1, "odradek groups list"),
+        (("groups", "reset", "g", "--all-topics", "--to-earliest"), 1, "--topic"),
+        (("groups", "reset", "g", "--topic", "t"), 2, "--to-earliest"),
+        (("groups", "reset", "g", "--to-latest"), 2, "--all-topics"),
+        (("groups", "reset", "g", "--topic", "no-such-topic", "--to-latest"), 1, "no-such-topic"),
+        (("configs", "describe", "topic"), 2, "name the topic"),
+        (("configs", "alter", "topic", "t"), 2, "--set"),
+        (("configs", "alter", "topic", "t", "--set", "nonsense"), 1, "name=value"),
+        (("configs", "describe", "broker", "77"), 1, "broker 77"),
+    ],
+)
+def test_what_cannot_be_is_one_line_with_the_remedy(
+    there: tuple[str, str], arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    finished = odradek(*arguments, *there)
+    assert (finished.returncode, said in finished.stderr) == (code, True), finished.stderr
+    assert len(finished.stderr.strip().splitlines()) == 1
+
+
+def member(cluster: LocalCluster, group: str, topic: str, protocol: str) -> Consumer:
+    """In the group, with everything read and committed that there is now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "client.id": f"{group}-client",
+        }
+    )
+    consumer.subscribe([topic])
+    message = None
+    while message is None:
+        message = consumer.poll(TIMEOUT_S)
+    assert message.error() is None
+    consumer.commit(message, asynchronous=False)
+    return consumer
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_with_members_and_without(
+    cluster: LocalCluster, topic: str, there: tuple[str, str], protocol: str
+) -> None:
+    group = f"{topic}-{protocol}"
+    piped("".join(f"{number}\n" for number in range(5)), "produce", topic, "--partition", "1", *there)
+    open_one = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": group})
+    open_one.init_transactions(TIMEOUT_S)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"open", partition=1)
+    open_one.flush(TIMEOUT_S)
+    consumer = member(cluster, group, topic, protocol)
+    rows = {row["group"]: row for row in answer("groups", "list", *there)}
+    assert (rows[group]["type"], rows[group]["state"]) == (protocol, "Stable")
+    described = answer("groups", "describe", group, *there)
+    [one] = described["members"]
+    assert one["client_id"] == f"{group}-client"
+    assert one["assignment"] == {topic: [0, 1, 2]}
+    row = next(row for row in described["partitions"] if row["partition"] == 1)
+    assert (row["committed"], row["lag"], row["stable_lag"]) == (1, 5, 4)
+    assert row["member_id"] == one["member_id"]
+    assert next(row for row in described["partitions"] if row["partition"] == 0)["committed"] is None
+    refused = odradek("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *there)
+    assert (refused.returncode, "stop its consumers first" in refused.stderr) == (1, True)
+    refused = odradek("groups", "delete", group, *there)
+    assert (refused.returncode, "stop its consumers first" in refused.stderr) == (1, True)
+    consumer.close()
+    open_one.abort_transaction(TIMEOUT_S)
+    assert "lag to LSO" in odradek("groups", "describe", group, *there).stdout
+    planned = answer("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", *there)
+    assert planned["partitions"] == [{"topic": topic, "partition": 1, "committed": 1, "new": 3}]
+    committed = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    assert committed.committed([TopicPartition(topic, 1)], TIMEOUT_S)[0].offset == 1
+    answer("groups", "reset", group, "--topic", f"{topic}:1", "--shift-by", "2", "--execute", *there)
+    assert committed.committed([TopicPartition(topic, 1)], TIMEOUT_S)[0].offset == 3
+    committed.close()
+    assert answer("groups", "delete", group, *there) == {"group": group, "deleted": True}
+    assert group not in [row["group"] for row in answer("groups", "list", *there)]
+
+
+@pytest.mark.parametrize(
+    ("specification", "expected"),
+    [
+        (("--to-earliest",), [0, 0]),
+        (("--to-latest",), [4, 4]),
+        (("--to-current",), [1, 1]),
+        (("--to-offset", "3"), [3, 3]),
+        (("--to-offset", "99"), [4, 4]),
+        (("--shift-by", "-7"), [0, 0]),
+        (("--by-duration", "P1D"), [0, 0]),
+        (("--to-datetime", "2099-01-01T00:00:00"), [4, 4]),
+        (("--from-file",), [2, 4]),
+    ],
+)
+def test_reset_by_every_specification(
+    topic: str, there: tuple[str, str], tmp_path: Path, specification: tuple[str, ...], expected: list[int]
+) -> None:
+    for partition in "01":
+        piped("a\nb\nc\nd\n", "produce", topic, "--partition", partition, *there)
+    group = f"{topic}-reset"
+    scope = ("--topic", f"{topic}:0,1")
+    answer("groups", "reset", group, *scope, "--to-offset", "1", "--execute", *there)
+    if specification == ("--from-file",):
+        plan = tmp_path / "plan.csv"
+        plan.write_text(f"{topic},0,2\n{topic},1,7\n")
+        answer("groups", "reset", group, "--from-file", str(plan), "--execute", *there)
+    else:
+        answer("groups", "reset", group, "--all-topics", *specification, "--execute", *there)
+    rows = answer("groups", "describe", group, *there)["partitions"]
+    assert [row["committed"] for row in rows] == expected
+    assert [row["lag"] for row in rows] == [4 - offset for offset in expected]
+
+
+def test_configs_of_a_topic(topic: str, there: tuple[str, str]) -> None:
+    rows = answer("configs", "describe", "topic", topic, *there)
+    assert [row["name"] for row in rows if row["source"] == "topic"] == []
+    changed = answer(
+        "configs", "alter", "topic", topic, "--set", "retention.ms=1000", "--append", "cleanup.policy=compact", *there
+    )
+    assert changed["changed"] == ["retention.ms", "cleanup.policy"]
+    rows = {row["name"]: row for row in answer("configs", "describe", "topic", topic, *there)}
+    assert {name: row["value"] for name, row in rows.items() if row["source"] == "topic"} == {
+        "cleanup.policy": "delete,compact",
+        "retention.ms": "1000",
+    }
+    assert rows["retention.ms"]["source"] == "topic"
+    refused = odradek("configs", "alter", "topic", topic, "--set", "retention.ms=soon", *there)
+    assert (refused.returncode, "retention.ms" in refused.stderr) == (1, True)
+    answer("configs", "alter", "topic", topic, "--delete", "retention.ms", "--dry-run", *there)
+    assert "retention.ms" in odradek("configs", "describe", "topic", topic, *there).stdout
+    answer("configs", "alter", "topic", topic, "--delete", "retention.ms", *there)
+    assert "retention.ms" not in odradek("configs", "describe", "topic", topic, *there).stdout
+    everything = answer("configs", "describe", "topic", topic, "--all", *there)
+    assert next(row for row in everything if row["name"] == "retention.ms")["source"] == "default"
+
+
+def test_configs_of_brokers(there: tuple[str, str], cluster: LocalCluster) -> None:
+    answer("configs", "alter", "broker", "--set", "log.retention.ms=86400000", *there)
+    try:
+        rows = {row["name"]: row for row in answer("configs", "describe", "broker", "1", *there)}
+        assert (rows["log.retention.ms"]["value"], rows["log.retention.ms"]["source"]) == (
+            "86400000",
+            "all brokers, dynamic",
+        )
+        assert rows["node.id"]["source"] == "broker, static"
+    finally:
+        answer("configs", "alter", "broker", "--delete", "log.retention.ms", *there)

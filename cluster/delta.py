@@ -7,7 +7,7 @@ and by the publisher of committed metadata, whose subscribers read from it what 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cluster import records as r
 from cluster.image import (
@@ -21,6 +21,7 @@ from cluster.image import (
     PartitionImage,
     TopicImage,
     VersionRange,
+    quota_entity,
 )
 from cluster.overlay import Changes, Overlay
 from cluster.partition_change import changed_partition
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
-    from cluster.image import ConfigResource
+    from cluster.image import ConfigResource, QuotaEntity
 
 
+K = TypeVar("K")
+V = TypeVar("V")
 LINEAGE_MAX: Final = 16
 """Starts in a row that did not get as far as being unfenced, of which the last are remembered."""
 
@@ -68,6 +71,8 @@ class MetadataDelta:
             changes.partitions[topic_id] = Overlay({}, dict(topic.partitions))
         for resource, values in image.configs.items():
             changes.configs[resource] = Overlay({}, dict(values))
+        for entity, quotas in image.client_quotas.items():
+            changes.client_quotas[entity] = Overlay({}, dict(quotas))
         return delta
 
     @property
@@ -119,17 +124,11 @@ class MetadataDelta:
             changes.controllers.build(),
             by_name.build(),
             by_id.build(),
-            self._build_configs(),
+            _merged(self.base.configs, changes.configs),
             changes.features.build(),
             changes.next_producer_id,
+            _merged(self.base.client_quotas, changes.client_quotas),
         )
-
-    def _build_configs(self) -> Mapping[ConfigResource, Mapping[str, str]]:
-        if not self.changes.configs:
-            return self.base.configs
-        built = {resource: overlay.build() for resource, overlay in self.changes.configs.items()}
-        merged = {**self.base.configs, **built}
-        return {resource: values for resource, values in merged.items() if values}
 
     # What has changed, for subscribers.
 
@@ -155,6 +154,9 @@ class MetadataDelta:
 
     def changed_configs(self) -> Iterable[ConfigResource]:
         return list(self.changes.configs)
+
+    def changed_client_quotas(self) -> Iterable[QuotaEntity]:
+        return list(self.changes.client_quotas)
 
     def changed_features(self) -> Iterable[str]:
         return list(self.changes.features.changes)
@@ -228,6 +230,16 @@ class MetadataDelta:
         if found is None:
             found = self.changes.configs[resource] = Overlay(self.base.configs.get(resource, {}))
         return found
+
+    def _client_quota(self, record: r.ClientQuotaRecord) -> None:
+        entity = quota_entity((each.entity_type, each.entity_name) for each in record.entity)
+        quotas = self.changes.client_quotas.get(entity)
+        if quotas is None:
+            quotas = self.changes.client_quotas[entity] = Overlay(self.base.client_quotas.get(entity, {}))
+        if record.remove:
+            quotas.remove(record.key)
+        else:
+            quotas.put(record.key, record.value)
 
     def _feature(self, record: r.FeatureLevelRecord) -> None:
         if record.feature_level == 0:
@@ -339,12 +351,21 @@ class MetadataDelta:
         """Kafka writes these so that an idle log moves; they say nothing."""
 
 
+def _merged(base: Mapping[K, Mapping[str, V]], changes: Mapping[K, Overlay[str, V]]) -> Mapping[K, Mapping[str, V]]:
+    """What is set for each thing; those for which nothing is set are left out."""
+    if not changes:
+        return base
+    built = {key: overlay.build() for key, overlay in changes.items()}
+    return {key: values for key, values in {**base, **built}.items() if values}
+
+
 HANDLERS: dict[type[r.MetadataRecord], Callable[[MetadataDelta, Any], None]] = {
     r.TopicRecord: MetadataDelta._topic,
     r.RemoveTopicRecord: MetadataDelta._remove_topic,
     r.PartitionRecord: MetadataDelta._partition,
     r.PartitionChangeRecord: MetadataDelta._partition_change,
     r.ConfigRecord: MetadataDelta._config,
+    r.ClientQuotaRecord: MetadataDelta._client_quota,
     r.FeatureLevelRecord: MetadataDelta._feature,
     r.ProducerIdsRecord: MetadataDelta._producer_ids,
     r.ClearElrRecord: MetadataDelta._clear_elr,

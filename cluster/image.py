@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 NO_LEADER = -1
 RECOVERED = 0
@@ -40,6 +40,15 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 ConfigResource = tuple[int, str]
 """(resource type, resource name): (2, topic), (4, broker id as text), (4, "") = default of all brokers, (32, group)"""
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: (type, name) in order of the type, "client-id", "ip" and "user"; None for everybody of that type."""
+
+
+def quota_entity(named: Iterable[tuple[str, str | None]]) -> QuotaEntity:
+    """As an image has it, whatever the order."""
+    return tuple(sorted(named, key=lambda each: each[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +155,7 @@ class MetadataImage:
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     features: Mapping[str, int] = field(default_factory=dict)
     next_producer_id: int = 0
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)

@@ -9,7 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from cluster.image import BrokerImage, ConfigResource, ControllerImage, MetadataImage, PartitionImage, TopicImage
+    from cluster.image import (
+        BrokerImage,
+        ConfigResource,
+        ControllerImage,
+        MetadataImage,
+        PartitionImage,
+        QuotaEntity,
+        TopicImage,
+    )
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,6 +69,7 @@ class Changes:
     configs: dict[ConfigResource, Overlay[str, str]]
     features: Overlay[str, int]
     next_producer_id: int
+    client_quotas: dict[QuotaEntity, Overlay[str, float]]
 
     @classmethod
     def above(cls, base: MetadataImage) -> Changes:
@@ -73,6 +82,7 @@ class Changes:
             {},
             Overlay(base.features),
             base.next_producer_id,
+            {},
         )
 
     def copy(self) -> Changes:
@@ -85,4 +95,5 @@ class Changes:
             {resource: overlay.copy() for resource, overlay in self.configs.items()},
             self.features.copy(),
             self.next_producer_id,
+            {entity: overlay.copy() for entity, overlay in self.client_quotas.items()},
         )

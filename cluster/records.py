@@ -15,6 +15,7 @@ from protocol.records.metadata import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -30,6 +31,7 @@ from protocol.records.metadata import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from protocol.records.metadata.client_quota_record import EntityData as ClientQuotaEntity
 from protocol.records.metadata.register_broker_record import BrokerEndpoint, BrokerFeature
 from protocol.records.metadata.register_controller_record import ControllerEndpoint, ControllerFeature
 
@@ -45,6 +47,8 @@ __all__ = [
     "BrokerFeature",
     "BrokerRegistrationChangeRecord",
     "ClearElrRecord",
+    "ClientQuotaEntity",
+    "ClientQuotaRecord",
     "ConfigRecord",
     "ControllerEndpoint",
     "ControllerFeature",
@@ -76,6 +80,7 @@ MetadataRecord: TypeAlias = (
     | BeginTransactionRecord
     | BrokerRegistrationChangeRecord
     | ClearElrRecord
+    | ClientQuotaRecord
     | ConfigRecord
     | EndTransactionRecord
     | FeatureLevelRecord
@@ -112,6 +117,7 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     AbortTransactionRecord: 0,
     RegisterControllerRecord: 0,
     ClearElrRecord: 0,
+    ClientQuotaRecord: 0,
 }
 UNDERSTOOD: Final[Mapping[int, type[MetadataRecord]]] = {cls.API_KEY: cls for cls in WRITTEN_VERSIONS}
 

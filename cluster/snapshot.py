@@ -1,7 +1,7 @@
 """The metadata image as records and back: what stands in a snapshot of the metadata log (KIP-630, KIP-631). Pure.
 
 Kafka's order: levels of features first, since they say in which versions the rest is written; then brokers, controllers,
-topics with their partitions, configurations, and the next producer id.
+topics with their partitions, configurations, client quotas, and the next producer id.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         yield from (_partition_record(topic.topic_id, partition) for partition in topic.partitions.values())
     for (resource_type, resource_name), values in image.configs.items():
         yield from (r.ConfigRecord(resource_type, resource_name, name, value) for name, value in values.items())
+    for entity, quotas in image.client_quotas.items():
+        named = [r.ClientQuotaEntity(kind, name) for kind, name in entity]
+        yield from (r.ClientQuotaRecord(named, key, value) for key, value in quotas.items())
     if image.next_producer_id > 0:
         yield r.ProducerIdsRecord(NOBODYS, NOBODYS, image.next_producer_id)
 
@@ -121,6 +124,10 @@ def delta_between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
         before = base.configs.get(resource, {})
         if different := _differences(before, image.configs.get(resource, {})):
             changes.configs[resource] = Overlay(before, different)
+    for entity in [*base.client_quotas, *(new for new in image.client_quotas if new not in base.client_quotas)]:
+        held = base.client_quotas.get(entity, {})
+        if changed := _differences(held, image.client_quotas.get(entity, {})):
+            changes.client_quotas[entity] = Overlay(held, changed)
     return delta
 
 

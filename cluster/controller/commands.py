@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         NewReplicas,
         NewTopic,
         PartitionIsr,
+        QuotaChange,
         TopicName,
     )
 
@@ -108,6 +109,12 @@ class AlterConfigs:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterClientQuotas:
+    entities: tuple[QuotaChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ElectLeaders:
     """`partitions`: (topic, index); None for all."""
 
@@ -167,6 +174,7 @@ Command: TypeAlias = (
     | AlterReassignments
     | ListReassignments
     | AlterConfigs
+    | AlterClientQuotas
     | ElectLeaders
     | BalanceLeaders
     | ElectUnclean

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.controller import (
     alter_configs,
     brokers,
+    client_quotas,
     commands,
     features,
     heartbeats,
@@ -54,6 +55,7 @@ DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], V
     commands.AlterReassignments: reassignment.alter_reassignments,
     commands.ListReassignments: reassignment.list_reassignments,
     commands.AlterConfigs: alter_configs.alter_configs,
+    commands.AlterClientQuotas: client_quotas.alter_client_quotas,
     commands.ElectLeaders: leaders.elect_leaders,
     commands.BalanceLeaders: leaders.balance_leaders,
     commands.ElectUnclean: leaders.elect_unclean,

@@ -289,6 +289,21 @@ class ConfigResult:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """Quotas of one entity, (type, name) as they were given: (key, value), the value None to take it away (KIP-546)."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    changes: tuple[tuple[str, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaResult:
+    entity: tuple[tuple[str, str | None], ...]
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerRegistration:
     """Where a controller listens (KIP-919)."""
 
@@ -361,6 +376,11 @@ class ControllerPort(Protocol):
         self, resources: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Awaitable[tuple[ConfigResult, ...]]:
         """One result per resource, in order."""
+
+    def alter_client_quotas(
+        self, entities: Sequence[QuotaChange], *, validate_only: bool = False
+    ) -> Awaitable[tuple[QuotaResult, ...]]:
+        """One result per entity, in order."""
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         """BROKER_ID_NOT_REGISTERED."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         PartitionIsr,
         PartitionResult,
         ProducerIdBlock,
+        QuotaChange,
+        QuotaResult,
         TopicConfigs,
         TopicName,
         TopicResult,
@@ -243,6 +245,11 @@ class ControllerService:
         self, resources: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Awaitable[tuple[ConfigResult, ...]]:
         return self._submit(commands.AlterConfigs(tuple(resources), validate_only))
+
+    def alter_client_quotas(
+        self, entities: Sequence[QuotaChange], *, validate_only: bool = False
+    ) -> Awaitable[tuple[QuotaResult, ...]]:
+        return self._submit(commands.AlterClientQuotas(tuple(entities), validate_only))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
         return self._submit(commands.UnregisterBroker(broker_id))

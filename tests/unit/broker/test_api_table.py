@@ -43,6 +43,8 @@ KAFKA_4_3 = {
     "AlterPartitionReassignments": (0, 1),
     "ListPartitionReassignments": (0, 0),
     "OffsetDelete": (0, 0),
+    "DescribeClientQuotas": (0, 1),
+    "AlterClientQuotas": (0, 1),
     "DescribeQuorum": (0, 2),
     "UpdateFeatures": (0, 2),
     "UnregisterBroker": (0, 0),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cluster import records as r
 from cluster.controller.commands import (
     AllocateProducerIds,
+    AlterClientQuotas,
     Command,
     CreatePartitions,
     CreateTopics,
@@ -21,7 +22,7 @@ from cluster.controller.commands import (
     UpdateFeatures,
 )
 from cluster.controller.features import check_supported
-from cluster.controller.port import FeatureUpdate, NewPartitions, NewTopic, TopicName
+from cluster.controller.port import FeatureUpdate, NewPartitions, NewTopic, QuotaChange, TopicName
 from cluster.delta import InconsistentMetadata, MetadataDelta
 from cluster.image import EMPTY_IMAGE, MetadataImage
 from cluster.metadata import MetadataCache
@@ -43,6 +44,11 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(UnfenceBroker, st.integers(1, 3)),
     st.builds(lambda b, i: RegisterBroker(registration(b, incarnation=i), 0), st.integers(1, 3), st.integers(7, 8)),
     st.builds(AllocateProducerIds, st.integers(1, 3), st.integers(0, 30)),
+    st.builds(
+        lambda name, value: AlterClientQuotas((QuotaChange((("user", name),), (("producer_byte_rate", value),)),)),
+        st.sampled_from(["u", None]),
+        st.sampled_from([None, 1.0, 2.0]),
+    ),
     st.builds(
         lambda level: UpdateFeatures((FeatureUpdate("transaction.version", level, allow_downgrade=True),)),
         st.integers(-1, 3),

@@ -73,6 +73,9 @@ def rich_image() -> MetadataImage:
         r.ConfigRecord(2, "t", "retention.ms", "1"),
         r.ConfigRecord(4, "", "log.retention.ms", "2"),
         r.ProducerIdsRecord(4, 17, 5_000),
+        r.ClientQuotaRecord(
+            [r.ClientQuotaEntity("user", "u"), r.ClientQuotaEntity("client-id", None)], "producer_byte_rate", 7.5
+        ),
     ]
     for offset, record in enumerate(records):
         delta.replay(offset, 3, record)

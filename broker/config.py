@@ -8,9 +8,11 @@ A property stands here only if something obeys it; names that start with `odrade
 from dataclasses import dataclass
 from typing import Final
 
-from broker.property import INT_MAX, LONG_MAX, Kind, Property, Scope, properties_of, row
+from broker.property import DOUBLE_MAX, INT_MAX, LONG_MAX, Kind, Property, Scope, properties_of, row
+from storage.offset_map import ENTRY_BYTES
 
 BOOL, STR, INT, SHORT, LONG, LIST = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG, Kind.LIST
+DOUBLE: Final = Kind.DOUBLE
 CLUSTER: Final = Scope.CLUSTER
 
 OWN_BYTE_BUDGET: Final = 512 * 1024 * 1024
@@ -49,7 +51,7 @@ class Config:
     max_request_partition_size_limit: int = row("max.request.partition.size.limit", INT, 2000, "The most partitions in one answer to DescribeTopicPartitions.", low=1)
 
     # Logs: the defaults of topics
-    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: no retention.", choices=("delete", "compact"), topic="cleanup.policy")
+    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: of each key the last record stays. Or both.", choices=("delete", "compact"), topic="cleanup.policy")
     compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; any other: they are brought into that form.", choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), topic="compression.type")
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "The largest record batch in bytes.", low=0, topic="max.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", low=1, topic="min.insync.replicas")
@@ -72,6 +74,18 @@ class Config:
     log_segment_delete_delay_ms: int = row("log.segment.delete.delay.ms", LONG, 60000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms")
     unclean_leader_election_enable: bool = row("unclean.leader.election.enable", BOOL, False, "Whether a replica that is not in sync may lead when no other can.", topic="unclean.leader.election.enable")
     odradek_validate_records: str = row("odradek.validate.records", STR, "headers", "headers: checksum, counts and sequences of every batch. all: every record inside, too.", choices=("headers", "all"), scope=CLUSTER)
+
+    # Logs: compaction
+    log_cleaner_enable: bool = row("log.cleaner.enable", BOOL, True, "Whether topics whose cleanup.policy has compact are compacted.")
+    log_cleaner_min_cleanable_ratio: float = row("log.cleaner.min.cleanable.ratio", DOUBLE, 0.5, "A log is compacted when more than this part of it is new since it was compacted last.", low=0, high=1, topic="min.cleanable.dirty.ratio")
+    log_cleaner_min_compaction_lag_ms: int = row("log.cleaner.min.compaction.lag.ms", LONG, 0, "How long a record is safe from compaction.", low=0, topic="min.compaction.lag.ms")
+    log_cleaner_max_compaction_lag_ms: int = row("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, "A log with a record that has waited longer is compacted however little of it is new; segments are rolled in time for that.", low=1, topic="max.compaction.lag.ms")
+    log_cleaner_delete_retention_ms: int = row("log.cleaner.delete.retention.ms", LONG, 86400000, "How long tombstones, and markers of transactions of which nothing is left, stay when compaction has met them.", low=0, topic="delete.retention.ms")
+    log_cleaner_dedupe_buffer_size: int = row("log.cleaner.dedupe.buffer.size", LONG, 134217728, f"Bytes of memory for the keys of the log that is being compacted, some {ENTRY_BYTES} each: what does not fit is compacted the next time.", low=1048576, scope=Scope.DYNAMIC)
+    log_cleaner_io_buffer_load_factor: float = row("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "How full that memory may become.", low=0.01, high=1, scope=Scope.DYNAMIC)
+    log_cleaner_io_buffer_size: int = row("log.cleaner.io.buffer.size", INT, 524288, "Bytes of memory for what is read and written meanwhile; a larger batch comes alone.", low=0, scope=Scope.DYNAMIC)
+    log_cleaner_io_max_bytes_per_second: float = row("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, "Bytes a second that compaction may read and write.", low=1, scope=Scope.DYNAMIC)
+    log_cleaner_backoff_ms: int = row("log.cleaner.backoff.ms", LONG, 15000, "How long compaction rests when there is nothing to do.", low=0, scope=Scope.DYNAMIC)
 
     # Logs: jobs
     log_flush_scheduler_interval_ms: int = row("log.flush.scheduler.interval.ms", LONG, LONG_MAX, "How often logs are looked through for one that is due to be flushed by time.", low=1)

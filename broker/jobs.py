@@ -1,15 +1,16 @@
-"""What a broker does from time to time: retention, checkpoints, expiry, flushes by time.
+"""What a broker does from time to time: retention, compaction, checkpoints, expiry, flushes by time.
 
 Every job is one task that sleeps for its interval and then does a bounded piece of work, so two runs of a job never
 overlap. Intervals are monotonic time; what is judged (the age of records, of producers) is wall-clock time.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import structlog
 
+from broker.compaction import Compaction, Hosted, Settings
 from broker.config import Config
 from broker.partition import Partition
 from runtime.clock import Clock
@@ -22,12 +23,6 @@ REMOVAL_MS_MAX: Final = 60_000
 """Deleted files are looked at once per file.delete.delay.ms, within these bounds."""
 INTERVAL_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
 """A longer interval means never (Kafka's default for log.flush.scheduler.interval.ms is 2**63 - 1)."""
-
-
-class Hosted(Protocol):
-    """The partitions to look after."""
-
-    def __iter__(self) -> Iterator[Partition]: ...
 
 
 class LagWatch(Protocol):
@@ -51,6 +46,7 @@ class Jobs:
         logs: LogManager,
         tasks: Tasks,
         replication: LagWatch,
+        settings: Settings,
     ) -> None:
         """Nothing runs before `start`."""
         self._config = config
@@ -59,6 +55,7 @@ class Jobs:
         self._logs = logs
         self._tasks = tasks
         self._replication = replication
+        self._compaction = Compaction(settings, clock, partitions, logs)
         self._flushed_ms: dict[Partition, int] = {}
 
     def start(self) -> None:
@@ -75,6 +72,8 @@ class Jobs:
         self._every("deleted files", removal_ms, self._checkpoint(self._remove_deleted))
         # Half of it, as in Kafka: a replica is noticed after one and a half times that at the latest.
         self._every("lagging replicas", max(self._replication.lag_max_ms // 2, 1), self.look_for_lag)
+        if config.log_cleaner_enable:
+            self._tasks.spawn(self._compaction.run(), "job: compaction")
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
 
     def _every(

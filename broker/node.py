@@ -335,7 +335,7 @@ class Node:
         self.metadata.subscribe(transactions.on_metadata)
         self.metadata.subscribe(groups.on_metadata)
         self._warn_of_strays()
-        Jobs(config, env.clock, self.partitions, self.logs, self.tasks, replication).start()
+        Jobs(config, env.clock, self.partitions, self.logs, self.tasks, replication, self.topic_settings).start()
         services = self.services
         services.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng)
         services.topic_maker = TopicMaker(config, self.metadata, self.controller_client, voters=len(self._voters))

@@ -1,12 +1,15 @@
 """One property of the configuration as data: from it come parsing, validation, DescribeConfigs and the documentation."""
 
 import dataclasses
+import math
+import sys
 from collections.abc import Callable
 from enum import Enum, IntEnum
 from typing import Any, Final
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+DOUBLE_MAX: Final = sys.float_info.max
 
 
 class ConfigError(ValueError):
@@ -105,7 +108,7 @@ class Property:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(str(item) for item in value)
-        return str(value)
+        return _java_text(value) if self.kind is Kind.DOUBLE else str(value)
 
 
 def _boolean(text: str) -> bool:
@@ -131,13 +134,34 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(text)
+    return value
+
+
+def _java_text(value: float) -> str:
+    """As Java prints a double: 0.5, 1.0E7, 1.7976931348623157E308."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    digits, _, exponent = f"{value!r}".partition("e")
+    if not exponent:
+        digits, _, exponent = f"{value:.16e}".partition("e")
+        whole, _, rest = digits.partition(".")
+        digits = f"{whole}.{rest.rstrip('0') or '0'}"
+    elif "." not in digits:
+        digits += ".0"
+    return f"{digits}E{int(exponent)}"
+
+
 _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
     Kind.BOOLEAN: _boolean,
     Kind.STRING: str,
     Kind.INT: _whole(32),
     Kind.SHORT: _whole(16),
     Kind.LONG: _whole(64),
-    Kind.DOUBLE: float,
+    Kind.DOUBLE: _finite,
     Kind.LIST: _list,
 }
 _WANTED: Final[dict[Kind, str]] = {

@@ -108,7 +108,13 @@ class TopicSettings:
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG)."""
-        self.parse(configs)
+        lags = {**self._defaults, **self.parse(configs)}
+        least, most = lags["min.compaction.lag.ms"], lags["max.compaction.lag.ms"]
+        if least > most:
+            raise Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})",
+            )
 
     def validate_broker(self, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG), INVALID_REQUEST for what is read when a node starts."""

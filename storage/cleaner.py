@@ -14,6 +14,7 @@ Readers keep the segment that they have begun with: its files are renamed, and r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -23,6 +24,7 @@ from protocol.record import read_raw_records
 from storage import compaction, names
 from storage.batch_filter import BATCH_UNITS, BatchFilter, LastOfProducer, Steps, Turn, decompressed, marker_kind
 from storage.cleaned_transactions import CleanedTransactions
+from storage.config import LONG_MAX
 from storage.offset_map import OffsetMap
 from storage.segment import Segment, WrittenBatch
 
@@ -81,6 +83,19 @@ def cleanable(log: LogBase, now_ms: int) -> Cleanable:
     return compaction.cleanable(facts(log), log.config, offsets, now_ms=now_ms)
 
 
+async def read_first_timestamps(log: LogBase) -> None:
+    """Bring in what max.compaction.lag.ms is judged by, of sealed segments that were not written by this process. Raises OSError."""
+    if log.config.max_compaction_lag_ms == LONG_MAX:
+        return
+    for segment in list(log.segments):
+        if segment.first_batch_timestamp is None and segment.size >= HEADER_BYTES and not log.closed:
+            head = segment.file.read_warm(0, HEADER_BYTES)
+            if head is None:
+                head = await segment.file.read_cold(0, HEADER_BYTES)
+            with suppress(Malformed):
+                segment.first_batch_timestamp = read_header(head).max_timestamp
+
+
 class Cleaning:
     """One cleaning of one log. `pace` is awaited between two slices of work, with the bytes read and written since."""
 
@@ -98,7 +113,7 @@ class Cleaning:
         self._limits = limits
         self._pace = pace
         self._now_ms = now_ms
-        self._cuts = log.cuts
+        self._begun_with = log.cuts, log.cleaned_to
         self._turn = Turn()
         self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
         self._moved_bytes = 0
@@ -190,7 +205,7 @@ class Cleaning:
 
     def _check(self) -> None:
         log = self._log
-        if log.closed or log.failed or log.cuts != self._cuts:
+        if log.closed or log.failed or (log.cuts, log.cleaned_to) != self._begun_with:
             raise CleaningInterrupted
 
     # -- steps, as generators (see `storage.batch_filter`) ----------------------------------------------------------------

@@ -14,7 +14,7 @@ from storage import checkpoint, names
 from storage.checkpoint import ZERO_UUID, CorruptCheckpoint, MetaProperties
 from storage.config import CLEANUP_COMPACT, LogConfig
 from storage.log import PartitionLog
-from storage.offset_checkpoint import OffsetCheckpoint, read_offsets
+from storage.offset_checkpoint import OffsetCheckpoint
 
 if TYPE_CHECKING:
     import random
@@ -55,7 +55,8 @@ class LogManager:
         self._recovery_points = self._checkpoint_of(checkpoint.RECOVERY_POINTS, lambda each: each.recovery_point)
         self._log_starts = self._checkpoint_of(checkpoint.LOG_START_OFFSETS, lambda each: each.log_start_offset)
         self._high_watermarks = self._checkpoint_of(checkpoint.HIGH_WATERMARKS, lambda each: each.high_watermark)
-        self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks)
+        self._cleaned = self._checkpoint_of(checkpoint.CLEANER_OFFSETS, lambda each: each.cleaned_to)
+        self._checkpoints = (self._recovery_points, self._log_starts, self._high_watermarks, self._cleaned)
         self._durable_at_stop: dict[tuple[str, int], int] = {}
         self._lock: Lock | None = None
         self.cluster_id = ""
@@ -120,12 +121,11 @@ class LogManager:
         A log of `refuse_loss` that ends below its high watermark is not opened, since nobody else has what it lost.
         A log that the disk refuses to open is left out; `create` raises its error when somebody asks for it.
         """
-        recovery_points, log_starts, high_watermarks = (each.read() for each in self._checkpoints)
+        recovery_points, log_starts, high_watermarks, cleaned = (each.read() for each in self._checkpoints)
         self._durable_at_stop = {
             key: max(recovery_points.get(key, 0), high_watermarks.get(key, 0))
             for key in [*recovery_points, *high_watermarks]
         }
-        cleaned = read_offsets(self.disk, self._path(checkpoint.CLEANER_OFFSETS))
         for name in self.disk.list(self.log_dir):
             path = self._path(name)
             if not self.disk.is_directory(path):
@@ -161,11 +161,12 @@ class LogManager:
                 for each in self._checkpoints:
                     each.keep(key)
                 continue
+            loaded.cleaned_to = cleaned.get(key)
             self._logs[key] = loaded
         # What a crash has taken from a log must not be spoken of when something else has been appended there, and the
         # next crash comes. Consensus, though, has to hear of it until it has said what it has lost.
         ends = {key: each.log_end_offset for key, each in self._logs.items() if key[0] not in SYNCED_TOPICS}
-        for each in (self._recovery_points, self._high_watermarks):
+        for each in (self._recovery_points, self._high_watermarks, self._cleaned):
             each.limit(ends)
 
     def durable_at_stop(self, topic: str, partition: int) -> int:
@@ -179,10 +180,14 @@ class LogManager:
         """Before the metadata is known: a topic that is always compacted may have gaps, others get theirs later."""
         return _with_gaps(self._default_config) if topic in COMPACTED_TOPICS else self._default_config
 
-    def _checkpoint_of(self, name: str, value: Callable[[PartitionLog], int]) -> OffsetCheckpoint:
-        return OffsetCheckpoint(
-            self.disk, self._path(name), lambda: {key: value(each) for key, each in self._logs.items()}
-        )
+    def _checkpoint_of(self, name: str, value: Callable[[PartitionLog], int | None]) -> OffsetCheckpoint:
+        """A log of which there is nothing to say has no entry."""
+
+        def current() -> dict[tuple[str, int], int]:
+            offsets = {key: value(each) for key, each in self._logs.items()}
+            return {key: offset for key, offset in offsets.items() if offset is not None}
+
+        return OffsetCheckpoint(self.disk, self._path(name), current)
 
     def _read_topic_id(self, directory: str) -> uuid.UUID:
         path = f"{directory}/{checkpoint.PARTITION_METADATA}"
@@ -338,6 +343,9 @@ class LogManager:
     async def checkpoint_high_watermarks(self) -> None:
         await self._high_watermarks.replace()
 
+    async def checkpoint_cleaned(self) -> None:
+        await self._cleaned.replace()
+
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         """Before a log is cut at `offset`: a crash right after it must not find what is appended next below a recovery
         point, where it would be believed unread. Raises OSError.
@@ -346,6 +354,9 @@ class LogManager:
         if offset < present.recovery_point:
             present.flusher.truncated(offset, present.segments)
             await self.checkpoint_recovery_points()
+        if present.cleaned_to is not None and offset < present.cleaned_to:
+            present.cleaned_to = offset  # or a tombstone that comes there would go without what it deletes
+            await self.checkpoint_cleaned()
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close every log and give the directory back; waits for the disk.

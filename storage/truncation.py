@@ -58,6 +58,8 @@ def _settle(log: LogBase, end: int) -> None:
     log.cuts += 1
     log.log_end_offset = end
     log.high_watermark = min(log.high_watermark, end)
+    if log.cleaned_to is not None:
+        log.cleaned_to = min(log.cleaned_to, end)
     log.state.high_watermark_moved(log.high_watermark)
     log.flusher.truncated(end, log.segments)
     log.refresh_stable_offset()

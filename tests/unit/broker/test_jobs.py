@@ -7,6 +7,7 @@ import pytest
 
 from broker import jobs
 from broker.jobs import Jobs
+from broker.topic_config import TopicSettings
 from runtime.tasks import Tasks
 from storage.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
 from storage.config import LogConfig
@@ -25,7 +26,9 @@ class Bench:
         self.failures: list[tuple[str, BaseException]] = []
         self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
         rig = self.rig
-        self.jobs = Jobs(rig.config, rig.clock, rig.partitions, self.logs, self.tasks, rig.replication)
+        self.jobs = Jobs(
+            rig.config, rig.clock, rig.partitions, self.logs, self.tasks, rig.replication, TopicSettings(rig.config)
+        )
 
     def append(self, index: int = 0, **producer: Any) -> None:
         data = batch(b"x" * 100, **producer)
@@ -151,5 +154,5 @@ async def test_every_job_has_its_own_interval(tmp_path: Path, monkeypatch: pytes
 async def test_a_job_without_an_interval_never_runs(tmp_path: Path) -> None:
     bench = Bench(tmp_path)  # log.flush.scheduler.interval.ms is 2**63 - 1 by default
     bench.jobs.start()
-    assert len(bench.tasks) == 7
+    assert len(bench.tasks) == 8
     await bench.tasks.cancel_all()

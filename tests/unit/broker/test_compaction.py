@@ -1,0 +1,182 @@
+"""Compaction as a broker's job: which log, when, how far, how fast, and what it leaves for the next start."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.compaction import Compaction, pacing
+from broker.topic_config import TopicSettings
+from protocol.batch import build_batch
+from storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, decode_offsets
+from storage.config import LogConfig
+from storage.log_manager import LogManager
+from storage.producer_entry import Origin
+from tests.support.cleaning import fetched, latest
+from tests.support.data_rig import Rig
+from tests.support.faulty_disk import FaultyDisk
+
+COMPACTED = LogConfig(segment_bytes=400, cleanup_policy=("compact",))
+
+
+class Bench:
+    def __init__(self, folder: Path, config: LogConfig = COMPACTED, *assignments: str) -> None:
+        self.folder = folder
+        self.rig = Rig(folder, *assignments, config=config)
+        self.disk = FaultyDisk()
+        self.logs = LogManager(self.disk, str(folder), LogConfig())
+        self.rig.logs = self.logs  # type: ignore[assignment]  # the whole manager in place of the part
+        self.rig.partitions._logs = self.logs
+        self.rig.topic("t", 2)
+        self.compaction = Compaction(TopicSettings(self.rig.config), self.rig.clock, self.rig.partitions, self.logs)
+
+    def put(self, index: int = 0, count: int = 20, keys: int = 3, **fields: Any) -> None:
+        now_ms = self.rig.clock.now_ms
+        for number in range(count):
+            data = build_batch([(b"k%d" % (number % keys), b"v%d" % number, now_ms, ())], **fields)
+            self.rig.partition("t", index).append(data, origin=Origin.CLIENT, now_ms=now_ms)
+
+    def log(self, index: int = 0) -> Any:
+        return self.rig.partition("t", index).log
+
+    def offsets(self, name: str) -> dict[tuple[str, int], int]:
+        return decode_offsets((self.folder / name).read_bytes())
+
+
+async def test_logs_are_cleaned_and_it_is_written_down(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.put(1, keys=20)
+    before = [latest(fetched(bench.log(index), committed=False)) for index in (0, 1)]
+    sizes = [bench.log(index).segments.size for index in (0, 1)]
+    await bench.compaction.clean_due()
+    assert [latest(fetched(bench.log(index), committed=False)) for index in (0, 1)] == before
+    ends = {("t", index): bench.log(index).segments.active.base_offset for index in (0, 1)}
+    assert bench.offsets(CLEANER_OFFSETS) == ends
+    assert all(bench.offsets(RECOVERY_POINTS)[key] >= end for key, end in ends.items())
+    assert bench.log(0).segments.size < sizes[0]
+    assert bench.log(1).segments.size == sizes[1], "every key once"
+
+
+async def test_only_compacted_topics_that_are_dirty_enough_are_cleaned(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.log().update_config(LogConfig(segment_bytes=400))
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to is None
+    bench.log().update_config(COMPACTED)
+    await bench.compaction.clean_due()
+    cleaned_to = bench.log().cleaned_to
+    assert cleaned_to == bench.log().segments.active.base_offset
+    bench.put(count=7)
+    assert bench.log().segments.active.base_offset > cleaned_to
+    bench.log().update_config(LogConfig(segment_bytes=400, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.9))
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == cleaned_to
+    lag = LogConfig(
+        segment_bytes=400, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1_000
+    )
+    bench.log().update_config(lag)
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == cleaned_to, "it has not waited for so long"
+    bench.rig.clock.now_ms += 1_001
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == bench.log().segments.active.base_offset
+
+
+async def test_both_policies_at_once(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=400, cleanup_policy=("compact", "delete"), retention_ms=1_000)
+    bench = Bench(tmp_path, config)
+    bench.put()
+    await bench.compaction.clean_due()
+    assert bench.log().log_start_offset == 0
+    bench.rig.clock.now_ms += 5_000
+    bench.put(count=5)
+    assert bench.log().delete_expired_segments(bench.rig.clock.now_ms) > 0
+    assert bench.log().log_start_offset > 0
+    await bench.compaction.clean_due()
+    assert bench.log().log_start_offset == bench.log().segments.first.base_offset
+
+
+async def test_a_damaged_log_is_left_alone_and_the_others_are_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.put(1)
+    path = Path(bench.log().segments.first.path(".log"))
+    with path.open("r+b") as file:
+        file.seek(70)
+        file.write(os.urandom(4))
+    files = sorted(each.name for each in path.parent.glob("0*"))
+    await bench.compaction.clean_due()
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to is None
+    assert bench.log(1).cleaned_to == bench.log(1).segments.active.base_offset
+    assert sorted(each.name for each in path.parent.glob("0*")) == files
+    assert bench.rig.partition("t", 0).online
+
+
+async def test_a_disk_that_takes_no_cleaned_segment_costs_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    before = latest(fetched(bench.log(), committed=False))
+    for operation, suffix in (("write", ".log.cleaned"), ("sync", ".index.cleaned"), ("sync_directory", "t-0")):
+        await bench.log().flush()
+        bench.disk.refuse(operation, suffix)
+        await bench.compaction.clean_due()
+        bench.disk.heal()
+        assert bench.log().cleaned_to is None, operation
+        assert latest(fetched(bench.log(), committed=False)) == before
+        assert not [each.name for each in (tmp_path / "t-0").iterdir() if each.suffix in {".cleaned", ".swap"}]
+    assert bench.rig.partition("t", 0).online
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == bench.log().segments.active.base_offset
+
+
+async def test_a_disk_that_refuses_in_the_middle_of_a_swap_ends_the_partition(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    before = latest(fetched(bench.log(), committed=False))
+    bench.disk.refuse("rename", ".log.swap")
+    await bench.compaction.clean_due()
+    assert not bench.rig.partition("t", 0).online
+    bench.disk.heal()
+    again = LogManager(bench.disk, str(tmp_path), LogConfig())
+    again.load_all(bench.rig.clock.now_ms)
+    log = again.get("t", 0)
+    assert log is not None
+    log.update_high_watermark(log.log_end_offset)
+    assert latest(fetched(log, committed=False)) == before
+
+
+async def test_it_rests_three_times_as_long_as_it_works_and_obeys_the_limit() -> None:
+    loop = asyncio.get_running_loop()
+    pace = pacing(1_000_000.0)
+    started = loop.time()
+    await pace(50_000)
+    assert loop.time() - started >= 0.05
+    worked_to = loop.time() + 0.01
+    while loop.time() < worked_to:
+        pass
+    started = loop.time()
+    await pace(0)
+    assert loop.time() - started >= 0.03
+
+
+@pytest.mark.parametrize("ending", ["cut", "closed"])
+async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: Path, ending: str) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    log = bench.log()
+    await log.flush()
+    task = asyncio.create_task(bench.compaction.clean_due())
+    while not list((tmp_path / "t-0").glob("*.cleaned")):
+        await asyncio.sleep(0)
+    if ending == "cut":
+        log.truncate_to(log.log_end_offset - 1, now_ms=0)
+    else:
+        log.close(clean=True)
+    await task
+    assert log.cleaned_to is None
+    assert not list((tmp_path / "t-0").glob("*.swap"))

@@ -110,10 +110,17 @@ def test_reset_offsets(pair: SideBySide, living: Members, tmp_path: Path) -> Non
         assert pair.same(GROUPS, "--describe", *group, ordered=False)[0] == "exit 0"
     reset = (GROUPS, "--reset-offsets", *group)
     one = ("--topic", f"{living.topic}:1")
-    for more in ((*one, "--to-offset", "2", "--execute"), ("--all-topics", "--shift-by", "1", "--export", "--dry-run")):
-        assert pair.same(*reset, *more, ordered=False)[0] == "exit 0"
-    for more in ((*topic, "--execute"), ("--to-earliest",), ("--topic", "no-such-topic", "--to-earliest", "--execute")):
-        pair.same(*reset, *more, ordered=False)
+    for scope in (
+        (*one, "--to-offset", "2", "--execute"),
+        ("--all-topics", "--shift-by", "1", "--export", "--dry-run"),
+    ):
+        assert pair.same(*reset, *scope, ordered=False)[0] == "exit 0"
+    for wrong in (
+        (*topic, "--execute"),
+        ("--to-earliest",),
+        ("--topic", "no-such-topic", "--to-earliest", "--execute"),
+    ):
+        pair.same(*reset, *wrong, ordered=False)
     fresh = ("--group", f"{living.group}-new")
     pair.same(GROUPS, "--reset-offsets", *fresh, *topic, "--to-earliest", "--execute", ordered=False)
     pair.same(GROUPS, "--describe", *fresh, ordered=False)

@@ -16,9 +16,9 @@ SOURCE = Path(__file__).resolve().parents[1] / "interop" / "java" / "Tools.java"
 
 @dataclass(frozen=True)
 class Finished:
-    """What a tool has printed so far, and its exit code once it has one."""
+    """What a tool has printed, and its exit code."""
 
-    returncode: int | None
+    returncode: int
     stdout: str
     stderr: str
 
@@ -30,26 +30,19 @@ class Running:
         self._jvm = jvm
         self._name = name
 
-    def output(self) -> Finished:
-        return self._ask("output")
-
-    def interrupt(self) -> None:
-        """What Ctrl-C would do: the tool's own hooks of the JVM's shutdown run."""
-        self._jvm.call("interrupt", self._name)
-
     def wait(self) -> Finished:
-        return self._ask("wait")
-
-    def _ask(self, command: str) -> Finished:
-        [(code, out, err)] = self._jvm.call(command, self._name)
-        return Finished(None if code == "null" else int(code), decoded(out), decoded(err))
+        [(code, out, err)] = self._jvm.call("wait", self._name)
+        return Finished(int(code), decoded(out), decoded(err))
 
 
 class ToolJvm:
     """Tools may run side by side; each has its own input, outputs and exit code."""
 
     def __init__(self) -> None:
-        options = ("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}")
+        options = (
+            *("-Xmx512M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"),
+            *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),  # hooks of its shutdown are found there
+        )
         self._jvm = LineProcess("java", *options, "-cp", f"{JARS}/*", str(SOURCE))
         self._ids = itertools.count()
 

@@ -5,6 +5,7 @@ import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -17,9 +18,8 @@ import org.apache.kafka.common.utils.Exit;
 /**
  * The main methods of Kafka's tools in one JVM, several at a time, each with an input, outputs and an exit code of its own.
  *
- * <p>One command a line, fields separated by tabs, text in base64: start ID CLASS INPUT ARGUMENT...; output ID; interrupt ID;
- * wait ID. The threads of a tool inherit whose they are. What a tool hands to the JVM's shutdown runs when it is interrupted,
- * or when its main method has returned.
+ * <p>One command a line, fields separated by tabs, text in base64: start ID CLASS INPUT ARGUMENT...; wait ID.
+ * The threads of a tool inherit whose they are. What a tool hands to the JVM's shutdown runs when its main method has ended.
  */
 public class Tools {
     private static final InheritableThreadLocal<Tool> CURRENT = new InheritableThreadLocal<>();
@@ -30,10 +30,41 @@ public class Tools {
         }
     }
 
+    /** The tools' own classes anew, since they count in static fields; clients and libraries are shared. */
+    private static final class OwnStatics extends ClassLoader {
+        OwnStatics() {
+            super(Tools.class.getClassLoader());
+        }
+
+        @Override
+        protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
+            if (!name.startsWith("org.apache.kafka.tools.") || name.startsWith("org.apache.kafka.tools.api.")) {
+                return super.loadClass(name, resolve);
+            }
+            synchronized (getClassLoadingLock(name)) {
+                Class<?> found = findLoadedClass(name);
+                return found == null ? define(name) : found;
+            }
+        }
+
+        private Class<?> define(String name) throws ClassNotFoundException {
+            try (InputStream in = getParent().getResourceAsStream(name.replace('.', '/') + ".class")) {
+                if (in == null) {
+                    throw new ClassNotFoundException(name);
+                }
+                byte[] bytes = in.readAllBytes();
+                return defineClass(name, bytes, 0, bytes.length);
+            } catch (java.io.IOException failed) {
+                throw new ClassNotFoundException(name, failed);
+            }
+        }
+    }
+
     private static final class Tool implements Runnable {
         final ByteArrayOutputStream out = new ByteArrayOutputStream();
         final ByteArrayOutputStream err = new ByteArrayOutputStream();
         final List<Runnable> hooks = new ArrayList<>();
+        final ClassLoader loader = new OwnStatics();
         final InputStream in;
         final String mainClass;
         final String[] arguments;
@@ -50,8 +81,9 @@ public class Tools {
         @Override
         public void run() {
             CURRENT.set(this);
+            Thread.currentThread().setContextClassLoader(loader);
             try {
-                Class.forName(mainClass).getMethod("main", String[].class).invoke(null, (Object) arguments);
+                loader.loadClass(mainClass).getMethod("main", String[].class).invoke(null, (Object) arguments);
             } catch (Throwable failed) {
                 if (exit(1)) {
                     failed.printStackTrace(new PrintStream(err, true));
@@ -74,13 +106,30 @@ public class Tools {
             return first;
         }
 
+        /** What was meant for the end of the process. */
         void shutdown() {
-            List<Runnable> run;
-            synchronized (hooks) {
-                run = new ArrayList<>(hooks);
-                hooks.clear();
+            try {
+                takeHooksOfTheRuntime();
+                hooks.forEach(Runnable::run);
+            } catch (Exception failed) {
+                failed.printStackTrace(new PrintStream(err, true));
             }
-            run.forEach(Runnable::run);
+        }
+
+        /** Some tools go past Exit; threads that they made know their class loader. */
+        private void takeHooksOfTheRuntime() throws ReflectiveOperationException {
+            Class<?> registry = Class.forName("java.lang.ApplicationShutdownHooks");
+            Field field = registry.getDeclaredField("hooks");
+            field.setAccessible(true);
+            synchronized (registry) {
+                for (Object each : List.copyOf(((Map<?, ?>) field.get(null)).keySet())) {
+                    Thread hook = (Thread) each;
+                    if (hook.getContextClassLoader() == loader) {
+                        Runtime.getRuntime().removeShutdownHook(hook);
+                        hooks.add(hook::run);
+                    }
+                }
+            }
         }
     }
 
@@ -103,12 +152,7 @@ public class Tools {
         });
         Exit.setExitProcedure((code, message) -> leave(code));
         Exit.setHaltProcedure((code, message) -> leave(code));
-        Exit.setShutdownHookAdder((name, hook) -> {
-            Tool tool = CURRENT.get();
-            synchronized (tool.hooks) {
-                tool.hooks.add(hook);
-            }
-        });
+        Exit.setShutdownHookAdder((name, hook) -> CURRENT.get().hooks.add(hook));
         BufferedReader commands = new BufferedReader(new InputStreamReader(commandsIn, StandardCharsets.UTF_8));
         Map<String, Tool> tools = new HashMap<>();
         answers.println("ok");
@@ -158,8 +202,6 @@ public class Tools {
                 tools.put(id, tool);
                 tool.thread.start();
             }
-            case "output" -> print(tools.get(id), answers);
-            case "interrupt" -> tools.get(id).shutdown();
             case "wait" -> {
                 Tool tool = tools.get(id);
                 tool.thread.join();

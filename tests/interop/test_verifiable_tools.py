@@ -1,0 +1,136 @@
+"""Kafka's programs for its own system tests, and its console: the same command against both brokers says the same."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.interop.drivers.base import ProducerOptions
+from tests.interop.groups_on_both import BOTH, PROTOCOLS, WRITTEN_MS, make_topic, write
+from tests.support.side_by_side import ADDRESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.drivers.base import Driver
+    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_jvm import Finished
+
+TOOLS = "Kafka's tools 4.3"
+RECORDS = 60
+CONSUMER, PRODUCER, COPIER = "kafka-verifiable-consumer", "kafka-verifiable-producer", "TransactionalMessageCopier"
+SPEAK_OF_TIME = {"timestamp", "time_ms", "avg_throughput", "target_throughput"}
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+def events(finished: Finished) -> list[dict[str, Any]]:
+    """What a program has said, less when."""
+    assert finished.returncode == 0, finished.stderr
+    said = [json.loads(line) for line in finished.stdout.splitlines() if line.startswith("{")]
+    assert said
+    return [{key: value for key, value in event.items() if key not in SPEAK_OF_TIME} for event in said]
+
+
+def named(said: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Less assignments of nothing, which a member may be told while its group is being worked out."""
+    return [event for event in said if event["name"] == name and event.get("partitions") != []]
+
+
+def same(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    assert found["odradek"] == found["kafka"]
+    return found["odradek"]
+
+
+@pytest.mark.feature("kafka-verifiable-producer", client=TOOLS)
+@pytest.mark.parametrize("acks", ["-1", "1"])
+def test_verifiable_producer(pair: SideBySide, name: str, acks: str) -> None:
+    make_topic(pair, name)
+    count = ("--max-messages", str(RECORDS), "--repeating-keys", "7", "--value-prefix", "1")
+    finished = pair.finished(PRODUCER, "--topic", name, *count, "--acks", acks)
+    found = {broker: sorted(events(each), key=json.dumps) for broker, each in finished.items()}
+    assert len(named(same(found), "producer_send_success")) == RECORDS
+
+
+@pytest.mark.feature("kafka-verifiable-consumer, both protocols", client=TOOLS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("more", [(), ("--enable-autocommit",)])
+def test_verifiable_consumer(
+    pair: SideBySide, drivers: Callable[[str], Driver], name: str, protocol: str, more: tuple[str, ...]
+) -> None:
+    make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        write(drivers, bootstrap, name, RECORDS)
+    group = ("--group-id", f"g-{name}", "--group-protocol", protocol, "--max-messages", str(RECORDS), "--verbose")
+    finished = pair.finished(CONSUMER, "--topic", name, *group, *more)
+    said = {broker: events(each) for broker, each in finished.items()}
+    for kind in ("startup_complete", "partitions_assigned", "shutdown_complete"):
+        same({broker: named(found, kind) for broker, found in said.items()})
+    # How many records come at a time, and are committed at a time, is chance.
+    consumed = {
+        broker: sorted(named(found, "record_data"), key=lambda event: (event["partition"], event["offset"]))
+        for broker, found in said.items()
+    }
+    assert len(same(consumed)) == RECORDS
+    pair.same("kafka-consumer-groups", "--describe", "--group", f"g-{name}", ordered=False)
+
+
+@pytest.mark.feature("TransactionalMessageCopier: an assigned partition, and a group", client=TOOLS)
+@pytest.mark.parametrize("group_mode", [False, True])
+def test_transactional_message_copier(
+    pair: SideBySide, drivers: Callable[[str], Driver], name: str, group_mode: bool
+) -> None:
+    output = f"{name}-out"
+    for topic in (name, output):
+        make_topic(pair, topic)
+    for bootstrap in pair.bootstraps.values():
+        write(drivers, bootstrap, name, RECORDS)
+    places = ("--input-topic", name, "--input-partition", "0", "--output-topic", output, "--broker-list", ADDRESS)
+    how = ("--transaction-size", "7", "--consumer-group", f"g-{name}", "--use-group-metadata", "--enable-random-aborts")
+    expected = RECORDS if group_mode else RECORDS // 2
+    # subscribed, it does not know where the end is
+    mode = ("--group-mode", "--max-messages", str(expected)) if group_mode else ()
+    running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *how, *mode)
+    finished = {broker: each.wait() for broker, each in running.items()}
+    last = {broker: [{**events(each)[-1], "totalProcessed": 0}] for broker, each in finished.items()}
+    assert [event.get("consumed") for event in last["odradek"]] == [expected], last
+    pair.same("kafka-consumer-groups", "--describe", "--group", f"g-{name}", ordered=False)
+    for bootstrap in pair.bootstraps.values():
+        copied = drivers("confluent-kafka").consume(bootstrap, output, BOTH, "read_committed")
+        assert len(copied) == expected
+        assert len({message.value for message in copied}) == expected
+
+
+@pytest.mark.feature("kafka-console-consumer: isolation levels, groups, what it prints of a record", client=TOOLS)
+def test_console_consumer(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+    make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        producer = drivers("Java 4.3").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
+        producer.init()
+        for number in range(6):
+            producer.begin()
+            for partition in BOTH:
+                value = b"%d-%d" % (number, partition)
+                headers = (("number", b"%d" % number), ("none", None))
+                stamp = WRITTEN_MS + number
+                producer.send(name, value, key=b"k", headers=headers, partition=partition, timestamp=stamp)
+            producer.flush()
+            (producer.abort if number % 3 == 1 else producer.commit)()
+        producer.close()
+    shown = ("key", "timestamp", "headers", "partition", "offset", "epoch")
+    printing = [word for each in shown for word in ("--formatter-property", f"print.{each}=true")]
+    for isolation, expected in (("read_committed", 8), ("read_uncommitted", 12)):
+        read = ("--topic", name, "--from-beginning", "--isolation-level", isolation)
+        count = ("--max-messages", str(expected))
+        for protocol in PROTOCOLS:
+            group = ("--group", f"g-{isolation}-{name}", "--command-property", f"group.protocol={protocol}")
+            found = pair.same("kafka-console-consumer", *read, *count, *group, *printing, ordered=False)
+            assert sum(line.startswith("CreateTime:") for line in found) == expected
+            pair.same("kafka-consumer-groups", "--describe", "--group", group[1], ordered=False)
+            pair.same("kafka-consumer-groups", "--delete", "--group", group[1])
+        one = ("--topic", name, "--partition", "0", "--isolation-level", isolation)
+        for start in ("earliest", "5"):
+            end = ("--max-messages", "2")
+            found = pair.same("kafka-console-consumer", *one, "--offset", start, *end, *printing)
+            assert sum(line.startswith("CreateTime:") for line in found) == 2

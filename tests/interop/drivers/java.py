@@ -12,10 +12,12 @@ from tests.support.kafka_broker import JARS
 SOURCE = Path(__file__).resolve().parents[1] / "java" / "Client.java"
 
 
-def start_jvm() -> LineProcess:
-    logging = SOURCE.with_name("log4j2.properties")
-    options = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={logging}")
-    return LineProcess("java", *options, "-cp", f"{JARS}/*", str(SOURCE))
+LOGGING = SOURCE.with_name("log4j2.properties")
+JVM = (
+    *("java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *(f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JARS}/*"),
+)
+"""The command but for the program; warm-up is most of what these JVMs do."""
 
 
 class JavaProducer:
@@ -112,7 +114,7 @@ class JavaDriver:
     name = "Java 4.3"
 
     def __init__(self) -> None:
-        self._jvm = start_jvm()
+        self._jvm = LineProcess(*JVM, str(SOURCE))
         self._count = 0
 
     def producer(self, bootstrap: str, options: ProducerOptions) -> JavaProducer:
@@ -128,6 +130,10 @@ class JavaDriver:
         numbers = ",".join(str(partition) for partition in partitions)
         rows = self._jvm.call("consume", "-", topic, numbers, str(int(TIMEOUT_S * 1000)), *config)
         return [as_message(row) for row in rows]
+
+    def kill(self) -> None:
+        """SIGKILL: nobody is told anything."""
+        self._jvm.kill()
 
     def close(self) -> None:
         self._jvm.close()

@@ -42,6 +42,15 @@ class LineProcess:
             records.append(fields[1:])
         raise ClientFailed("the client's process ended")
 
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait(TIMEOUT_S)
+        self._process.stdin.close()
+        self._process.stdout.close()
+
     def close(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

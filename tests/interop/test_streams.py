@@ -1,0 +1,105 @@
+"""Kafka Streams counts words exactly, though it is killed in the middle of its transactions."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.drivers.base import ProducerOptions
+from tests.interop.drivers.java import JVM
+from tests.interop.drivers.lines import LineProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.interop.drivers.base import Driver, Message
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+SOURCE = Path(__file__).parent / "java" / "WordCount.java"
+WORDS = ("snapshot", "epoch", "marker", "fence", "offset", "leader", "quorum")
+BOTH = [0, 1]
+LINES = 400
+WORDS_A_LINE = 5
+LIVES = 3
+LONGEST_S = 60.0
+
+
+class WordCount:
+    """The application; in its second life it is the first one to its group and to the coordinator of its transactions."""
+
+    def __init__(self, bootstrap: str, source: str, output: str, directory: Path) -> None:
+        properties = {
+            "application.id": f"count-{source}",
+            "bootstrap.servers": bootstrap,
+            "state.dir": str(directory),
+            "processing.guarantee": "exactly_once_v2",
+            "commit.interval.ms": 100,
+            "num.stream.threads": 2,
+            "replication.factor": 1,
+            "repartition.purge.interval.ms": 1_000,
+            "statestore.cache.max.bytes": 0,  # every count goes out
+            "dsl.store.suppliers.class": "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers",
+            "consumer.group.instance.id": "one",
+            "consumer.auto.offset.reset": "earliest",
+            "consumer.session.timeout.ms": 6_000,
+            "consumer.heartbeat.interval.ms": 500,
+            "producer.transaction.timeout.ms": 10_000,
+        }
+        named = (f"{name}={value}" for name, value in properties.items())
+        self.process = LineProcess(*JVM, str(SOURCE), source, output, *named)
+
+
+class Text:
+    """Lines that are written bit by bit, and how often each word stands in them."""
+
+    def __init__(self, driver: Driver, bootstrap: str, topic: str) -> None:
+        self._producer = driver.producer(bootstrap, ProducerOptions(idempotent=True))
+        self._topic = topic
+        self._lines = 0
+        self.counts: Counter[str] = Counter()
+
+    def write(self, lines: int) -> None:
+        for number in range(self._lines, self._lines + lines):
+            words = [WORDS[(number * 3 + place * place) % len(WORDS)] for place in range(WORDS_A_LINE)]
+            self.counts.update(words)
+            self._producer.send(self._topic, " ".join(words).encode(), partition=number % 2)
+        self._producer.flush()
+        self._lines += lines
+
+
+def counted(driver: Driver, bootstrap: str, topic: str, wanted: int) -> list[Message]:
+    """The committed counts, once there are so many."""
+    deadline = time.monotonic() + LONGEST_S
+    while len(found := driver.consume(bootstrap, topic, BOTH, "read_committed")) < wanted:
+        assert time.monotonic() < deadline, f"{len(found)} of {wanted} counts"
+    return found
+
+
+@pytest.mark.feature("Kafka Streams, exactly_once_v2: a word count that is killed counts exactly", client="Java 4.3")
+def test_words_are_counted_exactly(
+    drivers: Callable[[str], Driver], bootstrap: str, topic: str, other_topic: str, tmp_path: Path
+) -> None:
+    driver = drivers("confluent-kafka")
+    text = Text(driver, bootstrap, topic)
+    for life in range(1, LIVES + 1):
+        application = WordCount(bootstrap, topic, other_topic, tmp_path)
+        before = text.counts.total()
+        for _ in range(4):  # in the middle of what it has to do, it is killed
+            text.write(LINES // 4)
+            counted(driver, bootstrap, other_topic, before + 1)
+        if life < LIVES:
+            application.process.kill()
+    found = counted(driver, bootstrap, other_topic, text.counts.total())
+    application.process.close()
+    counts = defaultdict(list)
+    for message in found:
+        assert message.key is not None
+        assert message.value is not None
+        counts[message.key.decode()].append(int(message.value))
+    assert counts == {word: list(range(1, count + 1)) for word, count in text.counts.items()}
+    assert len(driver.consume(bootstrap, other_topic, BOTH, "read_committed")) == text.counts.total()

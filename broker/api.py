@@ -50,6 +50,10 @@ class RequestContext:
     services: "Services"
     now_ms: int
     request_bytes: int = 0
+    busy_s: float = 0.0
+    """What it has taken of the loop's time, where that is measured."""
+    throttle_ms: int = 0
+    """How long its client was asked to stay silent."""
 
     def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
         """May this session do `operation` on the one resource called `name`?"""

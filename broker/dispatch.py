@@ -3,6 +3,7 @@
 Knows rows, versions and error codes; nothing of sockets and nothing of any API.
 """
 
+from asyncio import get_running_loop
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -87,9 +88,20 @@ class Dispatcher:
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
             if call.api.forward and not self._services.controller.is_active:
                 return self._services.forwarding.forward(call)
+            if self._services.quotas.measure_time:
+                return self._timed(call)
             return call.api.handle(call.context, call.request)
         except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes an answer
             return self.refused(call, exception)
+
+    def _timed(self, call: Call) -> Any:
+        """Stage one, with its time on the loop."""
+        loop = get_running_loop()
+        began_s = loop.time()
+        try:
+            return call.api.handle(call.context, call.request)
+        finally:
+            call.context.busy_s += loop.time() - began_s
 
     def refused(self, call: Call, exception: BaseException) -> Any:
         """The response (or None) that says what `exception` means to the client."""
@@ -101,14 +113,22 @@ class Dispatcher:
             error, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         return call.api.refuse(context, call.request, error, message)
 
+    def throttle(self, call: Call, response: Any) -> None:
+        """Count the request against the quotas: `throttle_ms` of its context, and of its response, say what follows.
+
+        A controller that was asked on behalf of the client may have said so already.
+        """
+        context = call.context
+        said_ms = getattr(response, "throttle_time_ms", 0)
+        throttle_ms = self._services.quotas.throttle_ms(context, response)
+        context.throttle_ms = max(said_ms, throttle_ms)
+        if throttle_ms > said_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
+
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         """Header and body as buffers, without the size prefix."""
         context = call.context
-        throttle_ms = self._services.quotas.throttle_ms(
-            context.session.principal, context.client_id, context.api_key, context.request_bytes
-        )
-        if throttle_ms and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = throttle_ms
+        self.throttle(call, response)
         try:
             return encode_response(context.api_key, context.api_version, context.correlation_id, response)
         except Exception as exception:  # noqa: BLE001  a response that does not fit its version is a bug of its handler

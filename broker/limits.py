@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from broker.config import PROPERTIES
+from broker.ports import Quotas
 from broker.property import Property
 
 SMALL_SHARE: Final = 8192
@@ -12,6 +13,8 @@ LOG_LINES_PER_SECOND: Final = 5
 """About connections that are closed for what their clients have sent."""
 ANSWER_SHARE: Final = 8
 """The part of what is left that one answer made of stored records may take."""
+ADDRESSES_MAX: Final = 10_000
+"""Whose connections are remembered for a quota of addresses; who was heard of least recently begins anew."""
 TOTAL_MAX: Final = PROPERTIES["max.connections"]
 PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
 CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
@@ -106,10 +109,12 @@ class ByteBudget:
 class ConnectionLimits:
     """Counts connections over all listeners: in total, by address, and by second."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, quotas: Quotas) -> None:
         """The limits may change at any time, for connections that come after that."""
         self._settings = settings
+        self._quotas = quotas
         self._last_slot_s = 0.0
+        self._last_slots_s: dict[str, float] = {}
         self.total = 0
         self._by_address: dict[str, int] = {}
 
@@ -129,13 +134,24 @@ class ConnectionLimits:
         if not self._by_address[address]:
             del self._by_address[address]
 
-    def delay_s(self, now_s: float) -> float:
-        """How long a connection made at `now_s` waits before it is read, so that the creation rate is kept.
+    def delay_s(self, address: str, now_s: float) -> float:
+        """How long a connection made at `now_s` waits before it is read, so that the creation rates are kept.
 
         A second's worth of connections passes at once after a quiet second.
         """
-        self._last_slot_s = max(self._last_slot_s, now_s - 1.0) + 1.0 / self._settings.current(CREATION_RATE)
-        return max(0.0, self._last_slot_s - now_s)
+        slot_s = self._last_slot_s = _next_slot_s(self._last_slot_s, self._settings.current(CREATION_RATE), now_s)
+        own_rate = self._quotas.connection_rate(address)
+        if own_rate is not None:
+            slots_s = self._last_slots_s
+            slots_s[address] = _next_slot_s(slots_s.pop(address, 0.0), own_rate, now_s)
+            slot_s = max(slot_s, slots_s[address])
+            if len(slots_s) > ADDRESSES_MAX:
+                del slots_s[next(iter(slots_s))]
+        return max(0.0, slot_s - now_s)
+
+
+def _next_slot_s(last_slot_s: float, rate: float, now_s: float) -> float:
+    return max(last_slot_s, now_s - 1.0) + 1.0 / rate
 
 
 class LogLimit:

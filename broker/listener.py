@@ -28,6 +28,7 @@ import structlog
 
 from broker.api import Ordered
 from broker.dispatch import Call
+from broker.muting import Muting
 from broker.outcome import Failure, discard, outcome
 from broker.session import Listener, Session
 from broker.shared import Shared
@@ -62,6 +63,7 @@ class Connection(BufferedProtocol):
         self._response_bytes = 0  # those, and what the kernel has not taken yet
         self._in_work = 0
         self._resting = False  # while it is the others' turn
+        self._muting = Muting(self._serve)
         self._held_back = False  # by an Ordered stage one, or by the creation rate
         self._client_is_slow = False
         self._reading = True
@@ -101,7 +103,7 @@ class Connection(BufferedProtocol):
         shared.next_connection_id += 1
         shared.connections[self._session.connection_id] = self
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
-        delay_s = shared.limits.delay_s(self._loop.time())
+        delay_s = shared.limits.delay_s(host, self._loop.time())
         if delay_s:
             self._held_back = True
             self._loop.call_later(delay_s, self._release)
@@ -156,6 +158,7 @@ class Connection(BufferedProtocol):
         shared.connections.pop(session.connection_id, None)
         shared.limits.leave(self._address)
         session.end()
+        self._muting.end()
         held = self._request_bytes + self._response_bytes
         self._in_work = self._request_bytes = self._response_bytes = 0
         shared.budget.leave(self)
@@ -202,7 +205,7 @@ class Connection(BufferedProtocol):
 
     def _has_enough(self) -> bool:
         """It is this connection's own doing that it is not read on."""
-        held_back = self._held_back or self._resting or self._client_is_slow
+        held_back = self._held_back or self._resting or self._client_is_slow or self._muting.muted
         return held_back or self._in_work >= self._in_flight_max or not self._is_open()
 
     def _take(self, frame: RequestFrame, session: Session) -> None:
@@ -292,6 +295,7 @@ class Connection(BufferedProtocol):
     def _respond(self, call: Call, response: Any) -> None:
         shared, frame = self._shared, call.frame
         if response is None:
+            shared.dispatcher.throttle(call, None)
             self._core.send_response(frame.seq, None)
         else:
             chunks = shared.dispatcher.encode(call, response)
@@ -300,6 +304,7 @@ class Connection(BufferedProtocol):
             self._response_bytes += size
             shared.budget.take(size)
             self._core.send_response(frame.seq, chunks)
+        self._muting.mute(call.context.throttle_ms)
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size
         self._request_bytes -= released

@@ -41,7 +41,8 @@ from broker.lost_heads import LostHeads
 from broker.membership import CannotWatchError, Membership
 from broker.metadata_log import follow_metadata
 from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
-from broker.ports import AllowAll, Unlimited
+from broker.ports import AllowAll
+from broker.quotas import ClientQuotas
 from broker.raft_network import PeerRaftNetwork, make_raft
 from broker.services import Services
 from broker.session import Listener
@@ -99,6 +100,8 @@ class Node:
         self.topic_settings = TopicSettings(config)
         self.metadata = MetadataCache()
         self.metadata.subscribe(self.topic_settings.on_metadata)
+        self.quotas = ClientQuotas(config, env.clock)
+        self.metadata.subscribe(self.quotas.on_metadata)
         self._voters = parse_voters(config)
         self._between_brokers = next(each.name for each in parse_listeners(config) if BROKER in each.roles)
         self._incarnation_id = env.new_uuid()
@@ -188,7 +191,7 @@ class Node:
     async def _bind(self) -> Shared:
         """Take the ports: connections wait, unread, until the node serves."""
         config = self.config
-        shared = Shared(config, self._budget, ConnectionLimits(self.topic_settings), self.tasks)
+        shared = Shared(config, self._budget, ConnectionLimits(self.topic_settings, self.quotas), self.tasks)
         self._undo.push_async_callback(self.acceptor.close)
         await self.acceptor.bind(parse_listeners(config), shared)
         return shared
@@ -250,7 +253,7 @@ class Node:
             doubts=Doubts(self.peers, self.metadata, self.env.clock),
             topic_settings=self.topic_settings,
             authorizer=AllowAll(),
-            quotas=Unlimited(),
+            quotas=self.quotas,
             apis=API_TABLE,
             cluster_id=self.logs.cluster_id,
             node_id=config.node_id,

@@ -4,6 +4,7 @@ A connection answers in the order of its requests, so what may wait long (fetche
 what must not (votes, heartbeats). Nothing is tried again in here: a request that was lost fails, and who asked decides.
 """
 
+import re
 from asyncio import (
     AbstractEventLoop,
     BaseTransport,
@@ -126,6 +127,14 @@ class Peers:
     def client_id(self, channel: Channel) -> str:
         """How this node calls itself in the headers of its requests."""
         return f"{self._name}-{channel.value}"
+
+
+_NAME: Final = re.compile(rf"broker-\d+-({'|'.join(channel.value for channel in Channel)})")
+
+
+def is_peer(client_id: str | None) -> bool:
+    """Is that what a broker calls itself in the headers of its requests?"""
+    return client_id is not None and _NAME.fullmatch(client_id) is not None
 
 
 class _Asked:

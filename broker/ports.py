@@ -7,7 +7,10 @@ change no handler.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from broker.api import RequestContext
 
 
 class AclOperation(IntEnum):
@@ -35,6 +38,8 @@ class ResourceType(IntEnum):
     TRANSACTIONAL_ID = 5
 
 
+FETCH_BYTES_MAX: Final = 2**31 - 1
+"""What a request can ask for."""
 CLUSTER_RESOURCE: Final = "kafka-cluster"
 """The one name a CLUSTER resource has."""
 
@@ -69,14 +74,62 @@ class AllowAll:
         return [True] * len(names)
 
 
-class Quotas(Protocol):
-    """Every response passes here: how long the client is asked to stay silent, in milliseconds."""
+class Mutations(Protocol):
+    """One request to create or delete partitions, before the quota of whoever sends it (KIP-599)."""
 
-    def throttle_ms(self, principal: Principal, client_id: str | None, api_key: int, request_bytes: int) -> int: ...
+    @property
+    def throttle_ms(self) -> int:
+        """How long the client is asked to stay silent, by what has been spent so far."""
+
+    def spend(self, partitions: int) -> None:
+        """So many partitions are made or deleted. Raises Refusal(THROTTLING_QUOTA_EXCEEDED): then they must not be."""
+
+
+class Quotas(Protocol):
+    """What is asked for each request: who has used how much, and how long they are to be silent for it."""
+
+    @property
+    def measure_time(self) -> bool:
+        """Does anybody's time count? Then `RequestContext.busy_s` is kept."""
+
+    def throttle_ms(self, context: "RequestContext", response: Any) -> int:
+        """Count the request and its response (None where there is none); how long its client is asked to stay silent."""
+
+    def fetch_bytes_max(self, context: "RequestContext") -> int:
+        """The most that a fetch may bring a consumer at a time."""
+
+    def mutations(self, context: "RequestContext", *, strict: bool) -> Mutations:
+        """`strict`: a client that has spent too much is refused; older ones are asked to stay silent afterwards."""
+
+    def connection_rate(self, address: str) -> float | None:
+        """New connections a second that may come from there; None for any number."""
 
 
 class Unlimited:
-    """Quotas of a cluster without quotas."""
+    """Quotas of a cluster without quotas, and of each request in it."""
 
-    def throttle_ms(self, principal: Principal, client_id: str | None, api_key: int, request_bytes: int) -> int:
+    measure_time = False
+
+    def throttle_ms(self, context: "RequestContext", response: Any) -> int:
         return 0
+
+    def fetch_bytes_max(self, context: "RequestContext") -> int:
+        return FETCH_BYTES_MAX
+
+    def mutations(self, context: "RequestContext", *, strict: bool) -> Mutations:
+        return FREE
+
+    def connection_rate(self, address: str) -> float | None:
+        return None
+
+
+class Free:
+    """`Mutations` of a client without a quota."""
+
+    throttle_ms = 0
+
+    def spend(self, partitions: int) -> None:
+        """It may make and delete what it likes."""
+
+
+FREE: Final = Free()

@@ -12,7 +12,7 @@ from typing import Final
 from broker.api import Api, RequestContext
 from broker.ports import AclOperation, ResourceType
 from cluster.controller.port import NewPartitions
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Refusal
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -20,18 +20,28 @@ from protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+STRICT_FROM: Final = 3
+
 
 async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     _, denied = context.split_allowed(AclOperation.ALTER, ResourceType.TOPIC, names)
     results = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
+    mutations = context.services.quotas.mutations(context, strict=context.api_version >= STRICT_FROM)
+    for topic in request.topics:
+        known = context.services.metadata.image.topic(topic.name)
+        if topic.name not in results and known is not None and topic.count > len(known.partitions):
+            try:
+                mutations.spend(topic.count - len(known.partitions))
+            except Refusal as refusal:
+                results[topic.name] = _result(topic.name, refusal.error, refusal.message)
     done = await context.services.controller.create_partitions(
         [_new_partitions(topic) for topic in request.topics if topic.name not in results],
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
     )
     results |= {topic.name: _result(topic.name, topic.error, topic.message) for topic in done if topic.name is not None}
-    return CreatePartitionsResponse(results=[results[name] for name in names])
+    return CreatePartitionsResponse(mutations.throttle_ms, [results[name] for name in names])
 
 
 def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:

@@ -8,15 +8,16 @@ Behavior:
 Version notes:
 * v4: number of partitions and replication factor may be -1, the broker's defaults (KIP-464)
 * v5: the answer tells the resulting settings (KIP-525) · v7: and the topic id (KIP-516)
+* v6: who is over their controller_mutation_rate is refused, before that they are asked to be silent afterwards (KIP-599)
 """
 
 from typing import Final
 
 from broker.api import Api, RequestContext
 from broker.ports import AclOperation, ResourceType
-from cluster.controller.port import CreatedTopic, NewTopic
+from cluster.controller.port import USE_DEFAULT, CreatedTopic, NewTopic
 from cluster.image import METADATA_TOPIC
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Refusal
 from protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -25,9 +26,19 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+STRICT_FROM: Final = 6
+"""Clients of these versions understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     refused = _refused(context, request)
+    mutations = context.services.quotas.mutations(context, strict=context.api_version >= STRICT_FROM)
+    for topic in request.topics:
+        if topic.name not in refused and context.services.metadata.image.topic(topic.name) is None:
+            try:
+                mutations.spend(_partition_count(context, topic))
+            except Refusal as refusal:
+                refused[topic.name] = _error(topic.name, refusal.error, refusal.message)
     wanted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]
     created = await context.services.controller.create_topics(
         wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
@@ -38,10 +49,19 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     hidden = dict.fromkeys(denied)
     results = {topic.name: _result(topic, shows_configs=topic.name not in hidden) for topic in created}
     return CreateTopicsResponse(
+        throttle_time_ms=mutations.throttle_ms,
         topics=[
             results[name] if name in results else refused[name]
             for name in dict.fromkeys(topic.name for topic in request.topics)
-        ]
+        ],
+    )
+
+
+def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return max(
+        0, context.services.config.num_partitions if topic.num_partitions == USE_DEFAULT else topic.num_partitions
     )
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from broker.api import Api, RequestContext
 from broker.ports import AclOperation, ResourceType
 from cluster.controller.port import TopicName
+from cluster.image import TopicImage
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -24,6 +25,8 @@ from protocol.primitives import ZERO_UUID
 
 DISABLED_NAMED_FROM: Final = 3
 ITEMS_FROM: Final = 6
+STRICT_FROM: Final = 5
+"""Clients of these versions understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -33,15 +36,30 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     items = _items(context, request)
     times = Counter(items)
     refused = {item: result for item in times if (result := _refused(context, item, times[item])) is not None}
+    mutations = context.services.quotas.mutations(context, strict=context.api_version >= STRICT_FROM)
+    for item in times:
+        topic = _known(context, item)
+        if item not in refused and topic is not None:
+            try:
+                mutations.spend(len(topic.partitions))
+            except Refusal as refusal:
+                refused[item] = _result(item, refusal.error, refusal.message)
     wanted = [item for item in times if item not in refused]
     done = await context.services.controller.delete_topics(wanted, timeout_ms=request.timeout_ms)
     results = {
         item: DeletableTopicResult(
-            name=topic.name, topic_id=topic.topic_id, error_code=topic.error, error_message=topic.message
+            name=each.name, topic_id=each.topic_id, error_code=each.error, error_message=each.message
         )
-        for item, topic in zip(wanted, done, strict=True)
+        for item, each in zip(wanted, done, strict=True)
     }
-    return DeleteTopicsResponse(responses=[results[item] if item in results else refused[item] for item in times])
+    return DeleteTopicsResponse(
+        mutations.throttle_ms, [results[item] if item in results else refused[item] for item in times]
+    )
+
+
+def _known(context: RequestContext, item: TopicName) -> TopicImage | None:
+    image = context.services.metadata.image
+    return image.topic_by_id(item.topic_id) if item.name is None else image.topic(item.name)
 
 
 def _items(context: RequestContext, request: DeleteTopicsRequest) -> list[TopicName]:

@@ -164,7 +164,8 @@ def _plan(context: RequestContext, request: FetchRequest) -> FetchPlan:
 
 
 def _limits(context: RequestContext, request: FetchRequest, replica_id: int) -> FetchLimits:
-    max_bytes = min(request.max_bytes, context.services.config.fetch_max_bytes)
+    services = context.services
+    max_bytes = min(request.max_bytes, services.config.fetch_max_bytes, services.quotas.fetch_bytes_max(context))
     committed_only = replica_id == CONSUMER and request.isolation_level == READ_COMMITTED
     if replica_id != CONSUMER:
         watermark = Watermark.LOG_END

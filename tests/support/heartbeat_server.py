@@ -56,15 +56,16 @@ class Server:
         )
         table = (row, api_versions.API)
         services: Any = SimpleNamespace(
-            clock=SimpleNamespace(wall_ms=lambda: 0),
+            clock=SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: 0),
             quotas=Unlimited(),
             metadata=SimpleNamespace(image=image()),
             apis=table,
             node_id=1,
         )
+        self.services = services
         dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
         budget = ByteBudget(self.config.byte_budget)
-        self.shared = Shared(self.config, budget, ConnectionLimits(TopicSettings(self.config)), self.tasks)
+        self.shared = Shared(self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks)
         self.shared.dispatcher = dispatcher
         self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
 

@@ -2,6 +2,7 @@ import itertools
 from types import SimpleNamespace
 
 from broker.limits import ByteBudget, ConnectionLimits, LogLimit
+from broker.ports import Unlimited
 from broker.topic_config import TopicSettings
 from tests.support.broker_context import config
 
@@ -89,7 +90,7 @@ def test_a_reader_that_leaves_hands_its_turn_on() -> None:
 
 
 def test_connections_are_counted_by_address_and_in_total() -> None:
-    limits = ConnectionLimits(TopicSettings(config("max.connections=3", "max.connections.per.ip=2")))
+    limits = ConnectionLimits(TopicSettings(config("max.connections=3", "max.connections.per.ip=2")), Unlimited())
     assert [limits.admit(ip) for ip in ("a", "a", "a", "b", "b")] == [
         None,
         None,
@@ -103,11 +104,11 @@ def test_connections_are_counted_by_address_and_in_total() -> None:
 
 
 def test_new_connections_are_spaced_once_a_seconds_worth_has_come() -> None:
-    limits = ConnectionLimits(TopicSettings(config("max.connection.creation.rate=10")))
-    delays = [limits.delay_s(100.0) for _ in range(12)]
+    limits = ConnectionLimits(TopicSettings(config("max.connection.creation.rate=10")), Unlimited())
+    delays = [limits.delay_s("a", 100.0) for _ in range(12)]
     assert delays[:10] == [0.0] * 10
     assert [round(delay, 3) for delay in delays[10:]] == [0.1, 0.2]
-    assert limits.delay_s(102.0) == 0.0
+    assert limits.delay_s("a", 102.0) == 0.0
 
 
 def test_complaints_are_limited_by_the_second_and_what_is_left_out_is_counted() -> None:
@@ -118,10 +119,10 @@ def test_complaints_are_limited_by_the_second_and_what_is_left_out_is_counted() 
 
 def test_limits_that_change_hold_for_connections_that_come_after_that() -> None:
     values = {"max.connections": 1, "max.connections.per.ip": 1, "max.connection.creation.rate": 1}
-    limits = ConnectionLimits(SimpleNamespace(current=lambda prop: values[prop.name]))
+    limits = ConnectionLimits(SimpleNamespace(current=lambda prop: values[prop.name]), Unlimited())
     assert [limits.admit("a"), limits.admit("a")] == [None, "max.connections"]
     values |= {"max.connections": 3}
     assert [limits.admit("a"), limits.admit("b")] == ["max.connections.per.ip", None]
-    assert [limits.delay_s(100.0), limits.delay_s(100.0)] == [0.0, 1.0]
+    assert [limits.delay_s("a", 100.0), limits.delay_s("a", 100.0)] == [0.0, 1.0]
     values |= {"max.connection.creation.rate": 10}
-    assert round(limits.delay_s(100.0), 3) == 1.1
+    assert round(limits.delay_s("a", 100.0), 3) == 1.1

@@ -14,11 +14,8 @@ E = ErrorCode
 Named = tuple[str, str | None]
 
 
-def alter(
-    rig: ControllerRig, *entity: Named, validate_only: bool = False, **changes: float | None
-) -> tuple[ErrorCode, str | None]:
-    change = QuotaChange(entity, tuple(changes.items()))
-    (result,) = rig.do(AlterClientQuotas((change,), validate_only=validate_only))
+def alter(rig: ControllerRig, *entity: Named, **changes: float | None) -> tuple[ErrorCode, str | None]:
+    (result,) = rig.do(AlterClientQuotas((QuotaChange(entity, tuple(changes.items())),)))
     assert result.entity == entity
     return result.error, result.message
 
@@ -46,8 +43,10 @@ def test_quotas_are_set_changed_and_taken_away() -> None:
 
 def test_a_dry_run_checks_and_changes_nothing() -> None:
     rig = ControllerRig().with_brokers(1)
-    assert alter(rig, ("user", "u"), validate_only=True, producer_byte_rate=5.0) == (E.NONE, None)
-    assert alter(rig, ("user", "u"), validate_only=True, producer_byte_rate=-5.0)[0] is E.INVALID_REQUEST
+    for value, error in ((5.0, E.NONE), (-5.0, E.INVALID_REQUEST)):
+        change = QuotaChange((("user", "u"),), (("producer_byte_rate", value),))
+        (result,) = rig.do(AlterClientQuotas((change,), validate_only=True))
+        assert result.error is error
     assert rig.core.state.image.client_quotas == {}
 
 

@@ -122,7 +122,7 @@ class Dispatcher:
         said_ms = getattr(response, "throttle_time_ms", 0)
         throttle_ms = self._services.quotas.throttle_ms(context, response)
         context.throttle_ms = max(said_ms, throttle_ms)
-        if throttle_ms > said_ms and hasattr(response, "throttle_time_ms"):
+        if throttle_ms > max(said_ms, 0) and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:

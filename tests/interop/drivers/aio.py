@@ -137,7 +137,7 @@ class AioMember:
             isolation_level=options.isolation,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=10_000,
+            session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=500,
         )
         await consumer.start()

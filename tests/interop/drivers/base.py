@@ -37,12 +37,14 @@ class ProducerOptions:
 
 @dataclass(frozen=True)
 class GroupOptions:
-    """``protocol`` is group.protocol: classic or consumer. Nothing is committed but by ``commit`` or a transaction."""
+    """``protocol`` is group.protocol: classic or consumer. Nothing is committed but by ``commit`` or a transaction.
+    ``session_ms`` counts in the classic protocol; in the other one the broker has its own."""
 
     group: str
     protocol: str = "classic"
     isolation: str = "read_committed"
     instance: str | None = None
+    session_ms: int = 10_000
 
 
 class GroupConsumer(Protocol):

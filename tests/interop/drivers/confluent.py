@@ -112,7 +112,7 @@ class ConfluentMember:
             "log_level": 0,
         }
         if options.protocol == "classic":
-            config |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+            config |= {"session.timeout.ms": options.session_ms, "heartbeat.interval.ms": 500}
         if options.instance is not None:
             config["group.instance.id"] = options.instance
         self._topic = topic

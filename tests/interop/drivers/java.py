@@ -87,7 +87,7 @@ class JavaMember:
             "auto.offset.reset": "earliest",
         }
         if options.protocol == "classic":
-            config |= {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 500}
+            config |= {"session.timeout.ms": options.session_ms, "heartbeat.interval.ms": 500}
         if options.instance is not None:
             config["group.instance.id"] = options.instance
         jvm.call("member", name, topic, *(f"{key}={value}" for key, value in config.items()))

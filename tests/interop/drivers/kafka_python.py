@@ -109,7 +109,7 @@ class KafkaPythonMember:
             isolation_level=options.isolation,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=10_000,
+            session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=500,
         )
 

@@ -26,7 +26,7 @@ What may run on the event loop
 | `File.read_warm`                                            | yes: never waits for the device                         |
 | `File.truncate`, `File.close`, `File.size`                  | yes                                                     |
 | `Disk.open`, `exists`, `list`, `make_directory`, `rename`,  | yes, where they are rare (a roll, a deletion, the       |
-| `remove`, `free_bytes`, `is_directory`                      | creation of a partition): they work on cached entries   |
+| `remove`, `free_bytes`, `total_bytes`, `is_directory`       | creation of a partition): they work on cached entries   |
 | `File.read_cold`, `File.sync`, `Disk.sync_directory`,       | awaited: the work is done in a thread                   |
 | `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                         |
 | `File.read`, `File.sync_now`, `Disk.read_file`,             | no: start-up, recovery, close-down, and command line    |
@@ -151,6 +151,9 @@ class Disk(Protocol):
         Raises:
             DirectoryLocked: somebody else has it.
         """
+
+    def total_bytes(self, path: str) -> int:
+        """The size of the file system of `path`."""
 
     def free_bytes(self, path: str) -> int:
         """Bytes that a process without privileges may still write to the file system of `path`."""

@@ -253,6 +253,10 @@ class OsDisk:
             raise DirectoryLocked(errno.EAGAIN, "the directory is in use by another process", path) from error
         return OsLock(descriptor)
 
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
+
     def free_bytes(self, path: str) -> int:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize

@@ -256,6 +256,10 @@ class SimDisk:
         self._locks[path] = None
         return SimLock(self._locks, path)
 
+    def total_bytes(self, path: str) -> int:
+        self.check()
+        return FREE_BYTES
+
     def free_bytes(self, path: str) -> int:
         self.check()
         return FREE_BYTES

@@ -45,6 +45,7 @@ KAFKA_4_3 = {
     "OffsetDelete": (0, 0),
     "DescribeClientQuotas": (0, 1),
     "AlterClientQuotas": (0, 1),
+    "DescribeUserScramCredentials": (0, 0),
     "DescribeQuorum": (0, 2),
     "UpdateFeatures": (0, 2),
     "UnregisterBroker": (0, 0),

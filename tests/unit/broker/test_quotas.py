@@ -7,7 +7,13 @@ import pytest
 
 from broker import quotas
 from broker.api import RequestContext
-from broker.apis import create_partitions, create_topics, delete_topics, describe_client_quotas
+from broker.apis import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_client_quotas,
+    describe_user_scram_credentials,
+)
 from broker.apis.alter_client_quotas import handle as alter
 from broker.ports import FETCH_BYTES_MAX, AclOperation, Principal
 from broker.quotas import ClientQuotas
@@ -27,6 +33,7 @@ from protocol.messages.create_partitions import CreatePartitionsRequest, CreateP
 from protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.support import broker_context
 from tests.support.broker_context import ControllerOf, Deny, answer, image, topic
@@ -310,4 +317,19 @@ async def test_quotas_are_for_those_who_may() -> None:
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
     with pytest.raises(Refusal) as caught:
         await answer(alter(broker_context.context(1, image(), authorizer=nobody), AlterClientQuotasRequest()))
+    assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_nobody_has_credentials() -> None:
+    asked = DescribeUserScramCredentialsRequest([UserName("a"), UserName("b"), UserName("a")])
+    found = describe_user_scram_credentials.handle(broker_context.context(0, image()), asked).results
+    assert [(each.user, each.error_code) for each in found] == [
+        ("a", E.DUPLICATE_RESOURCE),
+        ("b", E.RESOURCE_NOT_FOUND),
+    ]
+    everybody = DescribeUserScramCredentialsRequest(None)
+    assert describe_user_scram_credentials.handle(broker_context.context(0, image()), everybody).results == []
+    with pytest.raises(Refusal) as caught:
+        nobody = Deny((AclOperation.DESCRIBE, "kafka-cluster"))
+        describe_user_scram_credentials.handle(broker_context.context(0, image(), authorizer=nobody), everybody)
     assert caught.value.error is E.CLUSTER_AUTHORIZATION_FAILED

@@ -55,6 +55,7 @@ check: setup ## Lint, types, import contracts, tidy rules, freshness of generate
 	@$(BIN)/python -m coordinator.group.transitions_doc --check
 	@$(BIN)/python -m broker.api_doc --check
 	@$(BIN)/python -m broker.config_doc --check
+	@$(BIN)/python -m broker.metrics_doc --check
 
 .PHONY: sim
 sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make sim SEEDS=0..1000 a range

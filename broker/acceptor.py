@@ -2,11 +2,15 @@
 
 from asyncio import AbstractServer, get_running_loop
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from broker.addresses import ListenerAddress
+from broker.addresses import ListenerAddress, parse_metrics_listener
 from broker.listener import Connection
 from broker.session import Listener
 from broker.shared import Shared
+
+if TYPE_CHECKING:
+    from broker.metrics.endpoint import Endpoint
 
 
 class CannotListenError(OSError):
@@ -21,6 +25,7 @@ class Acceptor:
         self._servers: list[AbstractServer] = []
         self._shared: Shared | None = None
         self._early: list[Connection] = []
+        self._metrics: Endpoint | None = None
         self.listeners: list[Listener] = []
 
     async def bind(self, addresses: Sequence[ListenerAddress], shared: Shared) -> None:
@@ -28,6 +33,25 @@ class Acceptor:
         self._shared = shared
         for position, address in enumerate(addresses):
             await self._bind_one(address, position, shared)
+        if shared.config.odradek_metrics_listener:
+            await self._offer_metrics(shared, *parse_metrics_listener(shared.config.odradek_metrics_listener))
+
+    async def _offer_metrics(self, shared: Shared, host: str, port: int) -> None:
+        from broker.metrics.endpoint import Endpoint  # a node that offers none does without the library
+
+        self._metrics = Endpoint(shared)
+        try:
+            await self._metrics.open(host, port)
+        except OSError as error:
+            remedy = "choose another address with odradek.metrics.listener, or none"
+            raise CannotListenError(
+                error.errno, f"cannot listen on {host or '*'}:{port} (metrics): {error.strerror}; {remedy}"
+            ) from error
+
+    @property
+    def metrics_port(self) -> int:
+        """Where the metrics are; 0 where they are not offered."""
+        return 0 if self._metrics is None else self._metrics.port
 
     async def _bind_one(self, address: ListenerAddress, position: int, shared: Shared) -> None:
         def accept() -> Connection:
@@ -83,6 +107,8 @@ class Acceptor:
 
     async def close(self) -> None:
         """Stop listening and end every connection; what is ready to be sent goes out."""
+        if self._metrics is not None:
+            await self._metrics.close()
         for server in self._servers:
             server.close()
         if self._shared is not None:

@@ -12,6 +12,7 @@ PORT_MAX: Final = 65535
 _ADDRESS: Final = re.compile(
     r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})"
 )
+_HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
 _UNSUPPORTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that it is never advertised
@@ -36,6 +37,14 @@ class Voter:
     node_id: int
     host: str
     port: int
+
+
+def parse_metrics_listener(text: str) -> tuple[str, int]:
+    """Host and port; an empty host is every interface. Raises `ConfigError`."""
+    matched = _HOST_PORT.fullmatch(text)
+    if matched is None or int(matched["port"]) > PORT_MAX:
+        raise ConfigError(f"odradek.metrics.listener: {text!r} is not host:port")
+    return matched["host"].strip("[]"), int(matched["port"])
 
 
 def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:

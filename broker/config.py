@@ -201,6 +201,9 @@ class Config:
     odradek_membership_probe_timeout_ms: int = row("odradek.membership.probe.timeout.ms", INT, 150, "How long a ping may go unanswered before other nodes are asked to ping, and those before the node is suspected.", low=1)
     odradek_membership_suspicion_timeout_ms: int = row("odradek.membership.suspicion.timeout.ms", INT, 800, "How long a suspected node may stay silent before it is held dead and the controller is asked to fence it.", low=1)
 
+    # What it tells of itself
+    odradek_metrics_listener: str | None = row("odradek.metrics.listener", STR, None, "host:port where Prometheus finds /metrics over HTTP; port 0 is any free port. Where unset, nowhere.")
+
     # Logs of the program
     odradek_log_format: str = row("odradek.log.format", STR, "console", "How the program's own log is written.", choices=("console", "json"))
     odradek_log_level: str = row("odradek.log.level", STR, "info", "The lowest level that is written.", choices=("debug", "info", "warning", "error"))

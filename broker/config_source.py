@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from broker.addresses import parse_listeners, parse_voters
+from broker.addresses import parse_listeners, parse_metrics_listener, parse_voters
 from broker.config import PROPERTIES, Config
 from broker.group_config import contradictions
 from broker.property import ConfigError
@@ -45,6 +45,8 @@ def check(config: Config) -> None:
         raise ConfigError(f"log.dirs: {config.log_dirs!r} names more than one directory; exactly one is supported")
     parse_listeners(config)
     parse_voters(config)
+    if config.odradek_metrics_listener is not None:
+        parse_metrics_listener(config.odradek_metrics_listener)
     if config.odradek_cluster_id is not None and not _CLUSTER_ID.fullmatch(config.odradek_cluster_id):
         raise ConfigError(f"odradek.cluster.id: {config.odradek_cluster_id!r} is not 22 characters of base64url")
     if config.queued_max_request_bytes == 0:

@@ -12,6 +12,7 @@ import structlog
 
 from broker.api import AnyApi, RequestContext
 from broker.error_map import wire_error
+from broker.metrics.requests import api_metrics
 from broker.services import Services
 from broker.session import Session
 from protocol.codec import decode_prefix, encode_response
@@ -32,6 +33,7 @@ class Call:
     context: RequestContext
     request: Any
     frame: RequestFrame
+    began_us: int
 
 
 class Dispatcher:
@@ -43,7 +45,8 @@ class Dispatcher:
     ) -> None:
         """`on_unexpected(where, exception)` hears of every exception that no handler should have raised."""
         self._rows = {api.key: api for api in table}
-        self._services = services
+        self.services = services
+        self.metrics = api_metrics(table)
         self._on_unexpected = on_unexpected or log_unexpected
 
     def open(self, frame: RequestFrame, session: Session) -> Call:
@@ -66,7 +69,7 @@ class Dispatcher:
             request, _ = decode_prefix(api.request, version, frame.body)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
-        services = self._services
+        services = self.services
         context = RequestContext(
             frame.api_key,
             version,
@@ -77,7 +80,7 @@ class Dispatcher:
             services.clock.wall_ms(),
             frame.size,
         )
-        return Call(api, context, request, frame)
+        return Call(api, context, request, frame, services.clock.monotonic_us())
 
     def handle(self, call: Call) -> Any:
         """What the handler returns (see `broker.api`); what it raises has become a response."""
@@ -86,9 +89,9 @@ class Dispatcher:
                 # ApiVersions of a version from the future: a v0 body that names what there is (KIP-511).
                 call.context.api_version = 0
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
-            if call.api.forward and not self._services.controller.is_active:
-                return self._services.forwarding.forward(call)
-            if self._services.quotas.measure_time:
+            if call.api.forward and not self.services.controller.is_active:
+                return self.services.forwarding.forward(call)
+            if self.services.quotas.measure_time:
                 return self._timed(call)
             return call.api.handle(call.context, call.request)
         except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes an answer
@@ -120,10 +123,15 @@ class Dispatcher:
         """
         context = call.context
         said_ms = getattr(response, "throttle_time_ms", 0)
-        throttle_ms = self._services.quotas.throttle_ms(context, response)
+        throttle_ms = self.services.quotas.throttle_ms(context, response)
         context.throttle_ms = max(said_ms, throttle_ms)
         if throttle_ms > max(said_ms, 0) and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
+
+    def count(self, call: Call, response: Any, size: int) -> None:
+        """The call is answered, in so many bytes."""
+        took_us = self.services.clock.monotonic_us() - call.began_us
+        self.metrics[call.api.key].answered(response, bytes_in=call.frame.size, bytes_out=size, us=took_us)
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         """Header and body as buffers, without the size prefix."""

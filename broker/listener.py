@@ -295,6 +295,7 @@ class Connection(BufferedProtocol):
     def _respond(self, call: Call, response: Any) -> None:
         shared, frame = self._shared, call.frame
         if response is None:
+            size = 0
             shared.dispatcher.throttle(call, None)
             self._core.send_response(frame.seq, None)
         else:
@@ -305,6 +306,7 @@ class Connection(BufferedProtocol):
             shared.budget.take(size)
             self._core.send_response(frame.seq, chunks)
         self._muting.mute(call.context.throttle_ms)
+        shared.dispatcher.count(call, response, size)
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size
         self._request_bytes -= released

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 
 from broker.leading import Leadership, Leading, Surroundings
+from broker.traffic import Traffic
 from broker.waiters import CommitCallback, CommitWait, FetchWatchers, OffsetWaiters
 from cluster.replication.leader import IsrWish, Settled
 from protocol.errors import ErrorCode, Refusal
@@ -80,6 +81,7 @@ class Partition:
         "role",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(self, log: PartitionLog, surroundings: Surroundings) -> None:
@@ -102,6 +104,7 @@ class Partition:
         self.acknowledged = OffsetWaiters()
         """Produces with acks=1: they wait for this broker alone, which matters when it flushes first."""
         self.fetch_watchers = FetchWatchers()
+        self.traffic = Traffic()
         self._surroundings = surroundings
         self._subscribers: dict[Callable[[int], None], None] = {}
 
@@ -190,6 +193,8 @@ class Partition:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if not info.duplicate:
+            self.traffic.bytes_in += len(records)
+            self.traffic.records_in += info.last_offset - info.first_offset + 1
             self.fetch_watchers.appended(log.log_end_offset, len(records))
             for follower in self.followers.values():
                 follower.appended()

@@ -9,3 +9,6 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Milliseconds from any origin, never backwards. Everything that is not persisted is measured by it."""
+
+    def monotonic_us(self) -> int:
+        """The same in microseconds, for how long something takes."""

@@ -326,6 +326,10 @@ def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
     context = fetch.context
     response = FetchResponse()
     _translate(context, read.readings, response)
+    if fetch.limits.watermark is not Watermark.LOG_END:
+        for reading in read.readings:
+            if reading.partition is not None:
+                reading.partition.traffic.bytes_out += reading.size
     answers = [reading.answer for reading in read.readings]
     error, session_id, told = fetch.plan.finish(answers, context.services.clock.monotonic_ms())
     response.error_code = error

@@ -17,6 +17,7 @@ from coordinator.txn.init_producer_id import decide_init
 from coordinator.txn.ports import FeatureLevels, TxnConfig
 from coordinator.txn.records import decode_key, decode_value, tombstone
 from coordinator.txn.state import Transaction, TxnState
+from coordinator.txn.stats import TxnStats
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import Again, Decision, Loaded, Marker, ShardRecord, Timer
 
@@ -40,7 +41,13 @@ _SWEEP_EXPIRED: Final = "sweep for expired ids"
 class TransactionShard:
     """Implements runtime.shard.Shard for `__transaction_state`."""
 
-    def __init__(self, config: TxnConfig, features: FeatureLevels, take_producer_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: TxnConfig,
+        features: FeatureLevels,
+        take_producer_id: Callable[[], int],
+        stats: TxnStats | None = None,
+    ) -> None:
         """`take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
         self.transactions: dict[str, Transaction] = {}
         self.skipped_records = 0
@@ -49,6 +56,7 @@ class TransactionShard:
         self._config = config
         self._features = features
         self._take_producer_id = take_producer_id
+        self._stats = stats or TxnStats()
         self._offsets: dict[str, int] = {}
         self._committed = 0
         self._ongoing: dict[str, None] = {}
@@ -97,6 +105,8 @@ class TransactionShard:
             if txn is None:
                 self.skipped_records += 1
                 return
+        else:
+            self._stats.decided(self.transactions.get(txn.transactional_id), txn)
         transactional_id = txn.transactional_id
         self.transactions[transactional_id] = txn
         self._offsets[transactional_id] = offset

@@ -21,6 +21,7 @@ from coordinator.txn.marker_driver import MarkerDriver
 from coordinator.txn.markers import Completion, Finished, Verdict
 from coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
+from coordinator.txn.stats import TxnStats
 from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from runtime.engine import Engine
@@ -68,13 +69,14 @@ class TransactionCoordinator:
         the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn` runs a task that
         somebody owns; `on_failure` hears of bugs and broken disks.
         """
+        self.stats = TxnStats()
         self._config = config
         self._producer_ids = producer_ids
         self._shard_count = shard_count
         self._on_failure = on_failure
         self._shards = LedShards(
             "__transaction_state",
-            lambda: TransactionShard(config, features, producer_ids.take),
+            lambda: TransactionShard(config, features, producer_ids.take, self.stats),
             clock=clock,
             spawn=spawn,
             is_awaited=is_awaited,

@@ -210,7 +210,7 @@ def member(cluster: LocalCluster, group: str, topic: str, protocol: str) -> Cons
     while message is None:
         message = consumer.poll(TIMEOUT_S)
     assert message.error() is None
-    consumer.commit(message, asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     return consumer
 
 

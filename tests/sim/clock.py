@@ -23,5 +23,8 @@ class SimClock:
     def monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
+    def monotonic_us(self) -> int:
+        return self.monotonic_ms() * 1_000
+
     def jump(self, by_ms: int) -> None:
         self.offset_ms += by_ms

@@ -28,6 +28,9 @@ class LoopClock:
     def monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1_000)
 
+    def monotonic_us(self) -> int:
+        return self.monotonic_ms() * 1_000
+
 
 class ControllerNode:
     def __init__(self, storage: RaftStorage, incarnation: int = 7, *, levels: Mapping[str, int] = NO_LEVELS) -> None:

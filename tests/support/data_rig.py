@@ -56,6 +56,9 @@ class Clock:
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_us(self) -> int:
+        return self.monotonic_ms() * 1_000
+
 
 class Gate:
     """A commit gate that the test opens by hand."""

@@ -20,6 +20,9 @@ class FakeClock:
     def monotonic_ms(self) -> int:
         return self.now_ms + self.monotonic_offset_ms
 
+    def monotonic_us(self) -> int:
+        return self.monotonic_ms() * 1_000
+
 
 class FakeShardLog:
     """`lag=True` keeps the high watermark where it is until `commit()`."""

@@ -63,7 +63,7 @@ async def ask(
     given.api_key, given.client_id, given.now_ms = api.key, "client-7", now_ms
     request = decode(api.request, version, encode(request, version))
     dispatcher = Dispatcher(APIS, given.services, on_unexpected=lambda _where, bug: pytest.fail(repr(bug)))
-    call = Call(api, given, request, None)  # type: ignore[arg-type]
+    call = Call(api, given, request, None, 0)  # type: ignore[arg-type]
     response = dispatcher.handle(call)
     if asyncio.iscoroutine(response) or asyncio.isfuture(response):
         try:

@@ -171,6 +171,9 @@ class SetClock(LoopClock):
     def monotonic_ms(self) -> int:
         return self.now_ms
 
+    def monotonic_us(self) -> int:
+        return self.monotonic_ms() * 1_000
+
 
 class Replicas(Cluster):
     """Drivers with metadata caches and snapshotters on top."""

@@ -1,0 +1,122 @@
+"""GET /metrics over HTTP: just enough of HTTP/1.1 for Prometheus, curl and a browser."""
+
+from asyncio import AbstractServer, BaseTransport, Protocol, TimerHandle, Transport, get_running_loop
+from typing import TYPE_CHECKING, Final, cast
+
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from broker.metrics.loop_lag import LoopLag
+from broker.metrics.scrape import exposition
+
+if TYPE_CHECKING:
+    from broker.shared import Shared
+
+PATH: Final = b"/metrics"
+REQUEST_BYTES_MAX: Final = 8_192
+CONNECTIONS_MAX: Final = 16
+"""At a time; further ones are closed at once."""
+TIMEOUT_S: Final = 10.0
+"""For a whole request and its answer."""
+HEAD_END: Final = b"\r\n\r\n"
+TEXT: Final = "text/plain; charset=utf-8"
+REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+}
+
+
+class Endpoint:
+    """Listens from `open` on, until `close`."""
+
+    def __init__(self, shared: "Shared") -> None:
+        self.shared = shared
+        self.lag = LoopLag()
+        self.connections: dict[Scrape, None] = {}
+        self._server: AbstractServer | None = None
+        self.port = 0
+
+    async def open(self, host: str, port: int) -> None:
+        """Raises OSError."""
+        self._server = await get_running_loop().create_server(lambda: Scrape(self), host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        self.lag.close()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            self._server = None
+
+
+class Scrape(Protocol):
+    """One connection, one request, one answer."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._transport: Transport | None = None
+        self._received = b""
+        self._asked = False
+        self._deadline: TimerHandle | None = None
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        self._transport = cast("Transport", transport)
+        if len(self._endpoint.connections) >= CONNECTIONS_MAX:
+            self._transport.abort()
+            return
+        self._endpoint.connections[self] = None
+        self._deadline = get_running_loop().call_later(TIMEOUT_S, self.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._endpoint.connections.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def abort(self) -> None:
+        assert self._transport is not None
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._asked:
+            return
+        self._received += data
+        if HEAD_END in self._received:
+            self._asked = True
+            self._answer()
+        elif len(self._received) > REQUEST_BYTES_MAX:
+            self._asked = True
+            self._send(400, b"the request is too long\n")
+
+    def _answer(self) -> None:
+        words = self._received.partition(b"\r\n")[0].split()
+        if len(words) != 3:
+            self._send(400, b"not a request\n")
+        elif words[0] != b"GET":
+            self._send(405, b"only GET\n")
+        elif words[1].partition(b"?")[0] != PATH:
+            self._send(404, b"see /metrics\n")
+        else:
+            self._endpoint.shared.tasks.spawn(self._scrape(), "metrics")
+
+    async def _scrape(self) -> None:
+        try:
+            text = await exposition(self._endpoint.shared, self._endpoint.lag)
+        except Exception:
+            self._send(500, b"see the log of the broker\n")
+            raise  # reported by whoever owns the task
+        self._send(200, text, CONTENT_TYPE_LATEST)
+
+    def _send(self, status: int, body: bytes, kind: str = TEXT) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        head = (
+            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + body)
+        transport.close()

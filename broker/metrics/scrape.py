@@ -1,0 +1,294 @@
+"""The values of every metric, looked up when somebody asks, in steps of bounded work between which requests are served."""
+
+from asyncio import sleep
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from broker.metrics.families import FAMILIES, Family, Kind
+from broker.metrics.loop_lag import US_PER_S
+from broker.metrics.requests import BOUNDS_US, Histogram
+from broker.topic_names import is_internal
+from coordinator.group.offsets.state import unpacked
+from coordinator.txn.state import TxnState
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.dispatch import Dispatcher
+    from broker.metrics.loop_lag import LoopLag
+    from broker.partition import Partition
+    from broker.services import Services
+    from broker.shared import Shared
+    from coordinator.group.core import GroupShard
+    from coordinator.txn.core import TransactionShard
+
+TOPICS_MAX: Final = 500
+"""Topics with rows of their own, the busiest ones; the others are summed up as `OTHERS`."""
+PARTITIONS_MAX: Final = 1_000
+"""Partitions with rows of their own, by name; partitions of internal topics come last."""
+GROUPS_MAX: Final = 500
+"""Groups with rows of their own: those that are furthest behind."""
+OTHERS: Final = "_others"
+STEP: Final = 200
+"""Partitions, groups or transactions that are looked at without a break: well under a millisecond."""
+TEXT_STEP: Final = 500
+"""Samples of one metric that are written out without a break."""
+
+Sample = tuple[str, tuple[str, ...], Any]
+"""Name, values of the labels, value: a number, or a `Histogram`."""
+
+
+class One:
+    """A registry of one metric."""
+
+    def __init__(self, metric: Any) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Any]:
+        yield self._metric
+
+
+async def exposition(shared: "Shared", lag: "LoopLag") -> bytes:
+    """The text that Prometheus reads."""
+    found: dict[str, list[Sample]] = {}
+    async for sample in samples(shared, lag):
+        found.setdefault(sample[0], []).append(sample)
+    pieces = []
+    for name, family in FAMILIES.items():
+        rows = iter(found.get(name, ()))
+        head = True
+        while part := list(islice(rows, TEXT_STEP)):
+            text = generate_latest(One(_metric(family, part)))
+            pieces.append(text if head else _without_head(text))
+            head = False
+            await sleep(0)
+    return b"".join(pieces)
+
+
+def _without_head(text: bytes) -> bytes:
+    return b"".join(line for line in text.splitlines(keepends=True) if not line.startswith(b"#"))
+
+
+def _metric(family: Family, part: list[Sample]) -> Any:
+    if family.kind is Kind.HISTOGRAM:
+        histogram = HistogramMetricFamily(family.name, family.doc, labels=family.labels)
+        for _, labels, value in part:
+            histogram.add_metric(labels, buckets=_buckets(value), sum_value=value.sum_us / US_PER_S)
+        return histogram
+    made = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    metric = made(family.name, family.doc, labels=family.labels)
+    for _, labels, value in part:
+        metric.add_metric(labels, value)
+    return metric
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus has them."""
+    total, rows = 0, []
+    for bound, count in zip([*(str(us / US_PER_S) for us in BOUNDS_US), "+Inf"], histogram.buckets, strict=True):
+        total += count
+        rows.append((bound, float(total)))
+    return rows
+
+
+async def samples(shared: "Shared", lag: "LoopLag") -> AsyncIterator[Sample]:
+    """Everything. What is not there before the node is ready is left out until then."""
+    for sample in _requests(shared.dispatcher):
+        yield sample
+    yield "kafka_server_socketservermetrics_connection_count", (), len(shared.connections)
+    yield "odradek_byte_budget_used_bytes", (), shared.budget.used_bytes
+    yield "odradek_event_loop_lag_seconds", (), lag.times
+    yield "odradek_event_loop_lag_max_seconds", (), lag.take_max() / US_PER_S
+    if not shared.ready:
+        return
+    services = shared.dispatcher.services
+    async for sample in _partitions(services):
+        yield sample
+    async for sample in _cluster(services):
+        yield sample
+    async for sample in _transactions(services):
+        yield sample
+    async for sample in _groups(services):
+        yield sample
+
+
+def _requests(dispatcher: "Dispatcher") -> Iterator[Sample]:
+    for api in dispatcher.metrics.values():
+        count = api.times.count
+        if not count:
+            continue
+        labels = (api.name,)
+        yield "kafka_network_requestmetrics_requests_total", labels, count
+        yield "kafka_network_requestmetrics_totaltime_seconds", labels, api.times
+        yield "kafka_network_requestmetrics_requestbytes_total", labels, api.bytes_in
+        yield "kafka_network_requestmetrics_responsebytes_total", labels, api.bytes_out
+        for code, times in api.errors.items():
+            yield "kafka_network_requestmetrics_errors_total", (api.name, error_name(code)), times
+
+
+def error_name(code: int) -> str:
+    """Also of a code that another broker's answer brought, and that is not known here."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+# ---- partitions -----------------------------------------------------------------------------------------------------
+
+
+async def _partitions(services: "Services") -> AsyncIterator[Sample]:
+    hosted = list(services.partitions)
+    counts: Counter[str] = Counter()
+    topics: dict[str, list[int]] = {}
+    for place, partition in enumerate(hosted):
+        traffic = partition.traffic
+        sums = topics.setdefault(partition.topic, [0, 0, 0])
+        for index, value in enumerate((traffic.bytes_in, traffic.records_in, traffic.bytes_out)):
+            sums[index] += value
+        counts["leadercount"] += partition.leads
+        counts["offlinereplicacount"] += not partition.online
+        if partition.leading is not None:
+            replicas = partition.leading.replicas
+            counts["underreplicatedpartitions"] += len(replicas.isr) < len(replicas.replicas)
+            counts["underminisrpartitioncount"] += len(replicas.isr) < replicas.min_isr
+        if place % STEP == 0:
+            await sleep(0)
+    counts["partitioncount"] = len(hosted)
+    for name in (
+        "partitioncount",
+        "leadercount",
+        "underreplicatedpartitions",
+        "underminisrpartitioncount",
+        "offlinereplicacount",
+    ):
+        yield f"kafka_server_replicamanager_{name}", (), counts[name]
+    for sample in _topics(topics):
+        yield sample
+    hosted.sort(key=lambda partition: (is_internal(partition.topic), partition.topic, partition.index))
+    yield "odradek_metrics_left_out", ("partition",), max(len(hosted) - PARTITIONS_MAX, 0)
+    for place, partition in enumerate(hosted[:PARTITIONS_MAX]):
+        for sample in _partition(partition):
+            yield sample
+        if place % STEP == 0:
+            await sleep(0)
+
+
+def _topics(topics: dict[str, list[int]]) -> Iterator[Sample]:
+    busiest = sorted(topics.items(), key=lambda item: -item[1][0] - item[1][2])
+    shown = dict(busiest[:TOPICS_MAX])
+    if rest := busiest[TOPICS_MAX:]:
+        shown[OTHERS] = [sum(column) for column in zip(*(sums for _, sums in rest), strict=True)]
+    yield "odradek_metrics_left_out", ("topic",), len(rest)
+    for topic, sums in shown.items():
+        for name, value in zip(("bytesin", "messagesin", "bytesout"), sums, strict=True):
+            yield f"kafka_server_brokertopicmetrics_{name}_total", (topic,), value
+
+
+def _partition(partition: "Partition") -> Iterator[Sample]:
+    labels, log = (partition.topic, str(partition.index)), partition.log
+    yield "kafka_log_log_size", labels, log.segments.size
+    yield "kafka_log_log_logstartoffset", labels, log.log_start_offset
+    yield "kafka_log_log_logendoffset", labels, log.log_end_offset
+    yield "kafka_log_log_numlogsegments", labels, len(log.segments)
+    if partition.leading is not None:
+        replicas = partition.leading.replicas
+        yield "kafka_cluster_partition_insyncreplicascount", labels, len(replicas.isr)
+        yield "kafka_cluster_partition_replicascount", labels, len(replicas.replicas)
+        yield "kafka_cluster_partition_laststableoffsetlag", labels, log.high_watermark - log.last_stable_offset
+
+
+async def _cluster(services: "Services") -> AsyncIterator[Sample]:
+    active = services.controller.is_active
+    counts = dict.fromkeys(
+        (
+            "offlinepartitionscount",
+            "activebrokercount",
+            "fencedbrokercount",
+            "globaltopiccount",
+            "globalpartitioncount",
+        ),
+        0,
+    )
+    if active:
+        image = services.metadata.image
+        counts["activebrokercount"] = sum(not broker.fenced for broker in image.brokers.values())
+        counts["fencedbrokercount"] = len(image.brokers) - counts["activebrokercount"]
+        counts["globaltopiccount"] = len(image.topics)
+        for place, topic in enumerate(image.topics.values()):
+            counts["globalpartitioncount"] += len(topic.partitions)
+            counts["offlinepartitionscount"] += sum(not each.has_leader for each in topic.partitions.values())
+            if place % STEP == 0:
+                await sleep(0)
+    for name, value in {"activecontrollercount": int(active), **counts}.items():
+        yield f"kafka_controller_kafkacontroller_{name}", (), value
+
+
+# ---- coordinators ---------------------------------------------------------------------------------------------------
+
+
+async def _transactions(services: "Services") -> AsyncIterator[Sample]:
+    coordinator = services.transactions
+    now_ms = services.clock.wall_ms()
+    states: Counter[TxnState] = Counter(dict.fromkeys(TxnState, 0))
+    oldest_ms = now_ms
+    for engine in list(coordinator.shards.values()):
+        core: TransactionShard = engine.shard  # type: ignore[assignment]
+        found = list(core.transactions.values())
+        for start in range(0, len(found), STEP):
+            for transaction in found[start : start + STEP]:
+                states[transaction.state] += 1
+                if transaction.state is TxnState.ONGOING:
+                    oldest_ms = min(oldest_ms, transaction.start_ms)
+            await sleep(0)
+    for state, count in states.items():
+        yield "odradek_transactions", (state.shown,), count
+    yield "odradek_transactions_oldest_open_seconds", (), (now_ms - oldest_ms) / 1_000
+    stats = coordinator.stats
+    yield "odradek_transactions_committed_total", (), stats.committed
+    yield "odradek_transactions_aborted_total", (), stats.aborted
+    yield "odradek_transactions_timed_out_total", (), stats.timed_out
+    yield "odradek_transactions_fenced_total", (), stats.fenced
+
+
+async def _groups(services: "Services") -> AsyncIterator[Sample]:
+    counts: Counter[tuple[str, str]] = Counter()
+    lags: list[tuple[int, int, str]] = []
+    offsets = 0
+    for engine in list(services.groups.shards.values()):
+        core: GroupShard = engine.shard  # type: ignore[assignment]
+        offsets += core.state.offsets.count
+        for place, (name, group) in enumerate(list(core.state.groups.items())):
+            counts[group.kind.value, group.state_name] += 1
+            lag = _lag(services, core, name)
+            if lag is not None:
+                lags.append((*lag, name))
+            if place % STEP == 0:
+                await sleep(0)
+    for labels, count in counts.items():
+        yield "kafka_server_group_coordinator_metrics_group_count", labels, count
+    yield "odradek_group_offsets", (), offsets
+    lags.sort(reverse=True)
+    yield "odradek_metrics_left_out", ("group",), max(len(lags) - GROUPS_MAX, 0)
+    for lag_records, stable_lag, name in lags[:GROUPS_MAX]:
+        yield "odradek_group_lag", (name,), lag_records
+        yield "odradek_group_stable_lag", (name,), stable_lag
+
+
+def _lag(services: "Services", core: "GroupShard", group: str) -> tuple[int, int] | None:
+    """To the high watermarks and to the last stable offsets; None for a group that has committed nothing that is here."""
+    lag = stable = 0
+    known = False
+    for topic, partitions in core.state.offsets.topics(group).items():
+        for index, packed in partitions.items():
+            partition = services.partitions.get(topic, index)
+            if partition is not None:
+                known = True
+                offset, log = unpacked(packed).offset, partition.log
+                lag += max(log.high_watermark - offset, 0)
+                stable += max(log.last_stable_offset - offset, 0)
+    return (lag, stable) if known else None

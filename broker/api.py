@@ -50,7 +50,7 @@ class RequestContext:
     services: "Services"
     now_ms: int
     request_bytes: int = 0
-    busy_s: float = 0.0
+    busy_us: int = 0
     """What it has taken of the loop's time, where that is measured."""
     throttle_ms: int = 0
     """How long its client was asked to stay silent."""

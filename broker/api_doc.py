@@ -42,7 +42,6 @@ LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
         "StreamsGroupHeartbeat",
         "StreamsGroupDescribe",
     ),
-    "metrics of clients are not collected (KIP-714)": ("GetTelemetrySubscriptions", "PushTelemetry"),
 }
 """What Apache Kafka 4.3.1 announces to clients and this broker does not, by the reason. tests/interop/test_api_versions.py compares."""
 

@@ -51,8 +51,8 @@ class Config:
     max_request_partition_size_limit: int = row("max.request.partition.size.limit", INT, 2000, "The most partitions in one answer to DescribeTopicPartitions.", low=1)
 
     # Logs: the defaults of topics
-    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: of each key the last record stays. Or both.", choices=("delete", "compact"), topic="cleanup.policy")
-    compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; any other: they are brought into that form.", choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"), topic="compression.type")
+    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: of each key the last record stays. Or both.", choices=("compact", "delete"), topic="cleanup.policy")
+    compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; any other: they are brought into that form.", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), topic="compression.type")
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "The largest record batch in bytes.", low=0, topic="max.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", low=1, topic="min.insync.replicas")
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Whether a record keeps its producer's time or gets the broker's.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
@@ -160,26 +160,6 @@ class Config:
     quota_window_size_seconds: int = row("quota.window.size.seconds", INT, 1, "How long one is.", low=1)
     controller_quota_window_num: int = row("controller.quota.window.num", INT, 11, "As quota.window.num, for partitions that are made and deleted.", low=1)
     controller_quota_window_size_seconds: int = row("controller.quota.window.size.seconds", INT, 1, "As quota.window.size.seconds, for those.", low=1)
-
-    # The controller
-    controller_quorum_election_timeout_ms: int = row("controller.quorum.election.timeout.ms", INT, 1000, "How long a controller without a leader waits before it starts an election.", low=1)
-    controller_quorum_fetch_timeout_ms: int = row("controller.quorum.fetch.timeout.ms", INT, 2000, "How long a controller goes on without hearing of its leader.", low=1)
-    controller_quorum_election_backoff_max_ms: int = row("controller.quorum.election.backoff.max.ms", INT, 1000, "The longest pause after a lost election.", low=0)
-    metadata_log_max_record_bytes_between_snapshots: int = row("metadata.log.max.record.bytes.between.snapshots", LONG, 20971520, "How many bytes of new metadata lead to a snapshot.", low=1)
-    metadata_log_max_snapshot_interval_ms: int = row("metadata.log.max.snapshot.interval.ms", LONG, 3600000, "How old the last snapshot may become while there is new metadata; 0: as old as it likes.", low=0)
-    metadata_log_segment_bytes: int = row("metadata.log.segment.bytes", INT, 1073741824, "The size at which a segment of the metadata log is rolled.", low=8388608)
-    broker_heartbeat_interval_ms: int = row("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it is alive.", low=1)
-    auto_leader_rebalance_enable: bool = row("auto.leader.rebalance.enable", BOOL, True, "Give partitions back to their preferred leaders from time to time.")
-    leader_imbalance_check_interval_seconds: int = row("leader.imbalance.check.interval.seconds", LONG, 300, "How often that is looked at.", low=1)
-    leader_imbalance_per_broker_percentage: int = row("leader.imbalance.per.broker.percentage", INT, 10, "It is done for a broker that others stand in for on more than this share of the partitions that prefer it.", low=0)
-    unclean_leader_election_interval_ms: int = row("unclean.leader.election.interval.ms", LONG, 300000, "How often partitions without a leader are looked through for those whose topics allow an unclean election.", low=1)
-    broker_session_timeout_ms: int = row("broker.session.timeout.ms", INT, 9000, "A broker that is not heard of for so long is fenced.", low=1)
-
-    # Who is alive
-    odradek_membership_port: int = row("odradek.membership.port", INT, 0, "The UDP port for failure detection, the same on every node; 0 is the number of the listener for brokers.", low=0, high=65535)
-    odradek_membership_probe_interval_ms: int = row("odradek.membership.probe.interval.ms", INT, 100, "How often a node pings one of the others.", low=1)
-    odradek_membership_probe_timeout_ms: int = row("odradek.membership.probe.timeout.ms", INT, 150, "How long a ping may go unanswered before other nodes are asked to ping, and those before the node is suspected.", low=1)
-    odradek_membership_suspicion_timeout_ms: int = row("odradek.membership.suspicion.timeout.ms", INT, 800, "How long a suspected node may stay silent before it is held dead and the controller is asked to fence it.", low=1)
 
     # The controller
     controller_quorum_election_timeout_ms: int = row("controller.quorum.election.timeout.ms", INT, 1000, "How long a controller without a leader waits before it starts an election.", low=1)

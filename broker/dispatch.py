@@ -3,7 +3,6 @@
 Knows rows, versions and error codes; nothing of sockets and nothing of any API.
 """
 
-from asyncio import get_running_loop
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -99,12 +98,12 @@ class Dispatcher:
 
     def _timed(self, call: Call) -> Any:
         """Stage one, with its time on the loop."""
-        loop = get_running_loop()
-        began_s = loop.time()
+        clock = self.services.clock
+        began_us = clock.monotonic_us()
         try:
             return call.api.handle(call.context, call.request)
         finally:
-            call.context.busy_s += loop.time() - began_s
+            call.context.busy_us += clock.monotonic_us() - began_us
 
     def refused(self, call: Call, exception: BaseException) -> Any:
         """The response (or None) that says what `exception` means to the client."""

@@ -90,7 +90,7 @@ class Quotas(Protocol):
 
     @property
     def measure_time(self) -> bool:
-        """Does anybody's time count? Then `RequestContext.busy_s` is kept."""
+        """Does anybody's time count? Then `RequestContext.busy_us` is kept."""
 
     def throttle_ms(self, context: "RequestContext", response: Any) -> int:
         """Count the request and its response (None where there is none); how long its client is asked to stay silent."""

@@ -42,6 +42,7 @@ from runtime.clock import Clock
 TRACKED_MAX: Final = 10_000
 """Whose use is remembered, for each kind of quota; when there are more, who was heard of least recently begins anew."""
 PERCENT: Final = 100
+SECOND_US: Final = 1_000_000
 
 Who = tuple[str, str]
 """(user, client id) that share one measure, "" for all of them."""
@@ -106,7 +107,7 @@ class ClientQuotas:
             throttle_ms = self._record(context, PRODUCER_BYTE_RATE, context.request_bytes)
         elif context.api_key == FetchRequest.API_KEY and CONSUMER_BYTE_RATE in self._limits:
             throttle_ms = self._record(context, CONSUMER_BYTE_RATE, _record_bytes(response))
-        time_ms = self._record(context, REQUEST_PERCENTAGE, context.busy_s * PERCENT)
+        time_ms = self._record(context, REQUEST_PERCENTAGE, context.busy_us * PERCENT / SECOND_US)
         return max(throttle_ms, min(time_ms, self._window_ms))
 
     def _record(self, context: RequestContext, key: str, amount: float) -> int:

@@ -54,7 +54,7 @@ def test_names_of_variables_are_unique() -> None:
         ("num.partitions=2147483648", "num.partitions: '2147483648' is not a whole number of 32 bits (--set)"),
         ("auto.create.topics.enable=yes", "auto.create.topics.enable: 'yes' is not true or false (--set)"),
         ("odradek.initial.transaction.version=3", "odradek.initial.transaction.version: 3 is above"),
-        ("log.cleanup.policy=shred", "log.cleanup.policy: 'shred' is not one of delete, compact (--set)"),
+        ("log.cleanup.policy=shred", "log.cleanup.policy: 'shred' is not one of compact, delete (--set)"),
         ("no.such.name=1", "no.such.name: no such property (--set)"),
         ("num.partitions", "num.partitions: not of the form name=value (--set)"),
         ("log.dirs=", "log.dirs: not set"),

@@ -65,7 +65,7 @@ def request(
 ) -> RequestContext:
     session = Session(1, broker_context.LISTENER, "127.0.0.1", 5, Principal("User", user))
     services: Any = SimpleNamespace()
-    return RequestContext(api_key, 12, 1, client_id, session, services, 0, size, busy_s)
+    return RequestContext(api_key, 12, 1, client_id, session, services, 0, size, int(busy_s * 1_000_000))
 
 
 def fetched(*sizes: int) -> FetchResponse:

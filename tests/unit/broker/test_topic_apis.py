@@ -266,7 +266,7 @@ def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> 
         (
             {"log.cleanup.policy": "none"},
             E.INVALID_REQUEST,
-            "Invalid value none for configuration log.cleanup.policy: String must be one of: delete, compact",
+            "Invalid value none for configuration log.cleanup.policy: String must be one of: compact, delete",
         ),
     ],
 )

@@ -1,0 +1,41 @@
+"""What both brokers announce to clients: the same APIs in the same versions, but for a short list with reasons."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from broker.api_doc import LEFT_OUT
+from protocol.messages import APIS
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.interop.drivers.base import TIMEOUT_S
+from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from tests.support.side_by_side import SideBySide
+
+import pytest
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+
+def announced(bootstrap: str) -> dict[str, tuple[int, int]]:
+    """API name to (lowest, highest) version."""
+
+    async def ask() -> ApiVersionsResponse:
+        host, _, port = bootstrap.partition(",")[0].rpartition(":")
+        client = await RawClient.connect(host, int(port))
+        response: ApiVersionsResponse = await client.call(
+            ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4, timeout=TIMEOUT_S
+        )
+        client.close()
+        return response
+
+    return {APIS[each.api_key][1]: (each.min_version, each.max_version) for each in asyncio.run(ask()).api_keys}
+
+
+def test_what_is_announced(pair: SideBySide) -> None:
+    ours, kafkas = (announced(pair.bootstraps[name]) for name in ("odradek", "kafka"))
+    assert {name: versions for name, versions in ours.items() if kafkas.get(name) != versions} == {}
+    reasons = [name for names in LEFT_OUT.values() for name in names]
+    assert sorted(kafkas.keys() - ours.keys()) == sorted(reasons)

@@ -10,6 +10,7 @@ Version notes:
 """
 
 from collections.abc import Mapping
+from itertools import dropwhile
 from typing import Final
 
 from broker.api import Api, RequestContext
@@ -69,9 +70,15 @@ def _topic(context: RequestContext, request: DescribeConfigsRequest, name: str) 
     settings: TopicSettings = context.services.topic_settings
     given = image.topic_config(name)
     return [
-        _entry(request, prop, key, settings.text(key, given), settings.synonyms(key, given))
+        _entry(request, prop, key, settings.text(key, given), _shown(prop, settings.synonyms(key, given)))
         for key, prop in TOPIC_PROPERTIES.items()
     ]
+
+
+def _shown(prop: Property, synonyms: list[Synonym]) -> list[Synonym]:
+    """As Kafka tells them: where a coarser unit speaks (log.retention.hours), it is not named before the property itself."""
+    own = [each for each in synonyms if each.source is Source.TOPIC]
+    return own + list(dropwhile(lambda each: each.name != prop.name, synonyms[len(own) :]))
 
 
 def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:

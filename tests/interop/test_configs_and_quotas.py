@@ -68,7 +68,7 @@ def test_settings(pair: SideBySide, name: str) -> None:
     pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
     topic = ("--entity-type", "topics", "--entity-name", name)
     for change in (
-        "retention.bytes=60000,cleanup.policy=[compact,delete]",
+        "retention.ms=60000,retention.bytes=70000,cleanup.policy=[compact,delete]",
         "retention.ms=soon",
         "cleanup.policy=none",
         "max.message.bytes=-1",
@@ -78,7 +78,7 @@ def test_settings(pair: SideBySide, name: str) -> None:
     ):
         pair.same("kafka-configs", *topic, "--alter", "--add-config", change)
         pair.same("kafka-configs", *topic, "--describe", ordered=False)
-    pair.same("kafka-configs", *topic, "--alter", "--delete-config", "retention.bytes,cleanup.policy")
+    pair.same("kafka-configs", *topic, "--alter", "--delete-config", "retention.ms,retention.bytes,cleanup.policy")
     pair.same("kafka-configs", *topic, "--describe")
     pair.same("kafka-configs", "--entity-type", "topics", "--entity-name", f"{name}-none", "--describe")
     one = ("--entity-type", "brokers", "--entity-name", "1")

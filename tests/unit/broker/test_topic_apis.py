@@ -150,11 +150,14 @@ def described(
 
 
 def test_a_topics_setting_says_where_it_comes_from_and_what_it_hides() -> None:
-    result = described(2, "t", "log.retention.minutes=2", given={"retention.ms": "5"}, keys=["retention.ms"])
+    result = described(
+        2, "t", "log.retention.minutes=2", "log.retention.ms=9", given={"retention.ms": "5"}, keys=["retention.ms"]
+    )
     (entry,) = result.configs
     assert (entry.name, entry.value, entry.config_source, entry.config_type) == ("retention.ms", "5", 1, 5)
     assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
         ("retention.ms", "5", 1),
+        ("log.retention.ms", "9", 4),
         ("log.retention.minutes", "2", 4),
         ("log.retention.hours", "168", 5),
     ]
@@ -165,9 +168,9 @@ def test_a_topics_setting_says_where_it_comes_from_and_what_it_hides() -> None:
     ("assignments", "value", "source"),
     [
         ((), "604800000", 5),
-        (("log.retention.minutes=2",), "120000", 4),
+        (("log.retention.minutes=2",), "120000", 5),
         (("log.retention.minutes=2", "log.retention.ms=9"), "9", 4),
-        (("log.retention.hours=-1",), "-1", 4),
+        (("log.retention.hours=-1",), "-1", 5),
     ],
 )
 def test_retention_is_taken_from_the_finest_unit_that_is_set(

@@ -65,6 +65,8 @@ def measure(told: Told) -> Figures:
         return figures
     produced = [operation for operation in operations if operation.kind == PRODUCE]
     _count(figures, told, produced)
+    groups = {note["group"]: None for note in told.notes if note["op"] == "member"}
+    produced = [operation for operation in produced if not _of_a_group(operation, groups)]
     acks = sorted(operation.completed_at for operation in produced if operation.outcome == OK)
     begun = min(operation.invoked_at for operation in operations)
     figures.seconds = (acks[-1] if acks else begun) - begun
@@ -75,9 +77,14 @@ def measure(told: Told) -> Figures:
             by_partition.setdefault(operation.partition, []).append(operation.completed_at)
     gaps = [longest_gap(sorted(times)) for times in by_partition.values()]
     figures.longest_unavailability_of_a_partition_s = max(gaps, default=0.0)
-    _after_kills(figures, told)
-    _after_heal(figures, told, by_partition)
+    _after_kills(figures, told, groups)
+    _after_heal(figures, told, by_partition, groups)
     return figures
+
+
+def _of_a_group(operation: Operation, groups: dict[str, None]) -> bool:
+    """Members come and go, and have nothing to do where others own the partitions: no time is measured by what they write."""
+    return (operation.transactional_id or "").partition("/")[0] in groups
 
 
 def longest_gap(times: list[float]) -> float:
@@ -115,11 +122,13 @@ def _count(figures: Figures, told: Told, produced: list[Operation]) -> None:
             figures.longest_fault_s = max(figures.longest_fault_s, note["t"] - started)
 
 
-def _after_kills(figures: Figures, told: Told) -> None:
+def _after_kills(figures: Figures, told: Told, groups: dict[str, None]) -> None:
     """From a kill -9 to the first commit, by anybody and by each transactional id, of a transaction that was begun after it."""
     commits: dict[str, list[tuple[float, float]]] = {}
     for operations in told.history.transactions().values():
         last = operations[-1]
+        if _of_a_group(last, groups):
+            continue
         if last.kind == END and last.commit and last.outcome == OK and last.transactional_id:
             commits.setdefault(last.transactional_id, []).append((operations[0].invoked_at, last.completed_at))
     first, every = [], []
@@ -161,7 +170,9 @@ def add_detections(figures: Figures, told: Told, logs: list[str]) -> None:
         figures.kill_to_verdict_median_s, figures.kill_to_verdict_max_s = statistics.median(waits), max(waits)
 
 
-def _after_heal(figures: Figures, told: Told, by_partition: dict[tuple[str, int], list[float]]) -> None:
+def _after_heal(
+    figures: Figures, told: Told, by_partition: dict[tuple[str, int], list[float]], groups: dict[str, None]
+) -> None:
     """From the last healing until every partition has acknowledged, and every transactional id has ended a transaction of its own again."""
     healed = max((note["t"] for note in told.notes if note["op"] == "all healed"), default=None)
     if healed is None:
@@ -177,7 +188,7 @@ def _after_heal(figures: Figures, told: Told, by_partition: dict[tuple[str, int]
             )
     ends: dict[str, float] = {}
     for operation in told.history.of(END):
-        if operation.transactional_id and operation.completed != NEVER:
+        if operation.transactional_id and operation.completed != NEVER and not _of_a_group(operation, groups):
             before = ends.get(operation.transactional_id, float("inf"))
             good = operation.outcome == OK and operation.invoked_at > healed
             ends[operation.transactional_id] = min(before, operation.completed_at if good else float("inf"))

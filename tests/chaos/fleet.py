@@ -8,9 +8,9 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tests.chaos.clients.common import IDEMPOTENT, PLAIN, TRANSACTIONAL, Order
+from tests.chaos.clients.common import IDEMPOTENT, PLAIN, TAKER, TRANSACTIONAL, TRANSFORMER, Order
 from tests.support.kafka_broker import JARS, ROOT
 from tests.support.kafka_tools import LOGGING
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 READER, FINAL, POLLER = "reader", "final", "poller"
 STOP_SECONDS: Final = 75.0
-JAVA_SOURCE: Final = ROOT / "tests" / "chaos" / "clients" / "ChaosClient.java"
+JAVA_SOURCES: Final = tuple(
+    ROOT / "tests" / "chaos" / "clients" / name for name in ("ChaosClient.java", "ChaosMember.java")
+)
 JAVA_CLASSES: Final = ROOT / "build" / "chaos" / "classes"
 JVM: Final = ("java", "-Xmx96M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
@@ -55,18 +57,53 @@ SHORT: Final[tuple[Role, ...]] = (
     ("confluent", POLLER),
 )
 PRODUCERS: Final = (PLAIN, IDEMPOTENT, TRANSACTIONAL)
+MEMBERS: Final = (TRANSFORMER, TAKER)
+CLASSIC, CONSUMER = "classic", "consumer"
+MemberRole = tuple[str, str, str, str]
+"""Client library, kind, group, protocol."""
+FULL_GROUPS: Final[tuple[MemberRole, ...]] = (
+    *(("confluent", TRANSFORMER, "confluent-classic", CLASSIC),) * 2,
+    *(("confluent", TRANSFORMER, "confluent-consumer", CONSUMER),) * 2,
+    *(("aio", TRANSFORMER, "aio-classic", CLASSIC),) * 2,
+    *(("java", TRANSFORMER, "java-classic", CLASSIC),) * 2,
+    *(("java", TRANSFORMER, "java-consumer", CONSUMER),) * 2,
+    ("confluent", TAKER, "takers-classic", CLASSIC),
+    ("java", TAKER, "takers-classic", CLASSIC),
+    ("confluent", TAKER, "takers-consumer", CONSUMER),
+    ("java", TAKER, "takers-consumer", CONSUMER),
+)
+SHORT_GROUPS: Final[tuple[MemberRole, ...]] = (
+    *(("confluent", TRANSFORMER, "confluent-classic", CLASSIC),) * 2,
+    *(("java", TRANSFORMER, "java-consumer", CONSUMER),) * 2,
+    *(("confluent", TAKER, "takers-consumer", CONSUMER),) * 2,
+)
+FEED_PAUSE_SECONDS: Final = 0.6
+"""Between the transactions of who writes the inputs of the groups."""
 
 
 def compile_java() -> None:
-    """Compile the Java client if its source is newer than what was compiled."""
-    done = JAVA_CLASSES / "ChaosClient.class"
-    if done.exists() and done.stat().st_mtime > JAVA_SOURCE.stat().st_mtime:
+    """Compile the Java clients if a source is newer than what was compiled."""
+    done = JAVA_CLASSES / "ChaosMember.class"
+    if done.exists() and done.stat().st_mtime > max(source.stat().st_mtime for source in JAVA_SOURCES):
         return
     JAVA_CLASSES.mkdir(parents=True, exist_ok=True)
-    command = ["javac", "-nowarn", "-d", str(JAVA_CLASSES), "-cp", f"{JARS}/*", str(JAVA_SOURCE)]
+    command = ["javac", "-nowarn", "-d", str(JAVA_CLASSES), "-cp", f"{JARS}/*", *map(str, JAVA_SOURCES)]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode:
-        raise RuntimeError(f"{JAVA_SOURCE.name} does not compile:\n{finished.stderr[-2000:]}")
+        raise RuntimeError(f"the Java clients do not compile:\n{finished.stderr[-2000:]}")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Names and numbers of partitions: what producers and readers use, what groups read, and what they make of it."""
+
+    plain: dict[str, int]
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+
+    @property
+    def all(self) -> dict[str, int]:
+        return self.plain | self.inputs | self.outputs
 
 
 @dataclass(eq=False)
@@ -83,8 +120,13 @@ class Member:
         return self.order.kind in PRODUCERS
 
     @property
+    def is_member(self) -> bool:
+        return bool(self.order.group)
+
+    @property
     def name(self) -> str:
-        return f"{self.order.process} ({self.library}, {self.order.kind})"
+        group = f" of {self.order.group}" if self.is_member else ""
+        return f"{self.order.process} ({self.library}, {self.order.kind}{group})"
 
     def signal(self, number: int) -> None:
         if self.process.poll() is None:
@@ -100,7 +142,7 @@ class Member:
 class Fleet:
     """All clients of a run, the ended ones too. Numbers of processes are never given twice."""
 
-    def __init__(self, directory: Path, bootstrap: str, topics: dict[str, int], seed: int, guardian: Guardian) -> None:
+    def __init__(self, directory: Path, bootstrap: str, topics: Topics, seed: int, guardian: Guardian) -> None:
         self.directory = directory
         self.bootstrap = bootstrap
         self.topics = topics
@@ -109,26 +151,44 @@ class Fleet:
         self._guardian = guardian
         self._count = 0
 
-    def start(self, roles: tuple[Role, ...]) -> None:
+    def start(self, roles: tuple[Role, ...], groups: tuple[MemberRole, ...]) -> None:
         for number, (library, kind) in enumerate(roles):
             tid = f"tx-{library}-{number}" if kind == TRANSACTIONAL else ""
             self.launch(library, kind, tid)
+        for number in range(2):
+            feed = {"topics": self.topics.inputs, "pause_seconds": FEED_PAUSE_SECONDS}
+            self.launch("confluent", TRANSACTIONAL, f"tx-feed-{number}", **feed)
+        for role in groups:
+            self.join(role)
 
-    def launch(self, library: str, kind: str, transactional_id: str = "") -> Member:
-        self._count += 1
-        name = f"c{self._count:03}"
+    def join(self, role: MemberRole) -> Member:
+        """A further member of a group."""
+        library, kind, group, protocol = role
+        of_group = {"group": group, "protocol": protocol, "outputs": self.topics.outputs, "topics": self.topics.inputs}
+        return self.launch(library, kind, f"{group}/{self._count + 1}" if kind == TRANSFORMER else "", **of_group)
+
+    def launch(self, library: str, kind: str, transactional_id: str = "", **details: Any) -> Member:
         what, _, level = kind.partition(" ")
+        everything = what in {FINAL, POLLER}
         order = Order(
-            number=self._count,
-            process=name,
+            number=0,
+            process="",
             bootstrap=self.bootstrap,
-            journal=str(self.directory / f"{name}.jsonl"),
-            seed=self.rng.getrandbits(40),
+            journal="",
+            seed=0,
             kind=what,
-            topics=self.topics,
             transactional_id=transactional_id,
             committed=level != "uncommitted",
+            **{"topics": self.topics.all if everything else self.topics.plain, **details},
         )
+        return self._launch(library, order)
+
+    def _launch(self, library: str, draft: Order) -> Member:
+        self._count += 1
+        name = f"c{self._count:03}"
+        journal = str(self.directory / f"{name}.jsonl")
+        seed = self.rng.getrandbits(40)
+        order = replace(draft, number=self._count, process=name, journal=journal, seed=seed)
         member = Member(library, order, self._spawn(library, order))
         self.members.append(member)
         self._guardian.watch(member.process.pid)
@@ -136,24 +196,28 @@ class Fleet:
 
     def _spawn(self, library: str, order: Order) -> subprocess.Popen[bytes]:
         if library == "java":
-            java = [*JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JAVA_CLASSES}:{JARS}/*", "ChaosClient"]
-            command = [*java, *order.arguments()]
+            java = [*JVM, f"-Dlog4j2.configurationFile={LOGGING}", "-cp", f"{JAVA_CLASSES}:{JARS}/*"]
+            command = [*java, "ChaosMember" if order.group else "ChaosClient", *order.arguments()]
         else:
-            role = {READER: "reader", FINAL: "reader", POLLER: ""}.get(order.kind, "producer")
+            known = {READER: "reader", FINAL: "reader", POLLER: "", TRANSFORMER: "member", TAKER: "member"}
+            role = known.get(order.kind, "producer")
             module = f"{library}_{role}" if role else POLLER
             command = [sys.executable, "-P", "-m", f"tests.chaos.clients.{module}", order.text()]
         with (self.directory / "clients.log").open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log)
 
-    def living(self, *, producers: bool = False) -> list[Member]:
-        alive = [member for member in self.members if member.process.poll() is None and not member.told_to_stop]
-        return [member for member in alive if member.is_producer] if producers else alive
+    def living(self) -> list[Member]:
+        return [member for member in self.members if member.process.poll() is None and not member.told_to_stop]
+
+    def producers(self) -> list[Member]:
+        return [member for member in self.living() if member.is_producer]
+
+    def group_members(self) -> list[Member]:
+        return [member for member in self.living() if member.is_member]
 
     def replace(self, member: Member) -> Member:
         """Another process in the same role, with the same transactional id."""
-        order = replace(member.order)
-        kind = order.kind if member.is_producer or order.committed else f"{order.kind} uncommitted"
-        return self.launch(member.library, kind, order.transactional_id)
+        return self._launch(member.library, member.order)
 
     def died(self) -> list[str]:
         """Clients that have ended although nobody asked them to."""

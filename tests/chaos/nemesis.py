@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from tests.chaos.asking import admin_client
 from tests.chaos.journal import Journal, now
-from tests.chaos.plan import CLIENT_FAULTS, FRAME_FAULTS, Burst, Fault
+from tests.chaos.plan import CLIENT_FAULTS, FRAME_FAULTS, MEMBER_FAULTS, Burst, Fault
 from tests.chaos.proxy import ANSWER, BOTH, CLIENTS, REQUEST
 from tests.chaos.system import System, bootstrap, doors
 from tests.support.kafka_broker import ROOT
@@ -99,6 +99,8 @@ class Nemesis:
         number = self.journal.invoke("fault", fault=fault.details())
         if fault.kind in CLIENT_FAULTS:
             await self.strike_client(fault)
+        elif fault.kind in MEMBER_FAULTS:
+            await self.strike_member(fault)
         elif fault.kind in FRAME_FAULTS:
             self.proxy.tell(
                 "trap",
@@ -133,7 +135,8 @@ class Nemesis:
         wanted = fault.number % 3
         if wanted == 0:
             return fault.node
-        topics = ["__transaction_state"] if wanted == 1 else list(self.fleet.topics)
+        coordinators = ["__transaction_state", "__consumer_offsets"]
+        topics = coordinators if wanted == 1 else list(self.fleet.topics.all)
         try:
             metadata = await asyncio.to_thread(self._admin.list_topics, timeout=METADATA_SECONDS)
         except KafkaException:
@@ -256,23 +259,50 @@ class Nemesis:
     # -- clients
 
     async def strike_client(self, fault: Fault) -> None:
-        producers = self.fleet.living(producers=True)
+        producers = self.fleet.producers()
         if not producers:
             return
         member = producers[fault.number % len(producers)]
         match fault.kind:
             case "client_kill":
-                member.told_to_stop = True
-                member.process.kill()
-                await asyncio.sleep(REPLACE_SECONDS)
-                self.fleet.replace(member)
+                await self.kill_client(member, REPLACE_SECONDS)
             case "client_pause":
-                self.paused_clients[member] = None
-                member.signal(signal.SIGSTOP)
-                await asyncio.sleep(fault.seconds)
-                member.signal(signal.SIGCONT)
-                self.paused_clients.pop(member, None)
+                await self.pause_client(member, fault.seconds)
             case "client_rival":
                 rival = self.fleet.replace(member)
                 await asyncio.sleep(RIVAL_SECONDS)
                 rival.tell_to_stop()
+
+    async def strike_member(self, fault: Fault) -> None:
+        """A member of a group: killed and started again, paused for longer than its session (a zombie), let go, or given company."""
+        members = self.fleet.group_members()
+        if not members:
+            return
+        member = members[fault.number % len(members)]
+        match fault.kind:
+            case "member_kill":
+                await self.kill_client(member, fault.seconds)
+            case "member_pause":
+                await self.pause_client(member, fault.seconds)
+            case "member_leave":  # who comes with its transactional id may meet it in its last transaction
+                member.tell_to_stop()
+                await asyncio.sleep(fault.seconds / 4)
+                self.fleet.replace(member)
+            case "member_join":
+                order = member.order
+                another = self.fleet.join((member.library, order.kind, order.group, order.protocol))
+                await asyncio.sleep(fault.seconds)
+                another.tell_to_stop()
+
+    async def kill_client(self, member: Member, seconds: float) -> None:
+        member.told_to_stop = True
+        member.process.kill()
+        await asyncio.sleep(seconds)
+        self.fleet.replace(member)
+
+    async def pause_client(self, member: Member, seconds: float) -> None:
+        self.paused_clients[member] = None
+        member.signal(signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        member.signal(signal.SIGCONT)
+        self.paused_clients.pop(member, None)

@@ -20,6 +20,19 @@ PROCESS_FAULTS: Final = ("kill", "kill", "kill", "pause", "pause", "restart", "s
 LINK_FAULTS: Final = ("cut", "one_way", "isolate", "isolate", "clients_cut", "stall", "reset")
 FRAME_FAULTS: Final = ("hold", "hold", "lose", "lose", "half")
 CLIENT_FAULTS: Final = ("client_kill", "client_pause", "client_rival")
+MEMBER_FAULTS: Final = ("member_kill", "member_pause", "member_pause", "member_leave", "member_join")
+"""What befalls the members of groups; a pause is longer than a session, if the burst is."""
+OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP, MEMBER_HEARTBEAT, SYNC_GROUP = 8, 9, 11, 12, 14
+ADD_OFFSETS, TXN_OFFSET_COMMIT, CONSUMER_GROUP_HEARTBEAT = 25, 28, 68
+GROUP_KEYS: Final = (
+    (OFFSET_COMMIT,),
+    (OFFSET_FETCH,),
+    (JOIN_GROUP, CONSUMER_GROUP_HEARTBEAT),
+    (SYNC_GROUP, CONSUMER_GROUP_HEARTBEAT),
+    (MEMBER_HEARTBEAT, CONSUMER_GROUP_HEARTBEAT),
+    (ADD_OFFSETS, TXN_OFFSET_COMMIT),
+    (TXN_OFFSET_COMMIT,),
+)
 OF_A_GROUP: Final = ("kill_two", "cut", "one_way", "isolate")
 """Faults that need other brokers."""
 
@@ -50,14 +63,17 @@ class Burst:
 def draw(seed: int, seconds: float, brokers: int, *, burst_seconds: tuple[float, float] = BURST_SECONDS) -> list[Burst]:
     """Bursts one after the other. Every fault of a burst is over when the burst is."""
     rng = Random(f"chaos {seed}")
+    of_groups = Random(f"chaos groups {seed}")
     bursts: list[Burst] = []
     at = FREE_SECONDS
     while at + burst_seconds[0] <= seconds:
         end = min(seconds, at + rng.uniform(*burst_seconds))
         # Neither the first burst is empty nor all of a short run.
         quiet = bool(bursts) and rng.random() < QUIET_SHARE
-        faults = () if quiet else tuple(_draw_faults(rng, at, end, brokers))
-        bursts.append(Burst(at, end, faults))
+        faults = (
+            [] if quiet else [*_draw_faults(rng, at, end, brokers), *_draw_group_faults(of_groups, at, end, brokers)]
+        )
+        bursts.append(Burst(at, end, tuple(sorted(faults, key=lambda fault: fault.at))))
         at = end
     return bursts
 
@@ -83,6 +99,23 @@ def _draw_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fa
         start = begin + rng.uniform(0.0, width * 0.5)
         faults.append(_fault(rng, kind, start, width * 0.4, brokers))
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _draw_group_faults(rng: Random, begin: float, end: float, brokers: int) -> list[Fault]:
+    """One or two faults of members, and up to two of the frames that groups and their offsets live by."""
+    width = end - begin
+    faults = []
+    for kind in rng.sample(MEMBER_FAULTS, rng.randint(1, 2)):
+        at = begin + rng.uniform(0.0, width * 0.25)
+        longest = min(width * 0.7, PAUSE_SECONDS[1])
+        low = {"member_pause": 0.6, "member_join": 0.6}.get(kind, 0.0)
+        faults.append(Fault(at, kind, longest * rng.uniform(low, 1.0), number=rng.getrandbits(30)))
+    for _ in range(rng.randint(0, 2)):
+        at = begin + rng.uniform(0.0, width * 0.5)
+        seconds = min(width * 0.4, PAUSE_SECONDS[1] * rng.random())
+        node = rng.randint(1, brokers)
+        faults.append(Fault(at, rng.choice(("hold", "lose", "half")), seconds, node, 0, rng.choice(GROUP_KEYS)))
+    return faults
 
 
 def _fault(rng: Random, kind: str, at: float, longest: float, brokers: int) -> Fault:

@@ -4,8 +4,9 @@ One process, all links. Each door (a listen port) leads to one listener of one b
 first frame: `broker-2-...` is node 2, anything else a client. Of a frame only the length, the API key, the version, the correlation id and
 the client id are read.
 
-Commands come as JSON lines on standard input, what was seen goes to the journal. An EndTxn that still runs towards the broker after its
-client has given the connection up is noted with its span of time: the classic protocol cannot tell it from one of a later transaction.
+Commands come as JSON lines on standard input, what was seen goes to the journal. An EndTxn or a commit of offsets that still runs towards the
+broker after its client has given the connection up is noted with its span of time: the classic protocol cannot tell it from one of a later
+transaction, and no protocol tells it from a later commit of the same member.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CLIENTS: Final = 0
 """The source of a link when it is not a node."""
 REQUEST, ANSWER = "request", "answer"
 BOTH: Final = (REQUEST, ANSWER)
-END_TXN: Final = 26
+OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT = 8, 26, 28
 FRAME_BYTES_MAX: Final = 1 << 27
 LINGER_SECONDS: Final = 60.0
 """How long a connection to a broker outlives its client while answers are missing."""
@@ -242,9 +243,10 @@ class Proxy:
 
     def note_late(self, pair: Pair, requests: list[Asked]) -> None:
         for asked in requests:
-            if asked.api_key == END_TXN:
+            if asked.api_key in {OFFSET_COMMIT, END_TXN, TXN_OFFSET_COMMIT}:
                 span = {"since": pair.client_left_at or asked.since, "until": now()}
-                self.journal.write("late", "info", client=asked.client_id, version=asked.version, **span)
+                what = {"client": asked.client_id, "api": asked.api_key, "version": asked.version}
+                self.journal.write("late", "info", **what, **span)
 
     # -- commands
 

@@ -45,6 +45,18 @@ TITLES = {
 }
 
 
+GROUP_TITLES = (
+    "group",
+    "protocol",
+    "processes",
+    "generations",
+    "inputs",
+    "outputs aborted",
+    "longest time without a commit, s",
+)
+GROUP_NAMES = 2
+
+
 def rows(outcome: Outcome) -> list[tuple[str, str]]:
     figures = outcome.figures.as_dict()
     found = [(title, _shown(figures[name])) for name, title in TITLES.items()]
@@ -66,6 +78,7 @@ def report(outcome: Outcome, options: Options, console: Console) -> None:
     for title, value in rows(outcome):
         table.add_row(title, value)
     console.print(table)
+    _report_groups(outcome, console)
     for finding in outcome.findings.violations:
         console.print(f"VIOLATION {finding}", style="red", markup=False)
     for finding in outcome.findings.delays:
@@ -76,6 +89,24 @@ def report(outcome: Outcome, options: Options, console: Console) -> None:
     if outcome.failed:
         again = f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers}'"
         console.print(f"the same faults again: {again}")
+
+
+def group_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """One a group, as GROUP_TITLES has them."""
+    found = []
+    for name, each in sorted(outcome.findings.groups.items()):
+        counts = (each.members, each.rebalances, each.inputs, each.aborted)
+        found.append((name, each.protocol, *(f"{count:,}" for count in counts), f"{each.longest_pause_s:.2f}"))
+    return found
+
+
+def _report_groups(outcome: Outcome, console: Console) -> None:
+    table = Table(title="Groups")
+    for number, title in enumerate(GROUP_TITLES):
+        table.add_column(title, justify="left" if number < GROUP_NAMES else "right")
+    for row in group_rows(outcome):
+        table.add_row(*row)
+    console.print(table)
 
 
 def keep(outcome: Outcome, options: Options, path: Path) -> None:
@@ -89,6 +120,7 @@ def keep(outcome: Outcome, options: Options, path: Path) -> None:
         "delays": outcome.findings.delays,
         "figures": outcome.figures.as_dict(),
         "counters": outcome.findings.counters,
+        "groups": {name: figures.as_dict() for name, figures in outcome.findings.groups.items()},
     }
     path.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
 
@@ -108,5 +140,14 @@ def write(outcome: Outcome, options: Options) -> None:
         "|---|---:|",
     ]
     lines = [f"| {title.replace('  ', '&emsp;')} | {value} |" for title, value in rows(outcome)]
+    lines += [
+        "",
+        "Groups: each member of `takers-...` reads and commits its offsets; those of the others write one output for each input, and commit it and the offset in one",
+        "transaction. Every visible input has exactly one visible output, and no offset is anywhere else.",
+        "",
+        f"| {' | '.join(GROUP_TITLES)} |",
+        f"|{'---|' * GROUP_NAMES}{'---:|' * (len(GROUP_TITLES) - GROUP_NAMES)}",
+    ]
+    lines += [f"| {' | '.join(row)} |" for row in group_rows(outcome)]
     DOCUMENT.write_text("\n".join(head + lines) + "\n", encoding="utf-8")
     keep(outcome, options, RAW)

@@ -14,13 +14,25 @@ from confluent_kafka.cimpl import NewTopic
 from odradek.processes import BrokerFailed
 from tests.chaos.asking import admin_client, ask_ends
 from tests.chaos.figures import Figures, add_detections, measure
-from tests.chaos.fleet import FINAL, FULL, SHORT, Fleet, Role, compile_java
+from tests.chaos.fleet import (
+    FINAL,
+    FULL,
+    FULL_GROUPS,
+    SHORT,
+    SHORT_GROUPS,
+    Fleet,
+    MemberRole,
+    Role,
+    Topics,
+    compile_java,
+)
+from tests.chaos.group_end import behind, fetch_offsets, last_visible
 from tests.chaos.guardian import Guardian
 from tests.chaos.journal import now, read
 from tests.chaos.nemesis import Nemesis, ProxyProcess
 from tests.chaos.plan import BURST_SECONDS, Burst, draw
 from tests.chaos.system import SYSTEMS, System, bootstrap
-from tests.chaos.verdict import TRANSACTION_STATE, Findings, check
+from tests.chaos.verdict import CONSUMER_OFFSETS, TRANSACTION_STATE, Findings, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +42,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.fleet import Member
 
-TOPICS: Final = {"chaos-a": 3, "chaos-b": 3}
+TOPICS: Final = Topics({"chaos-a": 3, "chaos-b": 3}, {"chaos-in": 4}, {"chaos-out": 3})
 RECOVERY_SECONDS: Final = 12.0
 """After the last burst the clients go on for so long without faults."""
 SHORT_RUN_SECONDS: Final = 60.0
@@ -58,6 +70,10 @@ class Options:
     @property
     def roles(self) -> tuple[Role, ...]:
         return SHORT if self.short else FULL
+
+    @property
+    def groups(self) -> tuple[MemberRole, ...]:
+        return SHORT_GROUPS if self.short else FULL_GROUPS
 
     def plan(self) -> list[Burst]:
         widths = SHORT_BURST_SECONDS if self.short else BURST_SECONDS
@@ -110,6 +126,7 @@ class Run:
         self.findings = Findings()
         self.load = Load()
         self.at_rest = False
+        self.fetched: dict[str, dict[tuple[str, int], int]] = {}
         self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
 
     async def run(self) -> Outcome:
@@ -139,7 +156,7 @@ class Run:
         await asyncio.to_thread(self._create_topics)
         began = now()
         watch = asyncio.create_task(self.load.watch())
-        fleet.start(self.options.roles)
+        fleet.start(self.options.roles, self.options.groups)
         nemesis = Nemesis(self.system, proxy, fleet, guardian, self.history, began)
         self.say(f"{len(fleet.members)} clients; faults for {self.options.seconds:.0f} s")
         await nemesis.run(self.options.plan())
@@ -162,11 +179,16 @@ class Run:
             findings.delays.append(f"L1 {failed}")
         living = fleet.living()
         self.say("clients finish")
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, _producers_of(living))]
-        restless = await asyncio.to_thread(self._wait_for_rest)
+        producers, members, others = _sorted(living)
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, producers)]
+        self.say("groups take what is left")
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(self._wait_for_groups)]
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, members)]
+        restless = await asyncio.to_thread(self._wait_for_rest, [*TOPICS.all, TRANSACTION_STATE, CONSUMER_OFFSETS])
         self.at_rest = not restless
         findings.delays += [f"L1 {each}" for each in restless]
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, _others_of(living))]
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(self._fetch_offsets)]
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, others)]
         self.say("final reads")
         last = [fleet.launch("confluent", kind) for kind in (FINAL, f"{FINAL} uncommitted")]
         for member in last:
@@ -187,7 +209,7 @@ class Run:
         replicas = 3 if self.options.brokers >= 3 else 1
         admin = self._admin()
         deadline = time.monotonic() + AT_REST_SECONDS
-        wanted = dict(TOPICS)
+        wanted = TOPICS.all
         while wanted:
             new = [NewTopic(name, count, replicas) for name, count in wanted.items()]
             for name, future in admin.create_topics(new, request_timeout=CALL_SECONDS).items():
@@ -197,27 +219,53 @@ class Run:
                 elif (dead := self.system.dead()) or time.monotonic() > deadline:
                     raise BrokerFailed(f"{name} cannot be created: {failure}; ended brokers and their codes: {dead}")
 
-    def _wait_for_rest(self) -> list[str]:
+    def _wait_for_groups(self) -> list[str]:
+        """Until every group has taken all inputs. Returns what is not so when patience ends."""
+        restless = self._wait_for_rest(list(TOPICS.inputs))
+        if restless:
+            return restless
+        admin = self._admin()
+        ends = last_visible(bootstrap(self.system.ports), _places(TOPICS.inputs))
+        deadline = time.monotonic() + AT_REST_SECONDS
+        while (left := behind(admin, self._groups(), ends)) and time.monotonic() < deadline:
+            time.sleep(TICK_SECONDS)
+        return left
+
+    def _groups(self) -> list[str]:
+        return list(dict.fromkeys(group for _, _, group, _ in self.options.groups))
+
+    def _fetch_offsets(self) -> list[str]:
+        """What the cluster says of the groups' offsets at the very end."""
+        admin = self._admin()
+        untold = []
+        for group in self._groups():
+            try:
+                self.fetched[group] = fetch_offsets(admin, group)
+            except KafkaException as failed:
+                untold.append(f"the offsets of {group} are not told: {failed}")
+        return untold
+
+    def _wait_for_rest(self, topics: list[str]) -> list[str]:
         """Until every replica is in sync and no transaction is open. Returns what is not so when patience ends."""
         admin = self._admin()
         deadline = time.monotonic() + AT_REST_SECONDS
         restless = ["the cluster has not answered"]
         while restless and time.monotonic() < deadline:
             try:
-                restless = self._restless(admin)
+                restless = self._restless(admin, topics)
             except KafkaException as failed:
                 restless = [f"the cluster does not answer: {failed}"]
             time.sleep(TICK_SECONDS if restless else 0.0)
         return restless
 
-    def _restless(self, admin: AdminClient) -> list[str]:
+    def _restless(self, admin: AdminClient, topics: list[str]) -> list[str]:
         found = []
         metadata = admin.list_topics(timeout=CALL_SECONDS)
-        for topic in (*TOPICS, TRANSACTION_STATE):
+        for topic in topics:
             for index, partition in metadata.topics[topic].partitions.items():
                 if partition.leader < 0 or len(partition.isrs) < len(partition.replicas):
                     found.append(f"{topic}-{index} has leader {partition.leader}, in sync {partition.isrs}")
-        places = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
+        places = _places({topic: count for topic, count in TOPICS.all.items() if topic in topics})
         stable = ask_ends(admin, places, committed=True)
         for place, future in ask_ends(admin, places, committed=False).items():
             marks = (future.result(CALL_SECONDS).offset, stable[place].result(CALL_SECONDS).offset)
@@ -232,16 +280,19 @@ class Run:
         add_detections(figures, told, logs)
         replicas = {node: self.system.data(node) for node in self.system.ports}
         disturbance_ms = round(1000 * (figures.longest_fault_s + figures.longest_unavailability_s))
-        found = check(told, replicas, TOPICS, disturbance_ms, at_rest=self.at_rest)
+        found = check(told, replicas, TOPICS, disturbance_ms, self.fetched, at_rest=self.at_rest)
         found.violations = self.findings.violations + found.violations
         found.delays = self.findings.delays + found.delays
         found.delays += [f"L1 {each}" for each in figures.not_recovered]
         return Outcome(found, figures, self.load.overloaded)
 
 
-def _producers_of(members: list[Member]) -> list[Member]:
-    return [member for member in members if member.is_producer]
+def _places(topics: dict[str, int]) -> list[tuple[str, int]]:
+    return [(topic, index) for topic, count in topics.items() for index in range(count)]
 
 
-def _others_of(members: list[Member]) -> list[Member]:
-    return [member for member in members if not member.is_producer]
+def _sorted(living: list[Member]) -> tuple[list[Member], list[Member], list[Member]]:
+    """Producers, members of groups, and who only reads or asks."""
+    producers = [member for member in living if member.is_producer]
+    members = [member for member in living if member.is_member]
+    return producers, members, [member for member in living if not member.is_producer and not member.is_member]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.processes import BrokerCommand, BrokerFailed, BrokerProcess, Lifeline
 from odradek.startup import stop_all, wait_ready
+from tests.chaos.clients.common import HEARTBEAT_MS, SESSION_MS
 from tests.support.kafka_broker import KafkaBroker, free_port
 from tests.support.kafka_cluster import REPLICATED, KafkaCluster
 
@@ -24,6 +25,13 @@ COMMON: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "transaction.state.log.num.partitions": "3",
     "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "500",
+    "group.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_MS),
 }
 START_SECONDS: Final = 60.0
 
@@ -114,8 +122,7 @@ class OdradekSystem:
         self.directory = directory
         self._processes: dict[int, BrokerProcess] = {}
         self._lifeline = Lifeline()
-        settings = COMMON | replicated(brokers)  # all but what belongs to groups, which there are none of
-        self._settings = {name: value for name, value in settings.items() if not name.startswith("offsets.")}
+        self._settings = COMMON | replicated(brokers)
 
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tests.chaos.agreement import check_agreement
+from tests.chaos.group_log import GroupLog
+from tests.chaos.groups import check_groups, collect, measure_groups
 from tests.chaos.journal import shorten
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
@@ -15,17 +17,26 @@ from tests.sim.checkers.verdict import judge
 from tests.sim.checkers.visibility import PartitionModel
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from tests.chaos.fleet import Topics
+    from tests.chaos.groups import GroupFigures
     from tests.chaos.journal import Told
     from tests.sim.checkers.batches import Batch
     from tests.sim.history import Partition
 
 TRANSACTION_STATE: Final = "__transaction_state"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+END_TXN: Final = 26
 METADATA: Final = ("__cluster_metadata", 0)
 SCAN_INTERVAL_MS: Final = 1_000
 CLASSIC_VERSION_LAST: Final = 4
 """EndTxn up to this version names no epoch that is its transaction's alone."""
+
+
+Span = tuple[str, float, float]
+"""Transactional id, since, until."""
 
 
 @dataclass
@@ -35,19 +46,26 @@ class Findings:
     violations: list[str] = field(default_factory=list)
     delays: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, GroupFigures] = field(default_factory=dict)
 
 
 @dataclass
 class LiveEvidence(Evidence):
-    """What the proxy saw of late EndTxn frames: (transactional id, since, until)."""
+    """What the proxy saw of late EndTxn frames."""
 
-    late_spans: list[tuple[str, float, float]] = field(default_factory=list)
+    late_spans: list[Span] = field(default_factory=list)
+    keys: dict[Partition, dict[int, bytes]] = field(default_factory=dict)
+    """Of the records that have one, by offset."""
+    classic_version_last: int = CLASSIC_VERSION_LAST
 
     def exposed_transactions(self) -> dict[int, None]:
         """Transactions of the classic protocol that ran while an EndTxn was on its way that its client had given up."""
+        return self.transactions_within(self.late_spans)
+
+    def transactions_within(self, late: list[Span]) -> dict[int, None]:
         exposed: dict[int, None] = {}
         spans: dict[str, list[tuple[float, float]]] = {}
-        for transactional_id, since, until in self.late_spans:
+        for transactional_id, since, until in late:
             spans.setdefault(transactional_id, []).append((since, until))
         for number, operations in self.history.transactions().items():
             last = max(operation.completed_at for operation in operations)
@@ -83,25 +101,36 @@ def gather(
     evidence.late_spans = [
         (note["client"], note["since"], note["until"])
         for note in told.notes
-        if note["op"] == "late" and note["version"] <= CLASSIC_VERSION_LAST
+        if note["op"] == "late" and note["api"] == END_TXN and note["version"] <= CLASSIC_VERSION_LAST
     ]
     evidence.repeaters = frozenset(note["proc"] for note in told.notes if note["op"] == "repeater")
     names = [(topic, index) for topic, count in topics.items() for index in range(count)]
-    coordinators = {
-        int(path.name.rpartition("-")[2]): None
-        for data in replicas.values()
-        for path in data.glob(f"{TRANSACTION_STATE}-*")
-    }
-    for partition in [*names, *((TRANSACTION_STATE, index) for index in sorted(coordinators))]:
+    for partition in [*names, *partitions_of(TRANSACTION_STATE, replicas)]:
         batches = compare(partition, replicas, findings, at_rest=at_rest)
         if partition[0] == TRANSACTION_STATE:
             evidence.coordinators[partition[1]] = read_entries(batches)
             continue
         for batch in batches:
             if not batch.is_control:
+                for offset, (key, _) in enumerate(batch.records, batch.base_offset):
+                    if key is not None:
+                        evidence.keys.setdefault(partition, {})[offset] = key
                 batch.records = [(key, shorten(value).encode("latin-1")) for key, value in batch.records]
         evidence.partitions[partition] = PartitionModel.of(batches)
     return evidence
+
+
+def partitions_of(topic: str, replicas: dict[int, Path]) -> list[Partition]:
+    """Those of an internal topic that anybody has files of."""
+    names = {path.name for data in replicas.values() for path in data.glob(f"{topic}-*")}
+    return [(topic, index) for index in sorted(int(name.rpartition("-")[2]) for name in names)]
+
+
+def load_groups(replicas: dict[int, Path], findings: Findings, *, at_rest: bool) -> GroupLog:
+    log = GroupLog()
+    for partition in partitions_of(CONSUMER_OFFSETS, replicas):
+        log.add(compare(partition, replicas, findings, at_rest=at_rest))
+    return log
 
 
 def load_metadata(replicas: dict[int, Path], findings: Findings) -> dict[int, list[Batch]]:
@@ -134,14 +163,24 @@ def compare(partition: Partition, replicas: dict[int, Path], findings: Findings,
 
 
 def check(
-    told: Told, replicas: dict[int, Path], topics: dict[str, int], disturbance_ms: int, *, at_rest: bool
+    told: Told,
+    replicas: dict[int, Path],
+    topics: Topics,
+    disturbance_ms: int,
+    fetched: Mapping[str, Mapping[Partition, int]],
+    *,
+    at_rest: bool,
 ) -> Findings:
-    """All checkers of the simulator, and the comparison of the replicas."""
+    """All checkers of the simulator, the comparison of the replicas, and the groups. `fetched` are their offsets as the cluster says at the end."""
     findings = Findings()
-    evidence = gather(told, replicas, topics, findings, at_rest=at_rest)
+    evidence = gather(told, replicas, topics.all, findings, at_rest=at_rest)
+    groups = collect(evidence, told.notes, load_groups(replicas, findings, at_rest=at_rest), topics.inputs)
+    groups.fetched = fetched
+    findings.violations += check_groups(groups)
+    findings.groups = measure_groups(groups)
     evidence.disturbance_ms = disturbance_ms
     findings.violations += check_agreement(load_metadata(replicas, findings))
     for finding in judge(evidence):
         (findings.delays if finding.startswith("I15") else findings.violations).append(finding)
-    findings.counters = dict(evidence.counters)
+    findings.counters = dict(evidence.counters) | {name: count for name, count in groups.counters.items() if count}
     return findings

@@ -26,38 +26,34 @@ public class ChaosClient {
     private static final int DELIVERY_TIMEOUT_MS = 30_000;
     private static final int REQUEST_TIMEOUT_MS = 4_000;
     private static final int RECORDS_MAX = 20;
-    private static final int TRIES_MAX = 6;
+    static final int TRIES_MAX = 6;
     private static final long BURST_MS = 50;
     private static final String DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz";
 
-    private final Map<String, String> order = new HashMap<>();
-    private final List<TopicPartition> partitions = new ArrayList<>();
+    final Map<String, String> order = new HashMap<>();
+    final List<TopicPartition> partitions = new ArrayList<>();
     private final Map<TopicPartition, Integer> sequences = new HashMap<>();
     private final FileOutputStream journal;
-    private final Random random;
-    private final String kind;
-    private final String tid;
-    private final int number;
-    private volatile boolean stopping;
+    final Random random;
+    final String kind;
+    final String tid;
+    final int number;
+    volatile boolean stopping;
     private volatile boolean fatal;
+    boolean committed; // whether the last transaction that has ended was
     private long ids;
     private int values;
     private int births;
-    private int transactions;
+    int transactions;
     private int incarnation;
-    private KafkaProducer<byte[], byte[]> producer;
+    KafkaProducer<byte[], byte[]> producer;
 
     ChaosClient(String[] arguments) throws Exception {
         for (String argument : arguments) {
             int equals = argument.indexOf('=');
             order.put(argument.substring(0, equals), argument.substring(equals + 1));
         }
-        for (String topic : order.get("topics").split(",")) {
-            String[] parts = topic.split(":");
-            for (int i = 0; i < Integer.parseInt(parts[1]); i++) {
-                partitions.add(new TopicPartition(parts[0], i));
-            }
-        }
+        partitions.addAll(partitionsOf(order.get("topics")));
         journal = new FileOutputStream(order.get("journal"), true);
         random = new Random(Long.parseLong(order.get("seed")));
         kind = order.get("kind");
@@ -78,6 +74,17 @@ public class ChaosClient {
         System.exit(0);
     }
 
+    static List<TopicPartition> partitionsOf(String topics) {
+        List<TopicPartition> found = new ArrayList<>();
+        for (String topic : topics.split(",")) {
+            String[] parts = topic.split(":");
+            for (int i = 0; i < Integer.parseInt(parts[1]); i++) {
+                found.add(new TopicPartition(parts[0], i));
+            }
+        }
+        return found;
+    }
+
     private void listen() {
         try {
             while (System.in.read() >= 0) { }
@@ -89,7 +96,7 @@ public class ChaosClient {
 
     // -- the journal
 
-    private synchronized long note(String op, String type, long id, String details) {
+    synchronized long note(String op, String type, long id, String details) {
         long given = id > 0 ? id : ++ids;
         String line = String.format(java.util.Locale.ROOT, "{\"t\":%.6f,\"proc\":\"%s\",\"op\":\"%s\",\"type\":\"%s\",\"id\":%d%s}%n",
                 System.nanoTime() / 1e9, order.get("process"), op, type, given, details);
@@ -102,11 +109,11 @@ public class ChaosClient {
         return given;
     }
 
-    private static String quoted(String text) {
+    static String quoted(String text) {
         return "\"" + text.replace('\\', '/').replace('"', '\'').replace('\n', ' ').replace('\t', ' ') + "\"";
     }
 
-    private static String place(TopicPartition partition) {
+    static String place(TopicPartition partition) {
         return ",\"topic\":" + quoted(partition.topic()) + ",\"partition\":" + partition.partition();
     }
 
@@ -152,7 +159,7 @@ public class ChaosClient {
         if (kind.equals("plain")) {
             config.put("retries", "0");
         }
-        if (kind.equals("transactional")) {
+        if (!tid.isEmpty()) {
             config.put("transactional.id", tid);
             config.put("transaction.timeout.ms", "" + TRANSACTION_TIMEOUT_MS);
             config.put("delivery.timeout.ms", "" + TRANSACTION_TIMEOUT_MS);
@@ -170,7 +177,7 @@ public class ChaosClient {
         return init;
     }
 
-    private void send(TopicPartition partition, long transaction) {
+    void send(TopicPartition partition, long transaction, byte[] key) {
         String name = nextName();
         String details = place(partition) + ",\"value\":" + quoted(name);
         if (!kind.equals("plain")) {
@@ -181,7 +188,7 @@ public class ChaosClient {
         }
         long id = note("produce", "invoke", 0, details);
         try {
-            producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), null, expand(name)), (meta, failed) -> {
+            producer.send(new ProducerRecord<>(partition.topic(), partition.partition(), key, expand(name)), (meta, failed) -> {
                 if (failed == null) {
                     note("produce", "ok", id, ",\"at\":" + meta.offset());
                 } else {
@@ -200,7 +207,7 @@ public class ChaosClient {
         while (!stopping) {
             long burst = Math.max(1, Math.round(-Math.log(1 - random.nextDouble()) * each));
             for (int i = 0; i < burst; i++) {
-                send(partitions.get(random.nextInt(partitions.size())), -1);
+                send(partitions.get(random.nextInt(partitions.size())), -1, null);
             }
             Thread.sleep(BURST_MS);
             if (fatal) {
@@ -221,11 +228,11 @@ public class ChaosClient {
                 producer.close(Duration.ZERO);
                 producer = null;
             }
-            Thread.sleep((long) (-80 * Math.log(1 - random.nextDouble())));
+            Thread.sleep((long) (-1000 * Double.parseDouble(order.get("pause_seconds")) * Math.log(1 - random.nextDouble())));
         }
     }
 
-    private boolean beginAnew() {
+    boolean beginAnew() {
         long init = beBorn();
         for (int i = 0; i < TRIES_MAX && !stopping; i++) {
             try {
@@ -255,7 +262,7 @@ public class ChaosClient {
         int spread = 1 + random.nextInt(Math.min(6, partitions.size()));
         int first = random.nextInt(partitions.size());
         for (int i = 0; i < records; i++) {
-            send(partitions.get((first + random.nextInt(spread)) % partitions.size()), transaction);
+            send(partitions.get((first + random.nextInt(spread)) % partitions.size()), transaction, null);
             if (random.nextDouble() < 0.05) {
                 Thread.sleep(5);
             }
@@ -266,7 +273,7 @@ public class ChaosClient {
         return end(transaction, random.nextInt(3) > 0, records > 0);
     }
 
-    private boolean end(long transaction, boolean commit, boolean written) {
+    boolean end(long transaction, boolean commit, boolean written) {
         String id = written && commit ? ",\"tid\":" + quoted(tid) + ",\"incarnation\":" + incarnation : "";
         long end = note("end", "invoke", 0, ",\"txn\":" + transaction + ",\"commit\":" + commit + id);
         for (int i = 0; i < TRIES_MAX; i++) {
@@ -277,6 +284,7 @@ public class ChaosClient {
                     producer.abortTransaction();
                 }
                 note("end", "ok", end, "");
+                committed = commit;
                 return true;
             } catch (TimeoutException again) {
                 continue;

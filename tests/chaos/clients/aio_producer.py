@@ -38,7 +38,6 @@ class Aio:
 
     async def begin_anew(self) -> bool:
         order = self.client.order
-        transactional = order.kind == TRANSACTIONAL
         number = self.client.be_born()
         self.failed = False
         self.producer = AIOKafkaProducer(
@@ -46,7 +45,7 @@ class Aio:
             client_id=order.transactional_id or order.process,
             acks="all",
             enable_idempotence=True,
-            transactional_id=order.transactional_id if transactional else None,
+            transactional_id=order.transactional_id or None,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             retry_backoff_ms=50,
@@ -73,10 +72,10 @@ class Aio:
                 await asyncio.wait_for(stop, CLOSE_SECONDS)
         self.unsettled.clear()
 
-    async def send(self, partition: tuple[str, int], transaction: int = -1) -> None:
+    async def send(self, partition: tuple[str, int], transaction: int = -1, key: bytes | None = None) -> None:
         assert self.producer is not None
         value, settle = self.client.send(partition, transaction)
-        future = await self.producer.send(partition[0], value, partition=partition[1])
+        future = await self.producer.send(partition[0], value, key, partition=partition[1])
         self.unsettled[future] = None
 
         def delivered(done: asyncio.Future[Any]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PLAIN, IDEMPOTENT, TRANSACTIONAL = "plain", "idempotent", "transactional"
+TRANSFORMER, TAKER = "transformer", "taker"
+"""Members of groups: one reads, writes and commits offsets in transactions, the other reads and commits."""
 CLASSIC: Final = 1
 """The generation of transactions that librdkafka and aiokafka speak (TV1)."""
 TRANSACTION_TIMEOUT_MS: Final = 7_000
@@ -27,13 +30,18 @@ REQUEST_TIMEOUT_MS: Final = 4_000
 CALL_SECONDS: Final = 10.0
 RECORDS_MAX: Final = 20
 PARTITIONS_MAX: Final = 6
+SESSION_MS: Final = 3_000
+HEARTBEAT_MS: Final = 500
+POLL_INTERVAL_MS: Final = 12_000
+"""A member that does not poll for so long leaves its group by itself."""
 STUCK: Final = 3
 """Exit code of a client that could not finish after it was told to stop."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a client process is told. `number` is never given to another process; a transactional id may be."""
+    """What a client process is told. `number` is never given to another process; a transactional id may be. A member of a group reads `topics`,
+    and writes to `outputs` what it makes of them."""
 
     number: int
     process: str
@@ -44,19 +52,26 @@ class Order:
     topics: dict[str, int]
     transactional_id: str = ""
     records_per_second: float = 50.0
+    pause_seconds: float = 0.08
     committed: bool = True
+    group: str = ""
+    protocol: str = ""
+    outputs: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
     def arguments(self) -> list[str]:
         """The same as NAME=VALUE, for the Java client."""
-        topics = ",".join(f"{topic}:{count}" for topic, count in self.topics.items())
-        return [f"{name}={topics if name == 'topics' else value}" for name, value in asdict(self).items()]
+        return [f"{name}={_plain(value)}" for name, value in asdict(self).items()]
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
         return [(topic, index) for topic, count in self.topics.items() for index in range(count)]
+
+
+def _plain(value: Any) -> str:
+    return ",".join(f"{topic}:{count}" for topic, count in value.items()) if isinstance(value, dict) else str(value)
 
 
 class Client:
@@ -74,6 +89,12 @@ class Client:
         self.incarnation = 0
         threading.Thread(target=self._listen, daemon=True).start()
 
+    def under(self, transactional_id: str) -> Client:
+        """This process as another producer: its records, incarnations and numbers are still of one count."""
+        twin = copy.copy(self)
+        twin.order = replace(self.order, transactional_id=transactional_id)
+        return twin
+
     def _listen(self) -> None:
         while os.read(sys.stdin.fileno(), 64):
             pass
@@ -82,7 +103,7 @@ class Client:
     def be_born(self) -> int:
         """A new producer of this process; the number of its INIT."""
         self.incarnation = self.order.number * 1000 + next(self._incarnations)
-        generation = CLASSIC if self.order.kind == TRANSACTIONAL else 0
+        generation = CLASSIC if self.order.transactional_id else 0
         tid = {"tid": self.order.transactional_id} if self.order.transactional_id else {}
         return self.journal.invoke(INIT, incarnation=self.incarnation, generation=generation, **tid)
 
@@ -128,7 +149,7 @@ class Client:
 
     def think_seconds(self) -> float:
         """The pause after a transaction; now and then in one, longer than its time-out."""
-        return self.rng.expovariate(1 / 0.08)
+        return self.rng.expovariate(1 / self.order.pause_seconds)
 
     def overtime_seconds(self) -> float:
         return TRANSACTION_TIMEOUT_MS / 1000 * 1.15 if self.rng.random() < 0.002 else 0.0

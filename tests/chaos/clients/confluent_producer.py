@@ -48,7 +48,7 @@ def config(client: Client) -> dict[str, Any]:
         return found | {"enable.idempotence": False, "retries": 0}
     if order.kind == IDEMPOTENT:
         return found | {"enable.idempotence": True}
-    assert order.kind == TRANSACTIONAL
+    assert order.transactional_id
     timeout = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS, "message.timeout.ms": TRANSACTION_TIMEOUT_MS}
     return found | timeout | {"transactional.id": order.transactional_id}
 
@@ -61,7 +61,7 @@ class Sender:
         self.producer = Producer(config(client))
         self.fatal = False
 
-    def send(self, partition: tuple[str, int], transaction: int = -1) -> None:
+    def send(self, partition: tuple[str, int], transaction: int = -1, key: bytes | None = None) -> None:
         value, settle = self.client.send(partition, transaction)
 
         def delivered(error: Any, message: Message) -> None:
@@ -70,7 +70,7 @@ class Sender:
             settle(message.offset() if error is None else None)
 
         try:
-            self.producer.produce(partition[0], value, partition=partition[1], on_delivery=delivered)
+            self.producer.produce(partition[0], value, key, partition=partition[1], on_delivery=delivered)
         except BufferError:
             settle.refused()  # type: ignore[attr-defined]
             self.poll(0.1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.chaos.fleet import Topics
 from tests.chaos.journal import Journal, expand, name_of, read
 from tests.chaos.verdict import Findings, check
 from tests.sim.history import END, FAIL, FETCH, INFO, INIT, LIST, OK, PRODUCE
@@ -134,7 +135,7 @@ class Story:
             checkpoint.write_text("\n".join(["0", str(len(marks)), *marks]) + "\n")
         self.damage()
         replicas = {node: self.directory / f"broker-{node}" for node in NODES}
-        return check(read(self.history), replicas, {TOPIC: 2}, 0, at_rest=self.at_rest)
+        return check(read(self.history), replicas, Topics({TOPIC: 2}, {}, {}), 0, {}, at_rest=self.at_rest)
 
 
 def test_a_good_run_has_no_findings(tmp_path: Path) -> None:
@@ -298,7 +299,7 @@ def test_a_late_end_exposes_transactions_of_the_classic_protocol_only(
 ) -> None:
     story = Story(tmp_path).good()
     proxy = Journal(story.history / "proxy.jsonl", "proxy")
-    proxy.write("late", INFO, client=TID, version=version, since=0.0, until=float(2**40))
+    proxy.write("late", INFO, client=TID, api=26, version=version, since=0.0, until=float(2**40))
     torn(story)
     findings = story.judge()
     assert any(finding.startswith("I6 torn") for finding in findings.violations) is judged

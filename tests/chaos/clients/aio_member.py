@@ -1,0 +1,181 @@
+"""A transformer by aiokafka, which knows nothing of KIP-447: each input partition has a transactional id of its own, and who is given the partition begins
+its producer before it asks what is committed. So whoever had it before can commit nothing any more, member of the group or not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError
+
+from tests.chaos.clients.aio_producer import BACKOFF_SECONDS, CLOSE_SECONDS, END_SECONDS, Aio
+from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, Client
+from tests.chaos.clients.member import (
+    ABORTED_SHARE,
+    BATCH_MAX,
+    SLOW_SECONDS,
+    SLOW_SHARE,
+    Notes,
+    Place,
+    key_of,
+    session,
+)
+from tests.sim.history import END, INFO, OK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+FAILURES = (KafkaError, OSError, TimeoutError)
+POLL_MS = 300
+
+
+class Member(ConsumerRebalanceListener):  # type: ignore[misc]
+    """`busy` is held by a transaction, and by who takes partitions away. `broken` ends this membership: the process joins anew."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.notes = Notes(client)
+        self.outputs = [(topic, index) for topic, count in client.order.outputs.items() for index in range(count)]
+        self.producers: dict[TopicPartition, Aio] = {}
+        self.busy = asyncio.Lock()
+        self.broken = False
+        self.transactions = 0
+
+    async def run(self) -> int:
+        while not self.client.stopping.is_set():
+            self.broken = False
+            self.consumer = self.make_consumer()
+            with contextlib.suppress(*FAILURES):
+                await asyncio.wait_for(self.consumer.start(), END_SECONDS)
+                await self.belong()
+            await self.leave()
+            await asyncio.sleep(BACKOFF_SECONDS)
+        return 0
+
+    def make_consumer(self) -> AIOKafkaConsumer:
+        order = self.client.order
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=order.bootstrap,
+            client_id=f"{order.group}/{order.process}",
+            group_id=order.group,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            request_timeout_ms=REQUEST_TIMEOUT_MS + 1_000,
+            fetch_max_wait_ms=300,
+            retry_backoff_ms=50,
+            metadata_max_age_ms=5_000,
+            **session(),
+        )
+        consumer.subscribe(list(order.topics), listener=self)
+        return consumer
+
+    async def belong(self) -> None:
+        while not self.client.stopping.is_set() and not self.broken:
+            found = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_MAX)
+            owned = dict(self.producers)
+            for partition, messages in found.items():
+                async with self.busy:
+                    aio = self.producers.get(partition)
+                    # A partition that went and came back meanwhile has another producer.
+                    if aio is not None and aio is owned.get(partition) and not self.broken:
+                        await self.transform(partition, aio, [message.offset for message in messages])
+
+    async def leave(self) -> None:
+        with contextlib.suppress(*FAILURES, asyncio.CancelledError):
+            await asyncio.wait_for(self.consumer.stop(), CLOSE_SECONDS)
+        async with self.busy:
+            await self.drop(list(self.producers))
+
+    async def drop(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            if (aio := self.producers.pop(partition, None)) is not None and aio.producer is not None:
+                await aio.drop()
+
+    # -- what the group says
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        async with self.busy:
+            if revoked:
+                self.notes.revoked((each.topic, each.partition) for each in revoked)
+            await self.drop(revoked)
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        async with self.busy:
+            self.notes.assigned((each.topic, each.partition) for each in assigned)
+            for partition in sorted(assigned):
+                try:
+                    await asyncio.wait_for(self.own(partition), CALL_SECONDS)
+                except FAILURES:
+                    self.broken = True
+                    return
+
+    async def own(self, partition: TopicPartition) -> None:
+        """Raises KafkaError, OSError or TimeoutError: it is not known whether the one before is shut out."""
+        order = self.client.order
+        aio = Aio(self.client.under(f"{order.group}/{partition.topic}-{partition.partition}"))
+        while not await aio.begin_anew():
+            if self.client.stopping.is_set():
+                raise TimeoutError
+        offset: Any = await self.consumer.committed(partition)
+        self.consumer.seek(partition, offset or 0)
+        self.producers[partition] = aio  # what was read before the seek finds no producer
+
+    # -- transactions
+
+    async def transform(self, partition: TopicPartition, aio: Aio, offsets: list[int]) -> None:
+        assert aio.producer is not None
+        place: Place = (partition.topic, partition.partition)
+        self.transactions += 1
+        number = self.client.transaction_number(self.transactions)
+        self.notes.took({place: offsets}, number)
+        rng = self.client.rng
+        group = self.client.order.group
+        try:
+            await aio.producer.begin_transaction()
+            for offset in offsets:
+                sent = aio.send(rng.choice(self.outputs), number, key_of(group, place, offset))
+                await asyncio.wait_for(sent, CALL_SECONDS)
+            if rng.random() < SLOW_SHARE:
+                await asyncio.sleep(SLOW_SECONDS)
+            ends = {partition: offsets[-1] + 1}
+            await asyncio.wait_for(aio.producer.send_offsets_to_transaction(ends, group), END_SECONDS)
+        except FAILURES:
+            self.broken = True
+            return
+        commit = rng.random() > ABORTED_SHARE
+        if not await self.end(aio, number, commit=commit):
+            self.broken = True
+        elif commit:
+            self.notes.committed({place: offsets[-1] + 1})
+        else:
+            self.consumer.seek(partition, offsets[0])
+
+    async def end(self, aio: Aio, transaction: int, *, commit: bool) -> bool:
+        assert aio.producer is not None
+        number = aio.client.end(transaction, commit=commit, written=True)
+        try:
+            work = aio.producer.commit_transaction() if commit else aio.producer.abort_transaction()
+            await asyncio.wait_for(work, END_SECONDS)
+        except FAILURES as failed:
+            self.client.journal.complete(END, number, INFO, why=repr(failed))
+            return False
+        self.client.journal.complete(END, number, OK)
+        return True
+
+
+async def run() -> int:
+    return await Member(Client()).run()
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)
+    return asyncio.run(run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The judge's reader of `__consumer_offsets` against the records that the broker writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.group.records import to_record
+from protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tests.chaos.group_log import REMOVED, Committed, GroupLog
+from tests.sim.checkers.batches import read_batches
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
+
+if TYPE_CHECKING:
+    from protocol.schema import Message
+
+PLACE = ("in", 2)
+
+
+def record(key: Message, value: Message | None, version: int) -> tuple[bytes, bytes | None]:
+    written = to_record(key, value, version)
+    return written.key, written.value
+
+
+def offset(at: int, group: str = "g", version: int = 4) -> tuple[bytes, bytes | None]:
+    return record(
+        OffsetCommitKey(group=group, topic=PLACE[0], partition=PLACE[1]),
+        OffsetCommitValue(offset=at, metadata="m", commit_timestamp=1),
+        version,
+    )
+
+
+def log_of(*batches: bytes) -> GroupLog:
+    log = GroupLog()
+    log.add(read_batches(b"".join(batches)))
+    return log
+
+
+def batch(*records: tuple[bytes, bytes | None], producer_id: int = -1, at_ms: int = 5) -> bytes:
+    attributes = TRANSACTIONAL if producer_id >= 0 else 0
+    epoch = 0 if producer_id >= 0 else -1
+    return encode_batch(
+        list(records),
+        timestamp=at_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=0 if producer_id >= 0 else -1,
+        attributes=attributes,
+        base_offset=0,
+        leader_epoch=0,
+    )
+
+
+def marker(producer_id: int, *, commit: bool, at_ms: int = 9) -> bytes:
+    return encode_marker(
+        producer_id=producer_id,
+        producer_epoch=0,
+        coordinator_epoch=0,
+        commit=commit,
+        timestamp=at_ms,
+        base_offset=0,
+    )
+
+
+def test_offsets_outside_of_transactions_count_at_once_and_a_tombstone_takes_them_away() -> None:
+    gone = record(OffsetCommitKey(group="g", topic=PLACE[0], partition=PLACE[1]), None, 4)
+    log = log_of(batch(offset(3, version=3), offset(7)), batch(gone))
+    assert [each.offset for each in log.commits] == [3, 7, REMOVED]
+    assert log.commits[0] == Committed("g", PLACE, 3, 5)
+    assert log.final() == {"g": {PLACE: REMOVED}}
+
+
+def test_offsets_of_a_transaction_count_with_its_commit_the_last_of_each_partition() -> None:
+    log = log_of(batch(offset(3), producer_id=1), batch(offset(5), producer_id=1), batch(offset(9), producer_id=2))
+    assert (log.commits, sorted(log.open)) == ([], [1, 2])
+    log.add(read_batches(marker(1, commit=True) + marker(2, commit=False)))
+    assert log.commits == [Committed("g", PLACE, 5, 9)]
+    assert log.open == {}
+
+
+def test_generations_of_both_protocols_are_counted() -> None:
+    classic = [
+        record(
+            GroupMetadataKey(group="c"),
+            GroupMetadataValue(protocol_type="consumer", generation=generation, protocol=None, leader=None, members=[]),
+            version,
+        )
+        for generation, version in ((1, 3), (1, 3), (4, 3))
+    ]
+    modern = [
+        record(ConsumerGroupMetadataKey(group_id="m"), ConsumerGroupMetadataValue(epoch=each), 0) for each in (2, 3)
+    ]
+    assert log_of(batch(*classic, *modern)).generations == {"c": {1, 4}, "m": {2, 3}}

@@ -151,7 +151,7 @@ class Config:
     group_consumer_max_size: int = row("group.consumer.max.size", INT, INT_MAX, "Members of a group of the consumer protocol.", low=1)
     group_consumer_assignors: tuple[str, ...] = row("group.consumer.assignors", LIST, ("uniform", "range"), "How the broker may assign partitions to members; the first one is taken where a member names none.", choices=("uniform", "range"))
     group_consumer_migration_policy: str = row("group.consumer.migration.policy", STR, "bidirectional", "Whether a group may change from the classic protocol to the consumer protocol (upgrade), back (downgrade), or both.", choices=("bidirectional", "upgrade", "downgrade", "disabled"))
-    group_consumer_assignment_interval_ms: int = row("group.consumer.assignment.interval.ms", INT, 1000, "The shortest time between two assignments of a group of the consumer protocol.", low=0)
+    group_consumer_assignment_interval_ms: int = row("group.consumer.assignment.interval.ms", INT, 1000, "The shortest time between two assignments of a group of the consumer protocol.", low=0, scope=Scope.DYNAMIC)
     group_consumer_min_assignment_interval_ms: int = row("group.consumer.min.assignment.interval.ms", INT, 0, "The least that may be set for one group.", low=0)
     group_consumer_max_assignment_interval_ms: int = row("group.consumer.max.assignment.interval.ms", INT, 15000, "The most.", low=0)
 

@@ -1,7 +1,7 @@
 """The properties of groups, as the group coordinator takes them (`coordinator.group.ports.GroupConfigs`)."""
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from broker.config import PROPERTIES, Config
 from broker.property import ConfigError, Property, invalid_value
@@ -94,10 +94,11 @@ def _value(config: Config, name: str) -> int:
 class GroupSettings:
     """What was set for one group, within the bounds that the broker gives, over the node's configuration."""
 
-    def __init__(self, config: Config, metadata: MetadataCache) -> None:
-        """`metadata` has what was set for groups (resource type 32)."""
+    def __init__(self, config: Config, metadata: MetadataCache, current: Callable[[Property], Any]) -> None:
+        """`metadata` has what was set for groups (resource type 32); `current` is that of `broker.topic_config.TopicSettings`."""
         self._broker = group_config(config)
         self._metadata = metadata
+        self._current = current
 
     def broker(self) -> GroupConfig:
         return self._broker
@@ -127,7 +128,7 @@ class GroupSettings:
         return self._of(
             group_id,
             ASSIGNMENT_INTERVAL,
-            broker.consumer_assignment_interval_ms,
+            self._current(GROUP_PROPERTIES[ASSIGNMENT_INTERVAL]),
             broker.consumer_min_assignment_interval_ms,
             broker.consumer_max_assignment_interval_ms,
         )

@@ -33,7 +33,7 @@ class Groups:
         self._topics = ImageTopics(metadata)
         self.coordinator = services.groups = GroupCoordinator(
             clock=services.clock,
-            configs=GroupSettings(config, metadata),
+            configs=GroupSettings(config, metadata, services.topic_settings.current),
             topics=self._topics,
             features=ImageFeatures(metadata),
             new_id=lambda: str(env.new_uuid()),

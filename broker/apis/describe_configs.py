@@ -105,7 +105,8 @@ def _group(context: RequestContext, request: DescribeConfigsRequest, name: str) 
     entries = []
     for key, prop in GROUP_PROPERTIES.items():
         own = [Synonym(key, given[key], Source.GROUP)] if key in given else []
-        synonyms = [*own, *broker_synonyms(services.config, prop)]
+        dynamic = services.topic_settings.dynamic_synonyms(prop)
+        synonyms = [*own, *dynamic, *broker_synonyms(services.config, prop)]
         entries.append(_entry(request, prop, key, synonyms[0].value, synonyms))
     return entries
 

@@ -1,11 +1,13 @@
 """Settings of groups, brokers and topics through the APIs: who may change them, what is refused, where values come from."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
+from broker.group_config import GroupSettings
 from broker.ports import AclOperation
 from broker.topic_config import TopicSettings
 from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
@@ -76,6 +78,18 @@ def test_a_groups_setting_says_where_it_comes_from() -> None:
         ("group.consumer.session.timeout.ms", "45000", 5),
     ]
     assert (heartbeat.value, heartbeat.config_source) == ("6000", 4)
+
+
+def test_the_default_of_all_groups_may_change_while_a_broker_runs() -> None:
+    values = {"group.consumer.assignment.interval.ms": 2_000}
+    seen: Any = SimpleNamespace(
+        image=replace(image(), configs={(32, "g"): {"consumer.assignment.interval.ms": "99999"}})
+    )
+    made = GroupSettings(config(), seen, lambda prop: values[prop.name])
+    assert made.assignment_interval_ms("other") == 2_000
+    values["group.consumer.assignment.interval.ms"] = 3_000
+    assert made.assignment_interval_ms("other") == 3_000
+    assert made.assignment_interval_ms("g") == 15_000, "within the bounds of now"
 
 
 def listed(version: int, *kinds: int, **options: Any) -> list[tuple[int, str]]:

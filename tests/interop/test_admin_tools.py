@@ -1,0 +1,221 @@
+"""The rest of Kafka's tools for administration, on one broker: the same command against both prints the same."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.drivers.base import ProducerOptions
+from tests.interop.groups_on_both import make_topic, write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.interop.drivers.base import Driver
+    from tests.support.side_by_side import SideBySide
+
+TOOLS = "Kafka's tools 4.3"
+CONFIGS = "kafka-configs"
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+NOT_HERE = {
+    "SaslHandshake": "listeners are plain or TLS",
+    "SaslAuthenticate": "as above",
+    "AlterUserScramCredentials": "as above",
+    "CreateDelegationToken": "as above",
+    "RenewDelegationToken": "as above",
+    "ExpireDelegationToken": "as above",
+    "DescribeDelegationToken": "as above",
+    "DescribeAcls": "rights are set in the configuration",
+    "CreateAcls": "as above",
+    "DeleteAcls": "as above",
+    "AlterReplicaLogDirs": "a broker has one directory",
+    "AddRaftVoter": "the voters are set in the configuration",
+    "RemoveRaftVoter": "as above",
+    "ShareGroupHeartbeat": "there are no share groups",
+    "ShareGroupDescribe": "as above",
+    "ShareFetch": "as above",
+    "ShareAcknowledge": "as above",
+    "InitializeShareGroupState": "as above",
+    "ReadShareGroupState": "as above",
+    "WriteShareGroupState": "as above",
+    "DeleteShareGroupState": "as above",
+    "ReadShareGroupStateSummary": "as above",
+    "DescribeShareGroupOffsets": "as above",
+    "AlterShareGroupOffsets": "as above",
+    "DeleteShareGroupOffsets": "as above",
+    "StreamsGroupHeartbeat": "there are no groups of the streams protocol; Kafka Streams uses the classic one",
+    "StreamsGroupDescribe": "as above",
+}
+"""APIs that Apache Kafka announces and this broker does not, and why."""
+
+
+FEATURES = ("eligible.leader.replicas.version", "group.version", "transaction.version")
+WE_HAVE = re.compile(f"Feature: (?:{'|'.join(map(re.escape, FEATURES))})")
+
+
+def versions(printed: str) -> dict[str, str]:
+    rows = (re.fullmatch(r"\s+(\w+)\(\d+\): (.+?),?", line) for line in printed.splitlines())
+    return {row[1]: row[2] for row in rows if row is not None}
+
+
+@pytest.mark.feature("kafka-broker-api-versions", client=TOOLS)
+def test_versions_of_apis(pair: SideBySide) -> None:
+    finished = pair.finished("kafka-broker-api-versions")
+    found = {broker: versions(each.stdout) for broker, each in finished.items()}
+    ours, kafkas = found["odradek"], found["kafka"]
+    assert len(kafkas) > 60
+    different = {api for api in kafkas if ours[api] != kafkas[api]}
+    assert {api for api in different if ours[api] != "UNSUPPORTED"} == set()
+    assert different == set(NOT_HERE)
+
+
+@pytest.mark.feature("kafka-transactions: list, find-hanging", client=TOOLS)
+def test_transactions(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+    make_topic(pair, name)
+    producers = []
+    for bootstrap in pair.bootstraps.values():
+        producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
+        producer.init()
+        producer.begin()
+        producer.send(name, b"open", partition=1)
+        producer.flush()
+        producers.append(producer)
+    tool = "kafka-transactions"
+    for more in (("--topic", name), ("--topic", name, "--partition", "1"), ("--broker-id", "1")):
+        assert len(pair.same(tool, "find-hanging", *more, "--max-transaction-timeout", "0", about=name)) <= 2
+    assert len(pair.same(tool, "list", "--transactional-id-pattern", "no-such.*")) == 2
+    patterns = (("--duration-filter", "3600000"), ("--transactional-id-pattern", "id-no-.*"))
+    for more in patterns:
+        pair.same(tool, "list", *more, about=name)
+    pair.same(tool, "describe", "--transactional-id", f"no-{name}")
+    pair.same(tool, "abort", "--topic", name, "--partition", "0", "--start-offset", "0")
+    for producer in producers:
+        producer.abort()
+        producer.close()
+
+
+@pytest.mark.feature("kafka-delete-records", client=TOOLS)
+def test_delete_records(pair: SideBySide, drivers: Callable[[str], Driver], name: str, tmp_path: Path) -> None:
+    make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        write(drivers, bootstrap, name, 20)
+    plan = tmp_path / "plan.json"
+    for offset, other in ((4, -1), (2, 99), (4, 10)):
+        rows = [{"topic": name, "partition": 0, "offset": offset}, {"topic": name, "partition": 1, "offset": other}]
+        plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+        pair.same("kafka-delete-records", "--offset-json-file", str(plan), ordered=False)
+        for moment in ("earliest", "latest"):
+            assert len(pair.same("kafka-get-offsets", "--topic", name, "--time", moment)) == 3
+
+
+@pytest.mark.feature("kafka-configs: topics, brokers, loggers, client metrics, groups", client=TOOLS)
+def test_configs(pair: SideBySide, name: str) -> None:
+    make_topic(pair, name)
+    topic = ("--entity-type", "topics", "--entity-name", name)
+    group = ("--entity-type", "groups", "--entity-name", f"g-{name}")
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    changes = [
+        (topic, "retention.ms=90000"),
+        (topic, "retention.ms=soon"),
+        (topic, "cleanup.policy=[compact,delete],segment.bytes=2000000"),
+        (group, "consumer.session.timeout.ms=50000"),
+        (group, "consumer.session.timeout.ms=1"),
+        (group, "consumer.no.such=1"),
+        (brokers, "log.retention.ms=5000000"),
+    ]
+    for whose, change in changes:
+        pair.same(CONFIGS, "--alter", *whose, "--add-config", change)
+        pair.same(CONFIGS, "--describe", *whose, ordered=False)
+    for whose, change in (
+        (topic, "retention.ms"),
+        (topic, "no.such"),
+        (group, "consumer.session.timeout.ms"),
+        (brokers, "log.retention.ms"),
+    ):
+        pair.same(CONFIGS, "--alter", *whose, "--delete-config", change)
+        pair.same(CONFIGS, "--describe", *whose, ordered=False)
+    pair.same(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", f"no-{name}")
+
+
+@pytest.mark.feature("kafka-configs: quotas", client=TOOLS)
+def test_quotas(pair: SideBySide, name: str) -> None:
+    user, client = ("--entity-type", "users"), ("--entity-type", "clients")
+    whose = [
+        (*client, "--entity-name", name),
+        (*client, "--entity-default"),
+        (*user, "--entity-name", name),
+        (*user, "--entity-default"),
+        (*user, "--entity-name", name, *client, "--entity-name", name),
+    ]
+    for each in whose:
+        rates = "producer_byte_rate=1048576,request_percentage=200"
+        assert pair.same(CONFIGS, "--alter", *each, "--add-config", rates)[0] == "exit 0"
+        assert len(pair.same(CONFIGS, "--describe", *each)) == 2
+    assert pair.same(CONFIGS, "--alter", *whose[0], "--add-config", "no_such_rate=5")[0] == "exit 1"
+    for each in whose:
+        pair.same(CONFIGS, "--alter", *each, "--delete-config", "producer_byte_rate,request_percentage")
+        assert pair.same(CONFIGS, "--describe", *each) == ["exit 0"]
+
+
+def log_dirs(lines: list[str]) -> object:
+    """Less the directories, and the sizes, which depend on how clients cut their batches."""
+    [text] = [line for line in lines if line.startswith("{")]
+    found = json.loads(text)
+    for broker in found["brokers"]:
+        for directory in broker["logDirs"]:
+            assert directory.pop("logDir")
+            directory["partitions"].sort(key=lambda row: row["partition"])
+            for row in directory["partitions"]:
+                assert row.pop("size") > 0
+    return found
+
+
+@pytest.mark.feature("kafka-log-dirs", client=TOOLS)
+def test_log_dirs(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+    make_topic(pair, name)
+    for bootstrap in pair.bootstraps.values():
+        write(drivers, bootstrap, name, 20)
+    tool = "kafka-log-dirs"
+    found = {broker: log_dirs(lines) for broker, lines in pair.both(tool, "--describe", "--topic-list", name).items()}
+    assert found["odradek"] == found["kafka"]
+    pair.same(tool, "--describe", "--topic-list", name, "--broker-list", "7")
+
+
+@pytest.mark.feature("kafka-features, kafka-metadata-quorum, kafka-cluster: what is and what is refused", client=TOOLS)
+def test_features_and_quorum(pair: SideBySide) -> None:
+    found = pair.both("kafka-features", "describe")
+    levels = {
+        broker: [line.split("Epoch")[0] for line in lines if WE_HAVE.match(line)] for broker, lines in found.items()
+    }
+    assert levels["odradek"] == levels["kafka"]
+    assert len(levels["odradek"]) == len(FEATURES)
+    pair.same("kafka-features", "upgrade", "--feature", "group.version=1", "--dry-run")
+    pair.same("kafka-features", "upgrade", "--feature", "group.version=9")
+    pair.same("kafka-features", "downgrade", "--feature", "group.version=0", "--dry-run")
+    found = pair.both("kafka-metadata-quorum", "describe", "--replication")
+    assert found["odradek"][1] == found["kafka"][1]
+    assert [len(lines) for lines in found.values()] == [3, 3]
+
+
+@pytest.mark.feature("kafka-reassign-partitions, kafka-leader-election: what one broker can do", client=TOOLS)
+def test_reassignments_and_elections(pair: SideBySide, name: str, tmp_path: Path) -> None:
+    make_topic(pair, name)
+    topics, goal = tmp_path / "topics.json", tmp_path / "goal.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": name}]}))
+    rows = [{"topic": name, "partition": number, "replicas": [1]} for number in range(2)]
+    goal.write_text(json.dumps({"version": 1, "partitions": rows}))
+    tool = "kafka-reassign-partitions"
+    pair.same(tool, "--topics-to-move-json-file", str(topics), "--broker-list", "1", "--generate")
+    for verb in ("--execute", "--verify", "--cancel"):
+        pair.same(tool, "--reassignment-json-file", str(goal), verb)
+    goal.write_text(json.dumps({"version": 1, "partitions": [{**rows[0], "replicas": [1, 9]}]}))
+    pair.same(tool, "--reassignment-json-file", str(goal), "--execute")
+    pair.same(tool, "--list")
+    for kind in ("preferred", "unclean"):
+        pair.same("kafka-leader-election", "--election-type", kind, "--topic", name, "--partition", "0")
+        pair.same("kafka-leader-election", "--election-type", kind, "--topic", f"no-{name}", "--partition", "0")

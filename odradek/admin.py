@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -63,14 +64,19 @@ def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, 
     if not rows:
         console.print(empty, markup=False)
         return
+    table = table_of(rows, columns)
+    # A row is one line, also in a pipe and on a narrow terminal, which may break it: folded columns cannot be read.
+    needed = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
+    Console(highlight=False, width=max(console.width, needed)).print(table)
+
+
+def table_of(rows: list[dict[str, Any]], columns: dict[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in columns.values():
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(text(row.get(name)) for name in columns))
-    # A row is one line, also in a pipe and on a narrow terminal, which may break it: folded columns cannot be read.
-    needed = Measurement.get(console, console.options.update(max_width=COLUMNS_MAX), table).maximum
-    Console(highlight=False, width=max(console.width, needed)).print(table)
+        table.add_row(*(escape(text(row.get(name))) for name in columns))
+    return table
 
 
 def text(value: Any) -> str:

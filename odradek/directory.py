@@ -218,7 +218,8 @@ class ClusterDirectory:
         supervisor = raw["supervisor"]
         described = raw["plan"]
         ports = {int(node_id): int(port) for node_id, port in described["ports"].items()}
-        plan = Plan(str(described["cluster_id"]), str(described["host"]), ports, list(described["settings"]))
+        metrics = {int(node_id): int(port) for node_id, port in described.get("metrics", {}).items()}
+        plan = Plan(str(described["cluster_id"]), str(described["host"]), ports, list(described["settings"]), metrics)
         running = {int(node_id): ProcessId(**identity) for node_id, identity in raw["running"].items()}
         by = None if supervisor is None else Supervisor(**supervisor)
         return ClusterState(plan, running, [int(node_id) for node_id in raw["formed"]], by)

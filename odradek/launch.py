@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BROKERS_DEFAULT = 3
 ANY_PORT = 0
+METRICS_APART = 1_000
 
 
 @dataclass(frozen=True)
@@ -42,17 +43,27 @@ def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: W
     count = _count(directory, state, wanted.brokers)
     known = state.plan if state is not None and len(state.plan.ports) == count else None
     host = wanted.host or (known.host if known else DEFAULT_HOST)
-    held = HeldPorts(host, count if wanted.port == ANY_PORT and known is None else 0)
+    held = HeldPorts(host, 2 * count if wanted.port == ANY_PORT and known is None else 0)
     if known is not None and wanted.port in {None, ANY_PORT, known.ports[known.node_ids[0]]}:
         ports = known.ports
     else:
         first = DEFAULT_PORT if wanted.port is None else wanted.port
         if first + count - 1 > PORT_MAX:
             raise BrokerFailed(f"--port {first}: {count} brokers need the ports up to {first + count - 1}", USAGE)
-        numbers = held.ports or range(first, first + count)
+        numbers = held.ports[:count] or range(first, first + count)
         ports = dict(zip(range(1, count + 1), numbers, strict=True))
     cluster_id = (state.plan.cluster_id if state else "") or directory.cluster_id_of_data() or new_cluster_id()
-    return Plan(cluster_id, host, ports, list(wanted.settings)), held
+    if known is not None and known.metrics and ports == known.ports:
+        metrics = known.metrics
+    else:
+        spare = held.ports[count:] or [metrics_port(port) for port in ports.values()]
+        metrics = dict(zip(ports, spare, strict=True))
+    return Plan(cluster_id, host, ports, list(wanted.settings), metrics), held
+
+
+def metrics_port(port: int) -> int:
+    """Beside the port of a broker, where no other broker of the cluster can be."""
+    return port + METRICS_APART if port + METRICS_APART <= PORT_MAX else port - METRICS_APART
 
 
 def _count(directory: ClusterDirectory, state: ClusterState | None, wanted: int | None) -> int:

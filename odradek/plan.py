@@ -21,6 +21,7 @@ REPLICATED = {
 }
 EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that nobody is told to connect there
 LOOPBACK = "127.0.0.1"
+METRICS_LISTENER = "odradek.metrics.listener"
 HEAD = "# written at every start of this local cluster; changes belong on the command line: --set name=value"
 
 
@@ -32,6 +33,8 @@ class Plan:
     host: str
     ports: dict[int, int]
     settings: list[str] = field(default_factory=list)
+    metrics: dict[int, int] = field(default_factory=dict)
+    """The port at which each tells Prometheus of itself, by node id; missing where it does not."""
 
     @property
     def node_ids(self) -> list[int]:
@@ -49,8 +52,20 @@ class Plan:
 
     def endpoint(self, node_id: int) -> str:
         """Where broker and clients on this machine find it: host:port."""
+        return self._reachable(self.ports[node_id])
+
+    def _reachable(self, port: int) -> str:
         host = LOOPBACK if self.host in EVERYWHERE else self.host
-        return f"[{host}]:{self.ports[node_id]}" if ":" in host else f"{host}:{self.ports[node_id]}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def metrics_url(self, node_id: int) -> str | None:
+        """Where Prometheus and a browser on this machine find the metrics of a broker; None where it offers none."""
+        set_by_hand = [pair.partition("=")[2] for pair in self.settings if pair.startswith(f"{METRICS_LISTENER}=")]
+        if set_by_hand:
+            listener = set_by_hand[-1].strip()
+            port = listener.rpartition(":")[2]
+            return f"http://{self._reachable(int(port))}/metrics" if port.isdigit() and int(port) else None
+        return f"http://{self._reachable(self.metrics[node_id])}/metrics" if node_id in self.metrics else None
 
     @property
     def bootstrap(self) -> str:
@@ -66,6 +81,8 @@ class Plan:
             "odradek.cluster.id": self.cluster_id,
             "controller.quorum.voters": ",".join(f"{voter}@{self.endpoint(voter)}" for voter in self.voters),
         }
+        if node_id in self.metrics:
+            rows[METRICS_LISTENER] = f"{host}:{self.metrics[node_id]}"
         if len(self.ports) >= REPLICATED_FROM:
             rows |= REPLICATED
         return "".join(f"{line}\n" for line in (HEAD, *(f"{name}={value}" for name, value in rows.items())))

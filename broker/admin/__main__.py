@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 from broker.admin import cluster as whole
@@ -22,7 +23,7 @@ INTERRUPTED = 130
 def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(prog="broker.admin")
     nouns = root.add_subparsers(dest="noun", required=True)
-    connected(nouns.add_parser("status"))
+    connected(nouns.add_parser("status")).add_argument("--every-s", type=float)
     for wait in ("in-sync", "serving"):
         connected(nouns.add_parser(wait)).add_argument("--brokers", type=int, required=True)
     topic_verbs = nouns.add_parser("topics").add_subparsers(dest="verb", required=True)
@@ -107,11 +108,28 @@ def run(options: argparse.Namespace) -> Any:
     if options.noun in {"in-sync", "serving"}:
         enough = whole.all_of if options.noun == "in-sync" else whole.most_of
         return whole.wait_whole(options.bootstrap, options.brokers, enough)
+    if options.noun == "status" and options.every_s is not None:
+        return watched(options.bootstrap, options.every_s)
     cluster = Cluster(options.bootstrap, tolerant=options.noun == "status")
     try:
         return COMMANDS[options.noun](cluster, options)
     finally:
         cluster.close()
+
+
+def watched(bootstrap: str, every_s: float) -> Any:
+    """A line of status again and again, until whoever reads has seen enough; while nobody answers, why."""
+    while True:
+        try:
+            cluster = Cluster(bootstrap, tolerant=True)
+            try:
+                answer = whole.status(cluster)
+            finally:
+                cluster.close()
+        except Failed as failed:
+            answer = {"failed": str(failed)}
+        print(json.dumps(answer, ensure_ascii=False), flush=True)
+        time.sleep(every_s)
 
 
 def status_command(cluster: Cluster, options: argparse.Namespace) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
@@ -35,7 +34,6 @@ class Fields:
                 inner.count(each, counts)
 
 
-@cache
 def fields_of(cls: type[Any]) -> Fields:
     hints = get_type_hints(cls)
     codes, lists = [], []

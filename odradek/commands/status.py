@@ -1,13 +1,13 @@
-"""``status``: who runs, who leads, what is behind."""
+"""``status``: who runs, who leads, what is behind, who lags."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.admin import FAILED, ask, errors, print_json, show
+from odradek.admin import FAILED, ask, console, errors, print_json, show
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
 from odradek.commands.up import reasons, state_of
 from odradek.directory import ClusterDirectory, ClusterState
@@ -16,7 +16,7 @@ from odradek.watch import outlook
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-BROKER_COLUMNS = ("node_id", "endpoint", "state", "role", "rack", "leads", "pid", "log")
+BROKER_COLUMNS = ("node_id", "endpoint", "state", "role", "rack", "leads", "pid", "metrics", "log")
 PARTITION_COLUMNS = (
     "topic",
     "partition",
@@ -29,20 +29,33 @@ PARTITION_COLUMNS = (
     "log_end",
 )
 TRANSACTION_COLUMNS = ("transactional_id", "state", "producer_id", "producer_epoch", "open_for_ms", "partitions")
+GROUP_COLUMNS = {"group": "group", "type": "type", "state": "state", "lag": "lag", "stable_lag": "lag to LSO"}
 NOTHING: dict[str, Any] = {
     "controller": None,
     "brokers": [],
     "partitions": [],
     "under_replicated": [],
+    "groups": [],
     "transactions": [],
     "unanswered": [],
 }
 
 
-def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> None:
-    """Show the brokers of a local cluster, who leads which partition, what is behind, and open transactions.
+def status(
+    directory: Directory = DIRECTORY_DEFAULT,
+    watch: Annotated[
+        bool | None,
+        typer.Option(
+            "--watch/--once", help="Stay and follow what changes. [default: on a terminal]", show_default=False
+        ),
+    ] = None,
+    every_s: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.1)] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Show the brokers of a local cluster, who leads which partition, what is behind, groups, and open transactions.
 
-    Works with brokers down. The exit code is 0 as long as a majority of the voters runs.
+    On a terminal it is a live view, until Ctrl-C; elsewhere, with --once and with --json it is shown once. Works with brokers down. The
+    exit code is 0 as long as a majority of the voters runs.
 
     Examples:
 
@@ -53,6 +66,22 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> N
     cluster = ClusterDirectory(directory)
     with reasons():
         state = state_of(cluster)
+    if not as_json and (console.is_terminal if watch is None else watch):
+        from odradek.commands.live import follow
+
+        follow(cluster, every_s)
+    else:
+        once(cluster, state, as_json=as_json)
+    with reasons():
+        state = state_of(cluster)
+    alive = state.alive()
+    if len(alive) < len(state.plan.ports):
+        errors.print(outlook(cluster, state), markup=False)
+    if not alive or len([voter for voter in state.plan.voters if voter in alive]) < state.plan.majority:
+        raise typer.Exit(FAILED)
+
+
+def once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool) -> None:
     alive = state.alive()
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
     answer = ask("status", "--bootstrap", bootstrap) if alive else NOTHING
@@ -61,10 +90,6 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> N
         print_json({**answer, "cluster_id": state.plan.cluster_id, "brokers": rows})
     else:
         show_tables(rows, answer)
-    if len(alive) < len(state.plan.ports):
-        errors.print(outlook(cluster, state), markup=False)
-    if not alive or len([voter for voter in state.plan.voters if voter in alive]) < state.plan.majority:
-        raise typer.Exit(FAILED)
 
 
 def broker_row(
@@ -82,6 +107,7 @@ def broker_row(
         "role": role(state, node_id, answer),
         "rack": known.get("rack"),
         "leads": sum(row["leader"] == node_id for row in answer["partitions"]),
+        "metrics": state.plan.metrics_url(node_id) if running else None,
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
     }
@@ -103,14 +129,22 @@ def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
         empty="no partitions",
     )
     print()
-    if behind := answer["under_replicated"]:
-        counts = Counter(name.rpartition("-")[0] for name in behind)
-        print("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
-    for node_id in answer["unanswered"]:
-        print(f"broker {node_id} did not answer")
+    for line in remarks(answer):
+        print(line)
+    show(answer["groups"], GROUP_COLUMNS, as_json=False, empty="no groups")
+    print()
     show(
         answer["transactions"],
         {name: name for name in TRANSACTION_COLUMNS},
         as_json=False,
         empty="no open transactions",
     )
+
+
+def remarks(answer: Mapping[str, Any]) -> list[str]:
+    """What is not as it should be, a line each."""
+    lines = []
+    if behind := answer["under_replicated"]:
+        counts = Counter(name.rpartition("-")[0] for name in behind)
+        lines.append("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
+    return [*lines, *(f"broker {node_id} did not answer" for node_id in answer["unanswered"])]

@@ -77,10 +77,10 @@ class Member(ConsumerRebalanceListener):  # type: ignore[misc]
     async def belong(self) -> None:
         while not self.client.stopping.is_set() and not self.broken:
             found = await self.consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH_MAX)
-            owned = dict(self.producers)
+            owned: dict[Any, Aio] = dict(self.producers)
             for partition, messages in found.items():
                 async with self.busy:
-                    aio = self.producers.get(partition)
+                    aio: Aio | None = self.producers.get(partition)
                     # A partition that went and came back meanwhile has another producer.
                     if aio is not None and aio is owned.get(partition) and not self.broken:
                         await self.transform(partition, aio, [message.offset for message in messages])

@@ -20,6 +20,7 @@ PLACE = ("in", 2)
 
 def record(key: Message, value: Message | None, version: int) -> tuple[bytes, bytes | None]:
     written = to_record(key, value, version)
+    assert written.key is not None
     return written.key, written.value
 
 

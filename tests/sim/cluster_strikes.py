@@ -10,9 +10,10 @@ from tests.sim.admin import Admin
 from tests.sim.checkers.metadata_log import NO_LEADER
 from tests.sim.disk import DiskFault
 from tests.sim.faults import CONTROLLER, COORDINATOR, FRAME_KINDS, LEADER, Fault
+from tests.sim.group_options import GROUP_COORDINATOR
 from tests.sim.links import CLIENTS
 from tests.sim.network import BROKERS, FrameFault
-from tests.sim.world import TOPIC, TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
@@ -49,11 +50,17 @@ class ClusterStrikes:
         elif fault.target == COORDINATOR:
             state = metadata.partitions.get((TRANSACTION_STATE, fault.number % options.transaction_partitions))
             number = state.leader if state is not None else NO_LEADER
+        elif fault.target == GROUP_COORDINATOR:
+            state = metadata.partitions.get(self._groups_place(fault))
+            number = state.leader if state is not None else NO_LEADER
         elif fault.target == CONTROLLER and metadata.terms:
             number = metadata.terms[max(metadata.terms)]
         if number == NO_LEADER:
             number = 1 + fault.number % options.brokers
         return world.cluster.machine(number)
+
+    def _groups_place(self, fault: Fault) -> tuple[str, int]:
+        return CONSUMER_OFFSETS, fault.number % self.world.monitor.groups.partitions
 
     # -- processes and machines
 
@@ -187,7 +194,10 @@ class ClusterStrikes:
     # -- administrators
 
     def _move_leader(self, fault: Fault, machine: "Machine") -> None:
-        self._spawn(self.admin.move_leader((TOPIC, fault.number % self.world.options.partitions)), "move leader")
+        place = (TOPIC, fault.number % self.world.options.partitions)
+        if fault.target == GROUP_COORDINATOR:
+            place = self._groups_place(fault)
+        self._spawn(self.admin.move_leader(place), "move leader")
 
     def _reassign(self, fault: Fault, machine: "Machine") -> None:
         place = (
@@ -195,6 +205,8 @@ class ClusterStrikes:
             if fault.target == COORDINATOR
             else (TOPIC, fault.number % self.world.options.partitions)
         )
+        if fault.target == GROUP_COORDINATOR:
+            place = self._groups_place(fault)
         self._spawn(self.admin.reassign(place), "reassign")
 
     def _delete_topic(self, fault: Fault, machine: "Machine") -> None:

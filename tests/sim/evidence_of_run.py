@@ -8,9 +8,10 @@ from tests.sim.checkers.evidence import Evidence, Replicas, SnapshotRow
 from tests.sim.checkers.recovery import read_snapshot
 from tests.sim.checkers.replicas import end_of, read_watermarks
 from tests.sim.checkers.visibility import PartitionModel
-from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Partition
+from tests.sim.evidence_of_groups import collect_groups
+from tests.sim.history import END, FETCH, INIT, LIST, OK, PRODUCE, Operation, Partition
 from tests.sim.node_config import ROOT, WATERMARKS
-from tests.sim.world import TOPIC, TRANSACTION_STATE
+from tests.sim.world import COORDINATED, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +35,14 @@ class Described:
 
 
 def collect(
-    world: "World", nemesis: "Nemesis", described: Described, findings: list[str], rest: dict[Partition, int]
+    world: "World",
+    nemesis: "Nemesis",
+    described: Described,
+    findings: list[str],
+    rest: dict[Partition, int],
+    final: list[Operation],
 ) -> Evidence:
-    """Read the files as they are after the last, clean stop, before which all replicas were level at `rest`. What cannot be read is a finding."""
+    """Read the files as they are after the last, clean stop, before which all replicas were level at `rest`; `final`: the answers to the last questions for offsets. What cannot be read is a finding."""
     monitor, options = world.monitor, world.options
     partitions = {}
     for partition in world.partitions:
@@ -65,6 +71,7 @@ def collect(
         # Where ids expire within the run, one may be gone between the question and the end.
         described_transactions={} if options.ids_expire else described.transactions,
     )
+    evidence.groups = collect_groups(world, final)
     add_snapshots(world, evidence, findings)
     if options.brokers > 1:
         _add_replicas(world, evidence, rest)
@@ -76,7 +83,7 @@ def _add_replicas(world: "World", evidence: Evidence, rest: dict[Partition, int]
     monitor, cluster = world.monitor, world.cluster
     here = [machine.number for machine in cluster.remaining]
     for place, state in monitor.metadata.partitions.items():
-        if place[0] not in {TOPIC, TRANSACTION_STATE}:
+        if place[0] not in {TOPIC, *COORDINATED}:
             continue
         numbers = [number for number in state.replicas if number in monitor.hosts]
         level = rest.get(place, 0)
@@ -126,7 +133,12 @@ def add_snapshots(world: "World", evidence: Evidence, findings: list[str]) -> No
 def count_reached(world: "World", evidence: Evidence) -> None:
     """Add to the run's counters what a campaign has to reach."""
     monitor, history = world.monitor, world.history
-    for name, count in {**monitor.counters, **world.cluster.counters, **evidence.counters}.items():
+    for name, count in {
+        **monitor.counters,
+        **monitor.groups.written.counters,
+        **world.cluster.counters,
+        **evidence.counters,
+    }.items():
         world.count(name, count)
     spans: dict[str, list[tuple[int, int]]] = {}
     for operation in history.of(INIT, END):

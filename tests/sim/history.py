@@ -10,6 +10,8 @@ from typing import Any, Final
 
 OK, FAIL, INFO = "ok", "fail", "info"
 INIT, ADD, PRODUCE, END, FETCH, LIST = "init", "add", "produce", "end", "fetch", "list"
+JOIN, SYNC, HEARTBEAT, LEAVE = "join", "sync", "heartbeat", "leave"
+COMMIT, TXN_COMMIT, OFFSETS = "commit offsets", "commit offsets in a transaction", "fetch offsets"
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 
 Partition = tuple[str, int]
@@ -52,6 +54,18 @@ class Operation:
     final: bool = False
     node: int = -1
     acks: int = -1
+    group: str = ""
+    member: str = ""
+    instance: str = ""
+    member_epoch: int = -1
+    """Generation of a classic group, or epoch of a member of the consumer protocol."""
+    offsets: tuple[tuple[Partition, int], ...] = ()
+    """Committed with this request, or told in its answer."""
+    granted: tuple[Partition, ...] | None = None
+    """What the member has been told to be its own; None when nothing was said about that."""
+    coordinated: bool = False
+    """Whoever answered was, from the question to the answer, the coordinator that the controller names."""
+    stable: bool = False
 
     def before(self, other: "Operation") -> bool:
         """Whether this one was over when the other began."""

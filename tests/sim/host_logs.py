@@ -8,7 +8,7 @@ from tests.sim.checkers.batches import Batch, Identity, Unreadable, read_batches
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.history import Partition
 from tests.sim.medium import Directory, Inode, Medium
-from tests.sim.world import METADATA, TRANSACTION_STATE
+from tests.sim.world import COORDINATED, METADATA
 
 LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
 DIRECTORY_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)$")
@@ -156,7 +156,7 @@ class HostLogs:
         """The batches of the longest valid prefix, each with its segment and the position of its end there, and where the log goes on.
 
         It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
-        where the cleaner works (the coordinator's topic) offsets may be missing, also those before a segment that has lost all records.
+        where the cleaner works (the coordinators' topics) offsets may be missing, also those before a segment that has lost all records.
         """
         path = f"{self._root}/{partition[0]}-{partition[1]}"
         entry = self.medium.entry(path)
@@ -165,7 +165,7 @@ class HostLogs:
             return found, 0
         names = [name for name in sorted(entry.live) if name.endswith(".log")]
         end = int(names[0].removesuffix(".log")) if names else 0
-        gaps = partition[0] == TRANSACTION_STATE
+        gaps = partition[0] in COORDINATED
         for name in names:
             base = int(name.removesuffix(".log"))
             if gaps:

@@ -12,7 +12,7 @@ from tests.sim.checkers.coordinator_log import (
 )
 from tests.sim.checkers.visibility import Marker
 from tests.sim.history import Partition
-from tests.sim.world import TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from tests.sim.gate import GateKeeper
@@ -90,6 +90,8 @@ class MarkerWatch:
             return False
         self._monitor.count("classic transactions exposed to a late marker")
         self._monitor.ended_late.update(dict.fromkeys(marker.values))
+        if key[3][0] == CONSUMER_OFFSETS:
+            self._monitor.groups.ended_late[batch.producer_id] = None
         return True
 
     def _was_decided(self, key: MarkerKey) -> bool:

@@ -15,12 +15,13 @@ from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
 from tests.sim.checkers.recovery import expected_rows
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
+from tests.sim.group_watch import GroupWatch
 from tests.sim.history import Partition
 from tests.sim.host_logs import HostLogs, Known
 from tests.sim.marker_watch import MarkerKey, MarkerWatch
 from tests.sim.medium import Medium
 from tests.sim.metadata_watch import MetadataWatch
-from tests.sim.world import METADATA, TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.partitions import Partitions
@@ -69,6 +70,7 @@ class Monitor:
         self._data_lost: dict[int, None] = {}
         self._coordinators: dict[tuple[int, int], CoordinatorModel] = {}
         self._metadata = MetadataWatch(self.hosts, voters, self._on_change)
+        self.groups = GroupWatch(self, clock)
         self._markers = MarkerWatch(self, gates, flush=flush, required=min_in_sync if brokers > 1 else 1)
 
     def count(self, name: str) -> None:
@@ -88,7 +90,7 @@ class Monitor:
         return host
 
     def _is_watched(self, topic: str) -> bool:
-        return topic in {self._topic, TRANSACTION_STATE, METADATA}
+        return topic in {self._topic, TRANSACTION_STATE, CONSUMER_OFFSETS, METADATA}
 
     def reload(self, number: int, medium: Medium) -> None:
         """Read the logs of a host again from its disk."""
@@ -228,12 +230,14 @@ class Monitor:
             )
             self._markers.decided(batch, entries)
             return
+        if partition[0] == CONSUMER_OFFSETS:
+            self.groups.on_batch(host, partition, batch)
         if batch.is_control and batch.producer_id >= 0:
             marker = host.log(partition).model().markers[-1]
             self._markers.judge(partition, batch, marker)
             if marker.first_offset is not None and marker.first_offset < base:
                 self.count("segment roll inside a transaction")
-        elif batch.records and not batch.is_control:
+        elif partition[0] == self._topic and batch.records and not batch.is_control:
             value = batch.records[0][1]
             assert value is not None
             self.written_at[value] = self._clock()
@@ -271,6 +275,8 @@ class Monitor:
                 self.count("leader change")
                 if place[0] == TRANSACTION_STATE and self._any_prepared(place[1]):
                     self.count("coordinator fail-over between prepare and complete")
+                if place[0] == CONSUMER_OFFSETS and self.groups.any_pending(place[1]):
+                    self.count("group coordinator fail-over with offsets pending")
             if set(after.isr) - set(before.isr):
                 self.count("ISR expanded")
             if set(before.isr) - set(after.isr):

@@ -8,6 +8,7 @@ from tests.sim.world import PORT, host_name
 
 if TYPE_CHECKING:
     from broker.config import Config
+    from tests.sim.group_options import GroupOptions
     from tests.sim.options import Options
 
 ROOT: Final = "/data"
@@ -36,11 +37,28 @@ def make_config(options: "Options", number: int) -> "Config":
         "odradek.initial.transaction.version": options.transaction_version,
         "odradek.log.level": "error",
     }
+    if options.groups is not None:
+        settings |= _of_groups(options.groups)
     if options.flush:
         settings["log.flush.interval.messages"] = 1
     if options.brokers > 1:
         settings |= {name: value for name, value in _of_a_cluster(options).items() if name in PROPERTIES}
     return load(environment={}, assignments=[f"{name}={value}" for name, value in settings.items()])
+
+
+def _of_groups(groups: "GroupOptions") -> dict[str, Any]:
+    session, beat = groups.session_timeout_ms, groups.session_timeout_ms // 4
+    return {
+        "offsets.topic.num.partitions": groups.partitions,
+        "offsets.topic.segment.bytes": groups.segment_bytes,
+        "group.min.session.timeout.ms": 100,
+        "group.initial.rebalance.delay.ms": groups.initial_delay_ms,
+        "group.consumer.min.session.timeout.ms": 100,
+        "group.consumer.session.timeout.ms": session,
+        "group.consumer.min.heartbeat.interval.ms": 50,
+        "group.consumer.heartbeat.interval.ms": beat,
+        "group.consumer.assignment.interval.ms": groups.assignment_interval_ms,
+    }
 
 
 def _of_a_cluster(options: "Options") -> dict[str, Any]:
@@ -51,6 +69,7 @@ def _of_a_cluster(options: "Options") -> dict[str, Any]:
         "default.replication.factor": options.replication,
         "min.insync.replicas": options.min_in_sync,
         "transaction.state.log.replication.factor": options.replication,
+        "offsets.topic.replication.factor": options.replication,
         "transaction.state.log.min.isr": options.min_in_sync,
         "controller.quorum.election.timeout.ms": options.election_timeout_ms,
         "controller.quorum.fetch.timeout.ms": options.election_timeout_ms * 2,

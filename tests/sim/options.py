@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.sim.cluster_options import draw_cluster
 from tests.sim.faults import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault
+from tests.sim.group_options import GroupOptions, draw_groups
 from tests.sim.limits import draw_limits
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
@@ -59,6 +60,7 @@ class Options:
     clock_drifts: tuple[float, ...] = ()
     leave_behind: str = ""
     """How one broker is left when faults end: not at all, dead, or cut off."""
+    groups: GroupOptions | None = None
 
     @property
     def flush(self) -> bool:
@@ -77,17 +79,27 @@ class Options:
         return (
             f"{size}{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
             f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, overflow {'on' if self.overflow else 'off'}, "
-            f"faults: {', '.join(fault.kind for fault in self.faults)}"
+            f"{'' if self.groups is None else self.groups.describe() + ', '}faults: {', '.join(fault.kind for fault in self.faults)}"
         )
 
 
-def draw(seed: int, *, durability: str | None = None, brokers: int | None = None, pairs: bool = False) -> Options:
-    """The options of a seed; a test may fix the size, and for one broker the durability (and with it the kinds of faults that are drawn)."""
+def draw(
+    seed: int,
+    *,
+    durability: str | None = None,
+    brokers: int | None = None,
+    pairs: bool = False,
+    groups: bool | None = None,
+) -> Options:
+    """The options of a seed; a test may fix the size, for one broker the durability (and with it the kinds of faults that are drawn), and
+    whether there are groups.
+    """
     another = Random(seed * 104_729 + 5)
     drawn = another.choices(*BROKERS)[0] if brokers is None else brokers
     options = _draw_one(seed, durability)
     if drawn > 1:
         draw_cluster(another, options, drawn, pairs=pairs)
+    draw_groups(options, wanted=groups)
     return options
 
 

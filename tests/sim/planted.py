@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import cluster.controller.isr
+import coordinator.group.offsets.core
 import coordinator.txn.core
 import coordinator.txn.end_txn
 import storage.recovery
@@ -19,6 +20,7 @@ from broker.leading import Leading
 from broker.partition import Partition
 from broker.raft_storage import PartitionRaftStorage
 from cluster.replication.leader import LeaderReplicas
+from coordinator.group.classic.state import ClassicGroup
 from coordinator.txn.commands import EndTransaction
 from coordinator.txn.state import Transaction
 from coordinator.txn.transitions import Event
@@ -26,7 +28,7 @@ from protocol.errors import ErrorCode, Refusal
 from runtime.engine import Engine
 from storage.log import PartitionLog
 from storage.producer_entry import ProducerUpdate
-from tests.sim import planted_cluster
+from tests.sim import planted_cluster, planted_groups
 from tests.sim.options import FLUSH, Options, draw
 from tests.sim.run import Result, run_seed
 
@@ -41,6 +43,7 @@ class Planted:
     make: Callable[[Callable[..., Any]], Callable[..., Any]]
     durability: str | None = None
     brokers: int = 1
+    groups: bool = False
 
 
 def _acknowledge_before_flush(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,6 +157,28 @@ PLANTED: Final = (
         brokers=3,
     ),
     Planted("ISR shrunk without the controller", LeaderReplicas, "shrinkage", planted_cluster.shrink_alone, brokers=3),
+    Planted(
+        "pending offsets dropped at fail-over",
+        coordinator.group.offsets.core,
+        "on_loaded",
+        planted_groups.drop_pending,
+        brokers=3,
+        groups=True,
+    ),
+    Planted(
+        "TxnOffsetCommit of a fenced member accepted",
+        ClassicGroup,
+        "check_offset_commit",
+        planted_groups.accept_fenced_member,
+        groups=True,
+    ),
+    Planted(
+        "marker answered before its offsets are in force",
+        Engine,
+        "mark",
+        planted_groups.materialise_late,
+        groups=True,
+    ),
 )
 TABLE: Final = Path(__file__).resolve().parents[2] / "docs" / "planted.md"
 SEEDS_MAX: Final = 300
@@ -170,7 +195,8 @@ def planted(bug: Planted) -> Iterator[None]:
 
 
 def options_for(bug: Planted, seed: int) -> Options:
-    return draw(seed, durability=bug.durability, brokers=bug.brokers, pairs=bug.brokers > 1)
+    pairs = bug.brokers > 1 and not bug.groups
+    return draw(seed, durability=bug.durability, brokers=bug.brokers, pairs=pairs, groups=bug.groups)
 
 
 def run_with(bug: Planted, seed: int) -> Result:

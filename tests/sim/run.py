@@ -17,6 +17,7 @@ from tests.sim.checkers.verdict import judge
 from tests.sim.cluster import Cluster
 from tests.sim.evidence_of_run import Described, collect, count_reached
 from tests.sim.final_reads import read_everything
+from tests.sim.groups import Groups
 from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
 from tests.sim.inspector import Inspector
 from tests.sim.limits import limited
@@ -172,6 +173,7 @@ class Run:
         self.rest = Rest(self.world)
         self.loop.step_hook_at = 1 << 60
         self.inspector = Inspector(self.world, "inspector")
+        self.groups = Groups(self.world)
         self.producers: list[tuple[IdempotentProducer | PlainProducer | TransactionalProducer, int]] = []
         self.session_reader = SessionReader(self.world, "session", self.rng.choice((READ_COMMITTED, READ_UNCOMMITTED)))
         self.findings: list[str] = []
@@ -233,6 +235,7 @@ class Run:
         assert await self.cluster.start(), "the first start failed"
         await self.inspector.create_topic(self.options.partitions)
         await self.inspector.find_coordinators(self.transactional_ids)
+        await self.groups.set_up(self.inspector)
         if not self.options.overflow:
             return
         chosen = [each for each in self.transactional_ids[:-2] if self.rng.random() < 0.7] or self.transactional_ids[:1]
@@ -262,6 +265,7 @@ class Run:
         workers = [
             loop.spawn(f"c:{producer.name}", producer.run(count), producer.name) for producer, count in self.producers
         ]
+        self.groups.start([self._modern, CLASSIC[0]])
         deadline = loop.time() + WORKLOAD_SECONDS_MAX
         for worker in workers:
             try:
@@ -271,6 +275,7 @@ class Run:
                     f"L1 {worker.get_name()} does not come to its end within {WORKLOAD_SECONDS_MAX:.0f} s"
                 )
         await self._make_up_for_the_stuck()
+        await self.groups.enough()
         world.stopping = True
         for task in background:
             await asyncio.wait_for(task, 60.0)
@@ -286,13 +291,16 @@ class Run:
     async def _heal(self) -> None:
         """L1: once faults have stopped every transaction is resolved, and new ones commit."""
         self.nemesis.stop()
+        self.groups.calm_down()
         await self.cluster.wait_up(RESOLVE_SECONDS_MAX)
         await self._in_sync()
         await self._resolve()
         for dialect, name in ((self._modern, "after-modern"), (CLASSIC[0], "after-classic")):
             if not await self._commits(dialect, name):
                 self.findings.append(f"L1 a new transaction of {name} does not commit after healing")
+        self.findings += await self.groups.drain()
         await self._resolve()
+        await self.groups.ask_for_offsets(self.inspector)
 
     async def _commits(self, dialect: Dialect, name: str) -> bool:
         """Among several brokers the first attempts may find out who is gone, and take too long for their time-out."""
@@ -342,6 +350,7 @@ class Run:
             await self._in_sync()
         producers = await self.inspector.describe_producers(self.world.partitions)
         transactions = await self.inspector.describe_transactions(self.transactional_ids)
+        await self.groups.ask_for_offsets(self.inspector)
         self.inspector.close()
         if not self.options.lossy:
             self.findings += await read_everything(self.world, self.session_reader)
@@ -361,7 +370,7 @@ class Run:
     def _judge(self, producers: Producers, transactions: dict[str, tuple[str, int, int]]) -> list[str]:
         # After lost data the node may still be at work when it is asked; there only what it holds right after a start is compared.
         described = Described({}, {}) if self.options.lossy else Described(producers, transactions)
-        evidence = collect(self.world, self.nemesis, described, self.findings, self.rest.ends)
+        evidence = collect(self.world, self.nemesis, described, self.findings, self.rest.ends, self.groups.final)
         findings = judge(evidence)
         count_reached(self.world, evidence)
         if self.options.lossy:

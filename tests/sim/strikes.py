@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from tests.sim.disk import DiskFault
 from tests.sim.faults import FRAME_KINDS, Fault
+from tests.sim.group_options import GROUP_COORDINATOR
 from tests.sim.network import FrameFault
-from tests.sim.world import TOPIC, TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -61,6 +62,8 @@ class Strikes:
         options = self.world.options
         if fault.target == "coordinator":
             return TRANSACTION_STATE, fault.number % options.transaction_partitions
+        if fault.target == GROUP_COORDINATOR:
+            return CONSUMER_OFFSETS, fault.number % self.world.monitor.groups.partitions
         return TOPIC, fault.number % options.partitions
 
     async def _lose_leadership(self, seconds: float) -> None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "ledger"
 TRANSACTION_STATE: Final = "__transaction_state"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+COORDINATED: Final = (TRANSACTION_STATE, CONSUMER_OFFSETS)
+"""Topics of coordinators: compacted, so that offsets may be missing."""
 METADATA: Final = "__cluster_metadata"
 HOST_FORM: Final = "broker-{}.sim"
 PORT: Final = 9092

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.coordinator_log import Entry
+from tests.sim.checkers.group_log import Committed, Owned, Place
 from tests.sim.checkers.visibility import PartitionModel
-from tests.sim.history import History, Partition
+from tests.sim.history import History, Operation, Partition
 from tests.sim.world import LateFrame
 
 TV2 = 2
@@ -29,6 +30,26 @@ class Replicas:
     what: str
     logs: dict[int, list[Batch]]
     committed: dict[int, int]
+
+
+@dataclass
+class GroupEvidence:
+    """What is left of the groups of a run, by the files of `__consumer_offsets`, and what clients were told at the end.
+
+    `said`: by group, member and epoch of the consumer protocol, all that was ever written of what the member had.
+    """
+
+    copiers: tuple[str, ...]
+    places: tuple[Partition, ...]
+    topic_id: bytes = b""
+    committed: dict[Place, int] = field(default_factory=dict)
+    changes: dict[Place, list[Committed]] = field(default_factory=dict)
+    said: dict[tuple[str, str, int], dict[Owned, None]] = field(default_factory=dict)
+    final: list[Operation] = field(default_factory=list)
+    begun_anew: list[tuple[str, int]] = field(default_factory=list)
+    """Group, and place in the order of all events, where it began to count its epochs anew."""
+    ended_late: dict[int, None] = field(default_factory=dict)
+    """Producers of the classic protocol whose open transaction was ended here by a marker that came late."""
 
 
 @dataclass
@@ -56,6 +77,7 @@ class Evidence:
     repeaters: frozenset[str] = frozenset()
     """Processes of clients that may send a record again without a sequence number, or with one of a new epoch, although it was written."""
     replicas: list[Replicas] = field(default_factory=list)
+    groups: GroupEvidence | None = None
     counters: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str, by: int = 1) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.records import name
 from tests.sim.checkers.visibility import ABORTED, COMMITTED, OPEN, Slot
-from tests.sim.history import ADD, END, INFO, INIT, OK, PRODUCE, Operation
+from tests.sim.history import ADD, END, INFO, INIT, OK, PRODUCE, TXN_COMMIT, Operation
 
 TV2 = 2
 
@@ -105,7 +105,7 @@ def _check_fencing_of(
 
 def _has_effect(operation: Operation, visible: dict[bytes, None]) -> bool:
     if operation.outcome == OK:
-        return operation.kind in {PRODUCE, ADD, END}
+        return operation.kind in {PRODUCE, ADD, END, TXN_COMMIT}
     return operation.kind == PRODUCE and operation.values[0] in visible
 
 

@@ -98,9 +98,10 @@ class PartitionModel:
         status = OPEN if batch.is_transactional else PLAIN
         new = []
         for index, (_, value) in enumerate(batch.records):
-            assert value is not None
             sequence = (batch.base_sequence + index) % SEQUENCES if batch.base_sequence >= 0 else -1
-            slot = Slot(batch.base_offset + index, value, batch.producer_id, batch.producer_epoch, sequence, status)
+            slot = Slot(
+                batch.base_offset + index, value or b"", batch.producer_id, batch.producer_epoch, sequence, status
+            )
             self.slots[slot.offset] = slot
             new.append(slot)
         if batch.producer_id < 0:

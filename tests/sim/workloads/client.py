@@ -22,6 +22,21 @@ CONCURRENT_TRANSACTIONS: Final = 51
 PRODUCER_FENCED: Final = 90
 TRANSACTION_ABORTABLE: Final = 120
 NOT_ENOUGH_REPLICAS: Final = 19
+ILLEGAL_GENERATION: Final = 22
+UNKNOWN_MEMBER_ID: Final = 25
+REBALANCE_IN_PROGRESS: Final = 27
+FENCED_INSTANCE_ID: Final = 82
+UNSTABLE_OFFSET_COMMIT: Final = 88
+FENCED_MEMBER_EPOCH: Final = 110
+STALE_MEMBER_EPOCH: Final = 113
+FENCED_MEMBER: Final = (
+    ILLEGAL_GENERATION,
+    UNKNOWN_MEMBER_ID,
+    FENCED_INSTANCE_ID,
+    FENCED_MEMBER_EPOCH,
+    STALE_MEMBER_EPOCH,
+)
+"""The group has gone on without this member, or without what it says of itself."""
 LOST: Final = -1
 NOT_SENT: Final = -2
 
@@ -44,6 +59,9 @@ DEFINITE: Final = frozenset(
         87,  # INVALID_RECORD
         PRODUCER_FENCED,
         TRANSACTION_ABORTABLE,
+        *FENCED_MEMBER,
+        REBALANCE_IN_PROGRESS,
+        UNSTABLE_OFFSET_COMMIT,
     }
 )
 # Errors after which the same request may be sent again.
@@ -62,6 +80,7 @@ REFUSED_BY_OTHERS: Final = {
 }
 CALL_SECONDS: Final = 6.0
 CONNECT_SECONDS: Final = 1.5
+GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
 BACKOFF_SECONDS: Final = 0.08
 
@@ -81,6 +100,7 @@ class Client:
         self._leaders: dict[Partition, int] = {}
         self._epochs: dict[Partition, int] = {}
         self._coordinators: dict[str, int] = {}
+        self._group_coordinators: dict[str, int] = {}
 
     # -- whom to ask
 
@@ -108,13 +128,20 @@ class Client:
             return 1
         if transactional_id is None:
             return self._anyone()
-        if transactional_id not in self._coordinators:
-            request = FindCoordinatorRequest(key_type=TRANSACTION_KEY, coordinator_keys=[transactional_id])
+        return await self._find_coordinator(self._coordinators, TRANSACTION_KEY, transactional_id)
+
+    async def group_coordinator_of(self, group: str) -> int:
+        """The node that coordinates the group. Raises OSError when that cannot be found out now."""
+        return 1 if self._alone else await self._find_coordinator(self._group_coordinators, GROUP_KEY, group)
+
+    async def _find_coordinator(self, known: dict[str, int], kind: int, key: str) -> int:
+        if key not in known:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             (answer,) = (await self._ask_anyone(request, 4)).coordinators
             if answer.error_code != NONE:
-                raise NobodyKnown(f"no coordinator of {transactional_id}: error {answer.error_code}")
-            self._coordinators[transactional_id] = answer.node_id
-        return self._coordinators[transactional_id]
+                raise NobodyKnown(f"no coordinator of {key}: error {answer.error_code}")
+            known[key] = answer.node_id
+        return known[key]
 
     @property
     def _alone(self) -> bool:
@@ -131,6 +158,7 @@ class Client:
         self._leaders.pop(operation.partition, None)
         if operation.transactional_id is not None:
             self._coordinators.pop(operation.transactional_id, None)
+        self._group_coordinators.pop(operation.group, None)
 
     # -- asking
 

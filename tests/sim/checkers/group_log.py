@@ -1,0 +1,238 @@
+"""The checkers' own reader of `__consumer_offsets`: offsets, classic groups, and what members of the consumer protocol have."""
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.sim.checkers.batches import COMMIT, Batch
+from tests.sim.checkers.replica_log import ReplicaLog
+
+OFFSET_KEYS: Final = (0, 1)
+CLASSIC_GROUP, CONSUMER_GROUP, CURRENT_ASSIGNMENT = 2, 3, 8
+NONE_PENDING: Final = -1
+
+Place = tuple[str, str, int]
+"""(group, topic, partition)"""
+Owned = frozenset[tuple[bytes, int]]
+"""(topic id, partition)"""
+
+
+@dataclass(slots=True)
+class Committed:
+    """An offset that is, or is to be, in force. `offset` None: it was deleted."""
+
+    place: Place
+    offset: int | None
+    record: int
+    producer_id: int
+
+
+@dataclass(slots=True)
+class Member:
+    """What one member of the consumer protocol has, as its record says: `owned` includes what it is still to give up."""
+
+    epoch: int
+    assigned: Owned
+    owned: Owned
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.position = 0
+
+    def take(self, layout: str) -> int:
+        value = struct.unpack_from(layout, self.data, self.position)[0]
+        self.position += struct.calcsize(layout)
+        return int(value)
+
+    def string(self) -> str:
+        size = self.take(">h")
+        text = self.data[self.position : self.position + size].decode()
+        self.position += max(0, size)
+        return text
+
+    def uvarint(self) -> int:
+        shift = result = 0
+        while True:
+            byte = self.data[self.position]
+            self.position += 1
+            result |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return result
+            shift += 7
+
+    def skip_tags(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            size = self.uvarint()
+            self.position += size
+
+    def partitions(self) -> Owned:
+        found = []
+        for _ in range(self.uvarint() - 1):
+            topic_id = self.data[self.position : self.position + 16]
+            self.position += 16
+            found += [(topic_id, self.take(">i")) for _ in range(self.uvarint() - 1)]
+            self.skip_tags()
+        return frozenset(found)
+
+
+def read_offset(key: bytes, value: bytes | None) -> tuple[Place, int | None]:
+    """The place, and the offset; None of a tombstone."""
+    reader = _Reader(key)
+    reader.take(">h")
+    place = (reader.string(), reader.string(), reader.take(">i"))
+    return place, None if value is None else struct.unpack_from(">q", value, 2)[0]
+
+
+def read_member(value: bytes) -> Member:
+    """ConsumerGroupCurrentMemberAssignmentValue."""
+    reader = _Reader(value)
+    reader.take(">h")
+    epoch = reader.take(">i")
+    reader.take(">i")
+    reader.take(">b")
+    assigned = reader.partitions()
+    return Member(epoch, assigned, assigned | reader.partitions())
+
+
+@dataclass
+class GroupModel:
+    """What one partition of `__consumer_offsets` says after the batches that were added.
+
+    `changes`: all offsets that came into force, in the order of their records and markers. `said`: all that was ever written of a member's
+    epoch and what it had then.
+    """
+
+    committed: dict[Place, Committed] = field(default_factory=dict)
+    changes: list[Committed] = field(default_factory=list)
+    pending: dict[int, dict[Place, Committed]] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
+    """By group the kind of its newest record: a classic one or one of the consumer protocol."""
+    _epochs: dict[str, int] = field(default_factory=dict)
+    _dead: dict[str, None] = field(default_factory=dict)
+    members: dict[str, dict[str, Member]] = field(default_factory=dict)
+    said: dict[tuple[str, str, int], dict[Owned, None]] = field(default_factory=dict)
+    begun_anew: dict[str, int] = field(default_factory=dict)
+    """How often a group has begun to count its epochs anew: it was empty and forgotten, or changed its protocol while it was empty."""
+    findings: list[str] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, batches: Iterable[Batch]) -> "GroupModel":
+        model = cls()
+        for batch in batches:
+            model.add(batch)
+        return model
+
+    def add(self, batch: Batch) -> None:
+        if batch.is_control:
+            if batch.producer_id >= 0:
+                self._end(batch.producer_id, commit=batch.control_type == COMMIT)
+            return
+        touched: dict[str, None] = {}
+        for index, (key, value) in enumerate(batch.records):
+            assert key is not None
+            kind = struct.unpack_from(">h", key)[0]
+            if kind in OFFSET_KEYS:
+                self._offset(batch, batch.base_offset + index, key, value)
+                continue
+            reader = _Reader(key)
+            reader.take(">h")
+            group = reader.string()
+            if kind in {CLASSIC_GROUP, CONSUMER_GROUP}:
+                self._group(group, kind, value)
+            elif kind == CURRENT_ASSIGNMENT:
+                touched[group] = None
+                self._member(group, reader.string(), value)
+        for group in touched:
+            self.findings += self._owned_twice(group, batch.base_offset)
+
+    # -- offsets
+
+    def _offset(self, batch: Batch, record: int, key: bytes, value: bytes | None) -> None:
+        place, offset = read_offset(key, value)
+        change = Committed(place, offset, record, batch.producer_id if batch.is_transactional else NONE_PENDING)
+        if batch.is_transactional:
+            self.pending.setdefault(batch.producer_id, {})[place] = change
+        else:
+            self._in_force(change)
+
+    def _end(self, producer_id: int, *, commit: bool) -> None:
+        ended = self.pending.pop(producer_id, {})
+        if ended:
+            self._count("offsets of a transaction committed" if commit else "offsets of a transaction aborted")
+        for place, change in ended.items() if commit else ():
+            before = self.committed.get(place)
+            if before is None or before.record < change.record:
+                self._in_force(change)
+
+    def _in_force(self, change: Committed) -> None:
+        self.changes.append(change)
+        if change.offset is None:
+            self.committed.pop(change.place, None)
+        else:
+            self.committed[change.place] = change
+
+    # -- groups
+
+    def _group(self, group: str, kind: int, value: bytes | None) -> None:
+        if value is None:
+            if self.kinds.get(group) == kind:
+                self._dead[group] = None
+            return
+        reader = _Reader(value)
+        reader.take(">h")
+        if kind == CLASSIC_GROUP:
+            reader.string()
+        epoch = reader.take(">i")
+        self._count("classic generation" if kind == CLASSIC_GROUP else "epoch of a consumer group")
+        if self.kinds.get(group, kind) != kind:
+            self._count("group upgraded" if kind == CONSUMER_GROUP else "group downgraded")
+        if group in self.kinds and (epoch < self._epochs[group] or (group in self._dead and self.kinds[group] == kind)):
+            self.begun_anew[group] = self.begun_anew.get(group, 0) + 1
+        self._dead.pop(group, None)
+        self.kinds[group], self._epochs[group] = kind, epoch
+
+    def _member(self, group: str, member_id: str, value: bytes | None) -> None:
+        members = self.members.setdefault(group, {})
+        if value is None:
+            members.pop(member_id, None)
+            return
+        member = members[member_id] = read_member(value)
+        self.said.setdefault((group, member_id, member.epoch), {})[member.assigned] = None
+
+    def _owned_twice(self, group: str, offset: int) -> Iterator[str]:
+        owners: dict[tuple[bytes, int], str] = {}
+        for member_id, member in self.members.get(group, {}).items():
+            for topic_id, index in sorted(member.owned):
+                other = owners.setdefault((topic_id, index), member_id)
+                if other != member_id:
+                    yield f"I7 {group}: at offset {offset} partition {index} belongs to {other} and to {member_id} ({self.members[group]})"
+
+    def _count(self, name: str) -> None:
+        self.counters[name] = self.counters.get(name, 0) + 1
+
+
+class FollowedGroups:
+    """The model of a log on one host that grows."""
+
+    def __init__(self, log: ReplicaLog) -> None:
+        self.log = log
+        self.cuts = log.cuts
+        self.model = GroupModel()
+        self._end = 0
+
+    def up_to_date(self) -> GroupModel:
+        """The model, with all that the log holds now (which was cut no more often than when this began)."""
+        new = []
+        for placed in reversed(self.log.placed):
+            if placed.batch.base_offset < self._end:
+                break
+            new.append(placed.batch)
+        for batch in reversed(new):
+            self.model.add(batch)
+            self._end = batch.last_offset + 1
+        return self.model

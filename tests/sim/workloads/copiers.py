@@ -1,0 +1,358 @@
+"""Members of groups at work: copiers (read, process, write, with the offset in the transaction) and readers (read, commit).
+
+A copier writes one record for each record that it reads which no copier has written; what it has written names its origin, so the final
+reads show what became of each. It is as careful as Kafka's client with KIP-447: it reads stable offsets only, ends its transaction before it
+gives anything up, and commits offsets as the member it is. It is also as careless as applications are: it sleeps in the middle of a
+transaction, dies, leaves, and goes on when it has been thrown out, until it is told.
+"""
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Final
+
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.sim.history import ADD, FAIL, OK, READ_COMMITTED, TXN_COMMIT, Operation, Partition
+from tests.sim.workloads.client import FENCED_MEMBER, NONE, REBALANCE_IN_PROGRESS, RETRIABLE, Client
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch
+from tests.sim.workloads.membership import Membership
+from tests.sim.workloads.offsets import commit_offsets, fetch_offsets
+from tests.sim.workloads.producers import ATTEMPTS_MAX, SEQUENCES, Dialect, Pending
+from tests.sim.workloads.readers import Reader
+from tests.sim.workloads.transactions import Habits, TransactionalProducer
+from tests.sim.world import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from tests.sim.world import World
+
+OUTPUT: Final = re.compile(rb"^\d{8}<([^:>]+):(\d+):(\d+)>")
+"""number<group:partition:offset of the record that it was made from>"""
+FETCH_BYTES: Final = (300, 1500, 6000)
+PROBE_PROBABILITY: Final = 0.2
+CALM_TIMEOUT_MS: Final = 30_000
+NO_GENERATION_VERSION: Final = {1: 4, 2: 5}
+"""TxnOffsetCommit of each generation of the protocol of transactions."""
+LEFT, DIED, ENDED = "left", "died", "ended"
+
+
+def origin_of(value: bytes) -> tuple[str, int, int] | None:
+    """(group, partition, offset) of what a copier has written; None of any other record."""
+    match = OUTPUT.match(value)
+    return None if match is None else (match[1].decode(), int(match[2]), int(match[3]))
+
+
+class Turns:
+    """What members of both kinds do between two pieces of work: stay members, and know where to read on."""
+
+    member: Membership
+    client: Client
+    reader: Reader
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.world = client.world
+        assert client.world.options.groups is not None
+        self.options = client.world.options.groups
+        self.positions: dict[Partition, int] = {}
+        self.reader = Reader(client.world, f"{client.name}-in", READ_COMMITTED)
+
+    async def live(self, turn: "Callable[[], Awaitable[None]]") -> str:
+        """One turn after another. Who dies says nothing to anybody."""
+        watch, rng, options = self.world.monitor.groups, self.client.rng, self.options
+        ended = ENDED
+        while not watch.over and not self.member.fenced:
+            draw = rng.random()
+            if not watch.calm and draw < options.die + options.leave:
+                ended = DIED if draw < options.die else LEFT
+                break
+            await turn()
+            await asyncio.sleep(rng.random() * options.think_seconds)
+        if ended != DIED:
+            await self.member.leave()
+        self.close()
+        return ended
+
+    async def be_member(self) -> bool:
+        """Whether it has something to read, as far as it knows."""
+        member = self.member
+        before = member.assigned
+        if not member.joined:
+            self.positions.clear()
+            if not await member.join():
+                return False
+        else:
+            await member.heartbeat()
+        if member.assigned != before:
+            self.positions = {place: at for place, at in self.positions.items() if place in member.assigned}
+        return member.joined and bool(member.assigned) and await self._find_positions()
+
+    async def _find_positions(self) -> bool:
+        lacking = [place for place in self.member.assigned if place not in self.positions]
+        if not lacking:
+            return True
+        # Only the coordinator that has just taken it for a member knows for certain how far the group is.
+        found = await fetch_offsets(self.client, self.member.group, lacking, stable=True, member=self.member)
+        if found.outcome != OK:
+            if found.error in FENCED_MEMBER:
+                await self.member.heartbeat()
+            return False
+        told = dict(found.offsets)
+        self.positions.update({place: told.get(place, 0) for place in lacking})
+        return True
+
+    async def read(self, partition: Partition) -> list[tuple[int, bytes]] | None:
+        """The next records; None when they cannot be had for now."""
+        self.reader.positions[partition] = self.positions[partition]
+        operation = await self.reader.fetch(
+            partition, max_wait_ms=self.client.rng.choice((0, 20)), max_bytes=self.client.rng.choice(FETCH_BYTES)
+        )
+        return operation.records if operation.outcome == OK else None
+
+    def close(self) -> None:
+        self.reader.close()
+        self.client.close()
+
+
+class Copier(TransactionalProducer):
+    """One process of a group of copiers."""
+
+    def __init__(self, world: "World", name: str, dialect: Dialect, transactional_id: str) -> None:
+        super().__init__(world, name, dialect, transactional_id, Habits())
+        assert world.options.groups is not None
+        self.options = world.options.groups
+        self.turns = Turns(self)
+        self.doubled = asyncio.Event()
+        """Another process is to take its place while it goes on."""
+        self._ready = False
+        self._calm = False
+
+    def become(self, member: Membership) -> None:
+        self.member = self.turns.member = member
+
+    async def run_member(self) -> str:
+        """Work until it dies, leaves, or is told to stop: how it ended."""
+        return await self.turns.live(self._turn)
+
+    async def _turn(self) -> None:
+        calm = self.world.monitor.groups.calm
+        if calm and not self._calm:
+            self._calm, self._ready, self.timeout_ms = True, False, CALM_TIMEOUT_MS
+        if not self._ready:
+            self._ready = await self.initialise()
+        past = (self.member.member_id, self.member.epoch, dict(self.turns.positions))
+        if self._ready and await self.turns.be_member():
+            await self._copy()
+        elif not calm and not self.member.joined and past[2] and self.rng.random() < self.options.zombie:
+            await self._haunt(*past)
+
+    async def _haunt(self, member_id: str, epoch: int, positions: dict[Partition, int]) -> None:
+        """It does not take no for an answer, and copies once more as the member it was."""
+        if not self._ready:
+            return
+        self.world.count("zombie goes on")
+        now = (self.member.member_id, self.member.epoch)
+        self.member.member_id, self.member.epoch = member_id, epoch
+        self.turns.positions = positions
+        await self._copy()
+        self.member.member_id, self.member.epoch = now
+        self.turns.positions.clear()
+
+    # -- one transaction
+
+    async def _copy(self) -> None:
+        places = [place for place in self.turns.positions if self.rng.random() < 0.7]
+        inputs: list[tuple[Partition, int]] = []
+        ends: dict[Partition, int] = {}
+        for place in places:
+            records = await self.turns.read(place)
+            if records is None:
+                return
+            found = [(place, offset) for offset, value in records if origin_of(value) is None]
+            if found:
+                inputs += found
+                ends[place] = self.turns.reader.positions[place]
+            else:
+                self.turns.positions[place] = self.turns.reader.positions[place]
+        if inputs:
+            await self._transact(inputs, ends)
+
+    async def _transact(self, inputs: list[tuple[Partition, int]], ends: "Mapping[Partition, int]") -> None:
+        self.transaction = self.world.next_transaction()
+        self.world.monitor.groups.transactions += 1
+        self.added.clear()
+        self._unsure = False
+        steps = [self._write_outputs, self._commit_offsets]
+        if self.rng.random() < 0.3:
+            steps.reverse()
+        fine = True
+        for step in steps:
+            fine = fine and await step(inputs, ends)
+            await self._dawdle()
+            if fine and self.rng.random() < PROBE_PROBABILITY:
+                # Whoever writes knows that the transaction before is over: nobody may be told an older offset any more.
+                await fetch_offsets(self, self.member.group, self.world.partitions, stable=False)
+        calm = self.world.monitor.groups.calm
+        commit = fine and (calm or self.rng.random() >= self.options.abort)
+        touched = self.dialect.generation == 2 or bool(
+            self.added
+        )  # a classic transaction that nothing was added to is none
+        ended = await self.end(commit=commit) if touched else True
+        if ended and commit:
+            self.turns.positions.update(ends)
+        else:
+            self.turns.positions.clear()
+        self._ready = ended
+        if ended and self._unsure and self.dialect.generation == 1:
+            # What may still be on its way must not meet the next transaction of the same epoch.
+            self._ready = await self.initialise(recover=True)
+
+    async def _dawdle(self) -> None:
+        if not self.world.monitor.groups.calm and self.rng.random() < self.options.pause:
+            self.world.count("pause in the middle of a transaction of a group")
+            self.doubled.set()
+            await asyncio.sleep(self.options.session_timeout_ms / 1000 * (0.3 + 2 * self.rng.random()))
+
+    async def _write_outputs(self, inputs: list[tuple[Partition, int]], ends: "Mapping[Partition, int]") -> bool:
+        targets = self.rng.sample(self.world.partitions, min(2, len(self.world.partitions)))
+        batches = []
+        for number, target in enumerate(targets):
+            mine = inputs[number :: len(targets)]
+            if mine:
+                batches.append(self._outputs(target, mine))
+        if self.dialect.generation == 1 and not await self.add([batch.partition for batch in batches]):
+            self._unsure = True
+            return False
+        fine = await self.write(batches)
+        self._unsure = self._unsure or any(batch.uncertain or not batch.acknowledged for batch in batches)
+        return fine
+
+    def _outputs(self, target: Partition, inputs: list[tuple[Partition, int]]) -> Pending:
+        sequence = self.sequences.get(target, 0)
+        self.sequences[target] = (sequence + len(inputs)) % SEQUENCES
+        numbers = self.world.next_values(len(inputs), padding=0)
+        values = tuple(
+            number + f"<{self.member.group}:{index}:{offset}>".encode()
+            for number, ((_, index), offset) in zip(numbers, inputs, strict=True)
+        )
+        data = encode_batch(
+            [(None, value) for value in values],
+            timestamp=self.world.timestamp(),
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+            attributes=TRANSACTIONAL,
+        )
+        return Pending(target, sequence, values, data)
+
+    # -- offsets in the transaction
+
+    async def _commit_offsets(self, inputs: list[tuple[Partition, int]], ends: "Mapping[Partition, int]") -> bool:
+        if self.dialect.generation == 1 and not await self._repeat(self._add_offsets):
+            return False
+        return await self._repeat(lambda: self._commit_once(ends))
+
+    async def _repeat(self, once: "Callable[[], Awaitable[Operation]]") -> bool:
+        """Until it is answered for good."""
+        for _ in range(ATTEMPTS_MAX):
+            operation = await once()
+            if operation.outcome == OK:
+                return True
+            self._unsure = self._unsure or operation.outcome != FAIL
+            if operation.error not in RETRIABLE:
+                break
+            await self.backoff()
+        return False
+
+    async def _add_offsets(self) -> Operation:
+        assert self.transactional_id is not None
+        place = (CONSUMER_OFFSETS, self.world.monitor.groups.partition_of(self.member.group))
+        operation = self._invoke_in_transaction(ADD, partitions=(place,))
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=self.member.group,
+        )
+        try:
+            response = await self.call(request, 3, await self.coordinator_of(self.transactional_id))
+        except OSError as error:
+            return self.settle_lost(operation, error)
+        if response.error_code == NONE:
+            self.added[place] = None
+        return self.settle(operation, response.error_code)
+
+    async def _commit_once(self, ends: "Mapping[Partition, int]") -> Operation:
+        assert self.transactional_id is not None
+        member = self.member
+        operation = self._invoke_in_transaction(TXN_COMMIT)
+        operation.group, operation.member, operation.member_epoch = member.group, member.member_id, member.epoch
+        operation.instance, operation.offsets = member.instance_id or "", tuple(ends.items())
+        by_topic: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in ends.items():
+            by_topic.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=member.group,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            generation_id=member.epoch,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+        )
+        try:
+            node = operation.node = await self.group_coordinator_of(member.group)
+            response = await self.call(request, NO_GENERATION_VERSION[self.dialect.generation], node)
+        except OSError as error:
+            return self.settle_lost(operation, error)
+        codes = [each.error_code for topic in response.topics for each in topic.partitions]
+        code = next((each for each in codes if each != NONE), NONE)
+        if code in FENCED_MEMBER:
+            self.world.count("fenced in the middle of a transaction")
+        return self.settle(operation, code)
+
+
+class GroupReader(Client):
+    """One process of a group that reads and commits, no more."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        super().__init__(world, name)
+        assert world.options.groups is not None
+        self.options = world.options.groups
+        self.turns = Turns(self)
+        self.doubled = asyncio.Event()
+
+    def become(self, member: Membership) -> None:
+        self.member = self.turns.member = member
+
+    async def run_member(self) -> str:
+        """As `Copier.run_member`."""
+        return await self.turns.live(self._turn)
+
+    async def _turn(self) -> None:
+        if await self.turns.be_member():
+            await self._read_on()
+
+    async def _read_on(self) -> None:
+        place = self.rng.choice(list(self.turns.positions))
+        if await self.turns.read(place) is None:
+            return
+        end = self.turns.reader.positions[place]
+        if end == self.turns.positions[place]:
+            return
+        if not self.world.monitor.groups.calm and self.rng.random() < self.options.pause:
+            self.doubled.set()
+            await asyncio.sleep(self.options.session_timeout_ms / 1000 * (0.3 + 2 * self.rng.random()))
+        done = await commit_offsets(self, self.member, {place: end})
+        if done.outcome == OK:
+            self.turns.positions[place] = end
+        elif done.error != REBALANCE_IN_PROGRESS:
+            self.turns.positions.clear()

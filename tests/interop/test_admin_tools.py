@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tests.support.side_by_side import SideBySide
 
 TOOLS = "Kafka's tools 4.3"
-CONFIGS = "kafka-configs"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 NOT_HERE = {
@@ -97,69 +96,6 @@ def test_transactions(pair: SideBySide, drivers: Callable[[str], Driver], name: 
     for producer in producers:
         producer.abort()
         producer.close()
-
-
-@pytest.mark.feature("kafka-delete-records", client=TOOLS)
-def test_delete_records(pair: SideBySide, drivers: Callable[[str], Driver], name: str, tmp_path: Path) -> None:
-    make_topic(pair, name)
-    for bootstrap in pair.bootstraps.values():
-        write(drivers, bootstrap, name, 20)
-    plan = tmp_path / "plan.json"
-    for offset, other in ((4, -1), (2, 99), (4, 10)):
-        rows = [{"topic": name, "partition": 0, "offset": offset}, {"topic": name, "partition": 1, "offset": other}]
-        plan.write_text(json.dumps({"version": 1, "partitions": rows}))
-        pair.same("kafka-delete-records", "--offset-json-file", str(plan), ordered=False)
-        for moment in ("earliest", "latest"):
-            assert len(pair.same("kafka-get-offsets", "--topic", name, "--time", moment)) == 3
-
-
-@pytest.mark.feature("kafka-configs: topics, brokers, loggers, client metrics, groups", client=TOOLS)
-def test_configs(pair: SideBySide, name: str) -> None:
-    make_topic(pair, name)
-    topic = ("--entity-type", "topics", "--entity-name", name)
-    group = ("--entity-type", "groups", "--entity-name", f"g-{name}")
-    brokers = ("--entity-type", "brokers", "--entity-default")
-    changes = [
-        (topic, "retention.ms=90000"),
-        (topic, "retention.ms=soon"),
-        (topic, "cleanup.policy=[compact,delete],segment.bytes=2000000"),
-        (group, "consumer.session.timeout.ms=50000"),
-        (group, "consumer.session.timeout.ms=1"),
-        (group, "consumer.no.such=1"),
-        (brokers, "log.retention.ms=5000000"),
-    ]
-    for whose, change in changes:
-        pair.same(CONFIGS, "--alter", *whose, "--add-config", change)
-        pair.same(CONFIGS, "--describe", *whose, ordered=False)
-    for whose, change in (
-        (topic, "retention.ms"),
-        (topic, "no.such"),
-        (group, "consumer.session.timeout.ms"),
-        (brokers, "log.retention.ms"),
-    ):
-        pair.same(CONFIGS, "--alter", *whose, "--delete-config", change)
-        pair.same(CONFIGS, "--describe", *whose, ordered=False)
-    pair.same(CONFIGS, "--describe", "--entity-type", "topics", "--entity-name", f"no-{name}")
-
-
-@pytest.mark.feature("kafka-configs: quotas", client=TOOLS)
-def test_quotas(pair: SideBySide, name: str) -> None:
-    user, client = ("--entity-type", "users"), ("--entity-type", "clients")
-    whose = [
-        (*client, "--entity-name", name),
-        (*client, "--entity-default"),
-        (*user, "--entity-name", name),
-        (*user, "--entity-default"),
-        (*user, "--entity-name", name, *client, "--entity-name", name),
-    ]
-    for each in whose:
-        rates = "producer_byte_rate=1048576,request_percentage=200"
-        assert pair.same(CONFIGS, "--alter", *each, "--add-config", rates)[0] == "exit 0"
-        assert len(pair.same(CONFIGS, "--describe", *each)) == 2
-    assert pair.same(CONFIGS, "--alter", *whose[0], "--add-config", "no_such_rate=5")[0] == "exit 1"
-    for each in whose:
-        pair.same(CONFIGS, "--alter", *each, "--delete-config", "producer_byte_rate,request_percentage")
-        assert pair.same(CONFIGS, "--describe", *each) == ["exit 0"]
 
 
 def log_dirs(lines: list[str]) -> object:

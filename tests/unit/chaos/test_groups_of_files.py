@@ -1,0 +1,140 @@
+"""What the verdict on groups takes from files and journals: a run of one transformer, told as bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.group.records import to_record
+from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from tests.chaos.clients.common import TRANSFORMER
+from tests.chaos.clients.member import key_of
+from tests.chaos.fleet import Topics
+from tests.chaos.journal import Journal, expand, name_of, read
+from tests.chaos.verdict import Findings, check
+from tests.sim.history import INFO
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOPICS = Topics({}, {"in": 1}, {"out": 1})
+GROUP = "g"
+PID = 7
+INPUTS, OUTPUTS, OFFSETS = "in-0", "out-0", "__consumer_offsets-0"
+
+
+class Files:
+    """The logs of one broker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.logs: dict[str, list[bytes]] = {}
+        (directory / "history").mkdir()
+        member = Journal(directory / "history" / "c001.jsonl", "c001")
+        member.write("member", INFO, group=GROUP, role=TRANSFORMER, protocol="consumer")
+
+    def write(self, log: str, key: bytes | None, value: bytes, *, pid: int = -1) -> None:
+        batches = self.logs.setdefault(log, [])
+        at = len(batches)
+        attributes = TRANSACTIONAL if pid >= 0 else 0
+        batches.append(
+            encode_batch(
+                [(key, value)],
+                timestamp=1,
+                producer_id=pid,
+                producer_epoch=0 if pid >= 0 else -1,
+                base_sequence=at if pid >= 0 else -1,
+                attributes=attributes,
+                base_offset=at,
+                leader_epoch=0,
+            )
+        )
+
+    def mark(self, log: str, *, commit: bool = True) -> None:
+        batches = self.logs[log]
+        batches.append(
+            encode_marker(
+                producer_id=PID,
+                producer_epoch=0,
+                coordinator_epoch=0,
+                commit=commit,
+                timestamp=1,
+                base_offset=len(batches),
+            )
+        )
+
+    def feed(self, count: int) -> None:
+        for number in range(count):
+            self.write(INPUTS, None, expand(name_of(1, number)))
+
+    def transform(self, offset: int, *, offsets_commit: bool = True) -> None:
+        """One transaction."""
+        name = name_of(2, len(self.logs.get(OUTPUTS, ())))
+        self.write(OUTPUTS, key_of(GROUP, ("in", 0), offset), expand(name), pid=PID)
+        record = to_record(
+            OffsetCommitKey(group=GROUP, topic="in", partition=0),
+            OffsetCommitValue(offset=offset + 1),
+            4,
+            producer_id=PID,
+        )
+        assert record.key is not None
+        assert record.value is not None
+        self.write(OFFSETS, record.key, record.value, pid=PID)
+        self.mark(OUTPUTS)
+        self.mark(OFFSETS, commit=offsets_commit)
+
+    def judge(self, fetched: int) -> Findings:
+        for name, batches in self.logs.items():
+            path = self.directory / "broker-1" / name / "00000000000000000000.log"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"".join(batches))
+        replicas = {1: self.directory / "broker-1"}
+        offsets = {GROUP: {("in", 0): fetched}}
+        return check(read(self.directory / "history"), replicas, TOPICS, 0, offsets, at_rest=True)
+
+
+def about_groups(findings: Findings) -> list[str]:
+    return [finding for finding in findings.violations if finding.startswith("I7")]
+
+
+def test_each_input_has_its_output_and_the_offset_is_behind_it(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.feed(2)
+    files.transform(0)
+    findings = files.judge(1)
+    assert about_groups(findings) == []
+    assert (findings.groups[GROUP].inputs, findings.groups[GROUP].aborted) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        ("again", "I7 g: in-0 at 0 has more than one visible output (1)"),
+        ("without offset", "I7 g: in-0 at 0 has a visible output, but lies not below its offset (0)"),
+        ("passed over", "I7 g: in-0 at 0 has no visible output, but lies below its offset (2)"),
+        ("of nothing", "I7 g: in-0 at 9 has a visible output and is no visible input (10)"),
+    ],
+)
+def test_what_is_wrong_in_the_files_is_found(tmp_path: Path, planted: str, found: str) -> None:
+    files = Files(tmp_path)
+    files.feed(2)
+    if planted == "again":
+        files.transform(0)
+        files.transform(0)
+    elif planted == "without offset":
+        files.transform(0, offsets_commit=False)
+    elif planted == "passed over":
+        files.transform(1)
+    else:
+        files.transform(9)
+    assert found in about_groups(files.judge(1))
+
+
+def test_an_offset_that_no_marker_ends_hangs(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    files.feed(1)
+    files.transform(0)
+    files.logs[OFFSETS].pop()
+    assert any(finding.startswith("I7 hanging: 1 offsets of producer 7") for finding in about_groups(files.judge(-1)))

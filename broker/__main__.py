@@ -28,6 +28,7 @@ from broker.config import Config
 from broker.config_source import load, with_host_name
 from broker.env import Env
 from broker.node import CannotStartError, Node
+from broker.profiler import Profiler, flame_graph, folded_lines
 from broker.property import ConfigError
 from storage.os_disk import OsDisk
 
@@ -48,12 +49,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_CONFIGURATION
     log.configure(config)
     _allow_open_files()
+    profiler = None if options.profile is None else Profiler()
+    if profiler is not None:
+        profiler.start()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_run(config, options))
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
         return EXIT_FAILURE
+    finally:
+        if profiler is not None:
+            profiler.stop()
+            _write_profile(profiler, Path(options.profile), config.node_id)
+
+
+def _write_profile(profiler: Profiler, path: Path, node_id: int) -> None:
+    stacks = profiler.folded()
+    try:
+        path.write_text(flame_graph(stacks, f"Odradek, broker {node_id}"), encoding="utf-8")
+        path.with_suffix(".folded").write_text(folded_lines(stacks), encoding="utf-8")
+    except OSError as error:
+        print(f"{path}: the profile was not written: {error.strerror}", file=sys.stderr)  # noqa: T201
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -63,6 +80,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--set", dest="assignments", metavar="NAME=VALUE", action="append", default=[], help="set one property"
     )
     parser.add_argument("--stop-with-stdin", action="store_true", help="stop cleanly when standard input ends")
+    parser.add_argument("--profile", metavar="FILE", help="write a flame graph there when it stops (HTML)")
     parser.add_argument(
         "--hold-unsynced", action="store_true", help="for tests: let kill -9 lose what a power cut would lose"
     )

@@ -89,15 +89,27 @@ def new_cluster_id() -> str:
 
 
 def launch(
-    directory: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], lifeline: int | None
+    directory: ClusterDirectory,
+    state: ClusterState,
+    node_ids: Sequence[int],
+    lifeline: int | None,
+    *,
+    profile: bool = False,
 ) -> list[BrokerProcess]:
     """Start these brokers and write down that they run. Raises OSError when one cannot be made; then none runs."""
     processes: list[BrokerProcess] = []
     try:
         for node_id in node_ids:
             config = directory.write_config(state.plan, node_id)
-            settings = tuple(state.plan.settings)
-            processes.append(BrokerProcess(BrokerCommand(node_id, config, directory.log(node_id), settings, lifeline)))
+            command = BrokerCommand(
+                node_id,
+                config,
+                directory.log(node_id),
+                tuple(state.plan.settings),
+                lifeline,
+                directory.profile(node_id) if profile else None,
+            )
+            processes.append(BrokerProcess(command))
         identities = {process.node_id: process.identity for process in processes}
         directory.change_state(lambda current: current.started(identities))
     except BaseException:

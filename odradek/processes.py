@@ -102,11 +102,15 @@ class BrokerCommand:
     log: Path
     settings: tuple[str, ...] = ()
     lifeline: int | None = None
+    profile: Path | None = None
+    """Where it writes a flame graph when it stops."""
 
     def argv(self) -> list[str]:
         argv = [sys.executable, "-P", "-m", "broker", "--config", str(self.config)]
         for setting in self.settings:
             argv += ["--set", setting]
+        if self.profile is not None:
+            argv += ["--profile", str(self.profile)]
         return argv if self.lifeline is None else [*argv, "--stop-with-stdin"]
 
 

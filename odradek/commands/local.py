@@ -106,6 +106,9 @@ def broker(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A property that overrides the file.", metavar="NAME=VALUE")
     ] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Write a flame graph there when it stops (HTML).", dir_okay=False)
+    ] = None,
 ) -> None:
     """Run one broker in the foreground, for containers and real hosts.
 
@@ -116,10 +119,14 @@ def broker(
       odradek broker --config server.properties --set log.dirs=/data
 
       ODRADEK_LOG_DIRS=/data ODRADEK_LISTENERS=PLAINTEXT://:9092 odradek broker
+
+      odradek broker --config server.properties --profile broker.html
     """
     argv = [sys.executable, "-P", "-m", "broker"]
     if config is not None:
         argv += ["--config", str(config)]
     for setting in settings or []:
         argv += ["--set", setting]
+    if profile is not None:
+        argv += ["--profile", str(profile)]
     os.execv(sys.executable, argv)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -12,7 +12,7 @@ from odradek.admin import FAILED, errors
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
 from odradek.directory import ClusterDirectory, ClusterState, Damaged, Supervisor, Unusable
 from odradek.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, refuse_lost_disks
-from odradek.plan import BROKERS_MAX
+from odradek.plan import BROKERS_MAX, Plan
 from odradek.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.progress import StartProgress
 from odradek.questions import Unanswered, await_serving
@@ -50,6 +50,13 @@ def up(
         list[str] | None, typer.Option("--set", help="A configuration property, by Kafka's name.", metavar="NAME=VALUE")
     ] = None,
     empty: Empty = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Each broker writes a flame graph into the directory when it stops: broker-N.profile.html.",
+        ),
+    ] = False,
 ) -> None:
     """Start a local cluster and print [bold]ready host:port,...[/bold] once a transaction could commit.
 
@@ -72,7 +79,7 @@ def up(
             refuse_other(cluster, state, wanted)
             missing = [node_id for node_id in state.plan.node_ids if node_id not in state.alive()]
             refuse_lost_disks(cluster, state, missing, empty=empty)
-            add(cluster, state, missing)
+            add(cluster, state, missing, profile=profile)
             print(f"ready {state.plan.bootstrap}", flush=True)
             return
         lifeline = None if detach else Lifeline()
@@ -83,12 +90,18 @@ def up(
             )
             refuse_lost_disks(cluster, state, plan.node_ids, empty=empty)
             cluster.write_state(state)
-            processes = bring_up(cluster, state, plan.node_ids, None if lifeline is None else lifeline.reader)
+            pipe = None if lifeline is None else lifeline.reader
+            processes = bring_up(cluster, state, plan.node_ids, pipe, profile=profile)
     if lifeline is None:
         for process in processes:
             process.release()
         print(f"ready {plan.bootstrap}", flush=True)
         return
+    hold(cluster, plan, processes)
+
+
+def hold(cluster: ClusterDirectory, plan: Plan, processes: Sequence[BrokerProcess]) -> NoReturn:
+    """Stay until Ctrl-C or until no broker is left. Raises typer.Exit."""
     from odradek.watch import Watch
 
     watch = Watch(cluster, processes)  # before anybody can know that there is something to interrupt
@@ -135,12 +148,12 @@ def refuse_minority(cluster: ClusterDirectory, state: ClusterState, started: Seq
         )
 
 
-def add(cluster: ClusterDirectory, state: ClusterState, node_ids: Sequence[int]) -> None:
+def add(cluster: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], *, profile: bool = False) -> None:
     """Start these beside the others, and let them end with whoever the others end with."""
     supervisor = state.living_supervisor()
     lifeline = None if supervisor is None else os.open(supervisor.pipe, os.O_RDONLY)
     try:
-        processes = bring_up(cluster, state, node_ids, lifeline)
+        processes = bring_up(cluster, state, node_ids, lifeline, profile=profile)
     finally:
         if lifeline is not None:
             os.close(lifeline)
@@ -151,10 +164,10 @@ def add(cluster: ClusterDirectory, state: ClusterState, node_ids: Sequence[int])
 
 
 def bring_up(
-    cluster: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], lifeline: int | None
+    cluster: ClusterDirectory, state: ClusterState, node_ids: Sequence[int], lifeline: int | None, *, profile: bool
 ) -> list[BrokerProcess]:
     """Start brokers and wait until all of them are ready; what was started here ends when that fails."""
-    processes = launch(cluster, state, node_ids, lifeline)
+    processes = launch(cluster, state, node_ids, lifeline, profile=profile)
     try:
         with StartProgress() as progress:
             wait_ready(processes, report=progress)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -322,82 +321,3 @@ def test_configs_of_brokers(there: tuple[str, str], cluster: LocalCluster) -> No
         assert rows["node.id"]["source"] == "broker, static"
     finally:
         answer("configs", "alter", "broker", "--delete", "log.retention.ms", *there)
-
-
-def scraped(url: str) -> dict[str, float]:
-    with urlopen(url, timeout=TIMEOUT_S) as response:
-        lines = response.read().decode().splitlines()
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
-
-
-def test_status_names_the_metrics_and_they_tell_of_transactions_and_groups(
-    cluster: LocalCluster, topic: str, there: tuple[str, str]
-) -> None:
-    before = scraped(urls(cluster)[0])
-    piped("a\nb\n", "produce", topic, "--partition", "0", "--transaction", *there)
-    piped("c\n", "produce", topic, "--partition", "0", "--abort", *there)
-    group = f"{topic}-group"
-    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *there)
-    open_one = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-open"})
-    open_one.init_transactions(TIMEOUT_S)
-    open_one.begin_transaction()
-    open_one.produce(topic, b"open", partition=0)
-    open_one.flush(TIMEOUT_S)
-    after = scraped(urls(cluster)[0])
-
-    def grown(name: str) -> float:
-        return after[name] - before.get(name, 0)
-
-    assert grown("odradek_transactions_committed_total") == 1
-    assert grown("odradek_transactions_aborted_total") == 1
-    assert grown('odradek_transactions{state="Ongoing"}') == 1
-    assert after["odradek_transactions_oldest_open_seconds"] >= 0
-    assert grown(f'odradek_group_lag{{group="{group}"}}') == 6  # with markers, as in Kafka
-    assert grown(f'odradek_group_stable_lag{{group="{group}"}}') == 5
-    assert grown(f'kafka_cluster_partition_laststableoffsetlag{{partition="0",topic="{topic}"}}') == 1
-    assert grown('kafka_server_group_coordinator_metrics_group_count{protocol="classic",state="Empty"}') >= 1
-    assert grown('kafka_network_requestmetrics_requests_total{request="EndTxn"}') == 2
-    open_one.abort_transaction(TIMEOUT_S)
-
-
-def urls(cluster: LocalCluster) -> list[str]:
-    state = answer("status", "--dir", str(cluster.directory.path))
-    return [str(broker["metrics"]) for broker in state["brokers"]]
-
-
-def test_status_follows_what_happens(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
-    """On a terminal: a pseudo one here."""
-    controller, terminal_side = os.openpty()
-    os.set_blocking(controller, True)
-    watching = subprocess.Popen(
-        [str(ODRADEK), "status", "--dir", str(cluster.directory.path), "--every", "0.2"],
-        stdin=terminal_side,
-        stdout=terminal_side,
-        env={**terminal(250), "LINES": "200", "TERM": "xterm"},
-        start_new_session=True,
-    )
-    os.close(terminal_side)
-    group = f"{topic}-seen"
-    shown = read_until(controller, "groups:")
-    assert group not in shown
-    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *there)
-    read_until(controller, group)
-    os.killpg(watching.pid, signal.SIGINT)
-    rest = read_until(controller, None)
-    assert watching.wait(TIMEOUT_S) == 0, rest
-    os.close(controller)
-
-
-def read_until(descriptor: int, word: str | None) -> str:
-    """What a terminal was told, up to a word or its end."""
-    text = ""
-    while word is None or word not in text:
-        try:
-            chunk = os.read(descriptor, 65_536)
-        except OSError:  # nobody holds the other side any more
-            chunk = b""
-        if not chunk:
-            break
-        text += chunk.decode(errors="replace")
-    assert word is None or word in text
-    return text

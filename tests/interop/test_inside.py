@@ -1,0 +1,140 @@
+"""To see inside: metrics, the live view of status, flame graphs; asked of real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Producer
+
+from odradek import LocalCluster
+from tests.interop.conftest import SETTINGS
+from tests.interop.test_command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
+from tests.interop.test_command_line_records import piped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def there(cluster: LocalCluster) -> tuple[str, str]:
+    return "--bootstrap", cluster.bootstrap
+
+
+@pytest.fixture
+def topic(there: tuple[str, str]) -> str:
+    """A new topic of three partitions."""
+    name = f"inside-{time.time_ns():x}"
+    answer("topics", "create", name, "--partitions", "3", *there)
+    return name
+
+
+def scraped(url: str) -> dict[str, float]:
+    with urlopen(url, timeout=TIMEOUT_S) as response:
+        lines = response.read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def test_status_names_the_metrics_and_they_tell_of_transactions_and_groups(
+    cluster: LocalCluster, topic: str, there: tuple[str, str]
+) -> None:
+    before = scraped(urls(cluster)[0])
+    piped("a\nb\n", "produce", topic, "--partition", "0", "--transaction", *there)
+    piped("c\n", "produce", topic, "--partition", "0", "--abort", *there)
+    group = f"{topic}-group"
+    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *there)
+    open_one = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-open"})
+    open_one.init_transactions(TIMEOUT_S)
+    open_one.begin_transaction()
+    open_one.produce(topic, b"open", partition=0)
+    open_one.flush(TIMEOUT_S)
+    after = scraped(urls(cluster)[0])
+
+    def grown(name: str) -> float:
+        return after[name] - before.get(name, 0)
+
+    assert grown("odradek_transactions_committed_total") == 1
+    assert grown("odradek_transactions_aborted_total") == 1
+    assert grown('odradek_transactions{state="Ongoing"}') == 1
+    assert after["odradek_transactions_oldest_open_seconds"] >= 0
+    assert grown(f'odradek_group_lag{{group="{group}"}}') == 6  # with markers, as in Kafka
+    assert grown(f'odradek_group_stable_lag{{group="{group}"}}') == 5
+    assert grown(f'kafka_cluster_partition_laststableoffsetlag{{partition="0",topic="{topic}"}}') == 1
+    assert grown('kafka_server_group_coordinator_metrics_group_count{protocol="classic",state="Empty"}') >= 1
+    assert grown('kafka_network_requestmetrics_requests_total{request="EndTxn"}') == 2
+    open_one.abort_transaction(TIMEOUT_S)
+
+
+def urls(cluster: LocalCluster) -> list[str]:
+    state = answer("status", "--dir", str(cluster.directory.path))
+    return [str(broker["metrics"]) for broker in state["brokers"]]
+
+
+def test_status_follows_what_happens(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
+    """On a terminal: a pseudo one here."""
+    controller, terminal_side = os.openpty()
+    os.set_blocking(controller, True)
+    watching = subprocess.Popen(
+        [str(ODRADEK), "status", "--dir", str(cluster.directory.path), "--every", "0.2"],
+        stdin=terminal_side,
+        stdout=terminal_side,
+        env={**terminal(250), "LINES": "200", "TERM": "xterm"},
+        start_new_session=True,
+    )
+    os.close(terminal_side)
+    group = f"{topic}-seen"
+    shown = read_until(controller, "groups:")
+    assert group not in shown
+    answer("groups", "reset", group, "--topic", f"{topic}:0", "--to-earliest", "--execute", *there)
+    read_until(controller, group)
+    os.killpg(watching.pid, signal.SIGINT)
+    rest = read_until(controller, None)
+    assert watching.wait(TIMEOUT_S) == 0, rest
+    os.close(controller)
+
+
+def read_until(descriptor: int, word: str | None) -> str:
+    """What a terminal was told, up to a word or its end."""
+    text = ""
+    while word is None or word not in text:
+        try:
+            chunk = os.read(descriptor, 65_536)
+        except OSError:  # nobody holds the other side any more
+            chunk = b""
+        if not chunk:
+            break
+        text += chunk.decode(errors="replace")
+    assert word is None or word in text
+    return text
+
+
+def test_up_with_profile_leaves_a_flame_graph(tmp_path: Path) -> None:
+    started = odradek("up", "--brokers", "1", "--dir", str(tmp_path), "--port", "0", "--detach", "--profile")
+    assert started.returncode == 0, started.stderr
+    try:
+        bootstrap = started.stdout.split()[1]
+        lines = "".join(f"{number}\n" for number in range(5_000))
+        finished = piped(lines, "produce", "profiled", "--bootstrap", bootstrap)
+        assert "odradek topics create" in finished.stderr
+        answer("topics", "create", "profiled", "--bootstrap", bootstrap)
+        assert piped(lines, "produce", "profiled", "--bootstrap", bootstrap).returncode == 0
+    finally:
+        odradek("down", "--dir", str(tmp_path))
+    page = (tmp_path / "broker-1.profile.html").read_text()
+    assert "broker/node.py" in page
+    assert "samples" in page
+    assert "broker/__main__.py _run" in (tmp_path / "broker-1.profile.folded").read_text()

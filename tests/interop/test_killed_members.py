@@ -29,9 +29,9 @@ LONGEST_S = 60.0
 TRANSACTION_MS = 3_000
 SESSION_MS = 3_000
 SHORT = {
-    "group.min.session.timeout.ms": SESSION_MS,
-    "group.consumer.min.session.timeout.ms": SESSION_MS,
-    "group.consumer.session.timeout.ms": SESSION_MS,
+    "group.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
 }
 
 

@@ -35,7 +35,7 @@ GROUPS_MAX: Final = 500
 OTHERS: Final = "_others"
 STEP: Final = 200
 """Partitions, groups or transactions that are looked at without a break: well under a millisecond."""
-TEXT_STEP: Final = 500
+TEXT_STEP: Final = 200
 """Samples of one metric that are written out without a break."""
 
 Sample = tuple[str, tuple[str, ...], Any]
@@ -264,7 +264,7 @@ async def _groups(services: "Services") -> AsyncIterator[Sample]:
         offsets += core.state.offsets.count
         for place, (name, group) in enumerate(list(core.state.groups.items())):
             counts[group.kind.value, group.state_name] += 1
-            lag = _lag(services, core, name)
+            lag = await _lag(services, core, name)
             if lag is not None:
                 lags.append((*lag, name))
             if place % STEP == 0:
@@ -279,12 +279,14 @@ async def _groups(services: "Services") -> AsyncIterator[Sample]:
         yield "odradek_group_stable_lag", (name,), stable_lag
 
 
-def _lag(services: "Services", core: "GroupShard", group: str) -> tuple[int, int] | None:
+async def _lag(services: "Services", core: "GroupShard", group: str) -> tuple[int, int] | None:
     """To the high watermarks and to the last stable offsets; None for a group that has committed nothing that is here."""
     lag = stable = 0
     known = False
-    for topic, partitions in core.state.offsets.topics(group).items():
-        for index, packed in partitions.items():
+    for topic, partitions in list(core.state.offsets.topics(group).items()):
+        for place, (index, packed) in enumerate(list(partitions.items()), 1):
+            if place % STEP == 0:
+                await sleep(0)
             partition = services.partitions.get(topic, index)
             if partition is not None:
                 known = True

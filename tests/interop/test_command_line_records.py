@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.kafka_broker import KafkaBroker
+
 pytestmark = pytest.mark.interop
 
 
@@ -321,3 +323,22 @@ def test_configs_of_brokers(there: tuple[str, str], cluster: LocalCluster) -> No
         assert rows["node.id"]["source"] == "broker, static"
     finally:
         answer("configs", "alter", "broker", "--delete", "log.retention.ms", *there)
+
+
+def test_the_same_commands_work_with_apache_kafka(kafka_broker: KafkaBroker) -> None:
+    there = ("--bootstrap", kafka_broker.bootstrap)
+    topic = f"kafka-{time.time_ns():x}"
+    answer("topics", "create", topic, "--partitions", "1", *there)
+    sent = piped("a\nb\n", "produce", topic, "--transaction", "--json", *there)
+    assert json.loads(sent.stdout)["transaction"] == "committed", sent.stderr
+    assert piped("c\n", "produce", topic, "--abort", *there).returncode == 0
+    assert [row["value"] for row in consumed(topic, *there)] == ["a", "b"]
+    group = f"{topic}-group"
+    answer("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *there)
+    described = answer("groups", "describe", group, *there)
+    assert (described["type"], described["state"]) == ("classic", "Empty")
+    assert [(row["committed"], row["lag"]) for row in described["partitions"]] == [(0, 5)]
+    assert group in [row["group"] for row in answer("groups", "list", *there)]
+    answer("groups", "delete", group, *there)
+    answer("configs", "alter", "topic", topic, "--set", "retention.ms=1000", *there)
+    assert "retention.ms" in odradek("configs", "describe", "topic", topic, *there).stdout

@@ -36,6 +36,7 @@ class Figures:
     transactions_aborted: int = 0
     transactions_unknown: int = 0
     offsets_listed: int = 0
+    clients_hung: int = 0
     kills: int = 0
     pauses: int = 0
     stops: int = 0
@@ -112,6 +113,7 @@ def _count(figures: Figures, told: Told, produced: list[Operation]) -> None:
             figures.faults[kind] = figures.faults.get(kind, 0) + 1
         elif note["op"] == "trap":
             figures.frames[note["action"]] = figures.frames.get(note["action"], 0) + 1
+    figures.clients_hung = sum(1 for note in told.notes if note["op"] == "hung")
     figures.kills = sum(1 for note in told.notes if note["op"] == "kill")
     figures.pauses = sum(1 for note in told.notes if note["op"] == "pause")
     figures.stops = sum(1 for note in told.notes if note["op"] == "stop")

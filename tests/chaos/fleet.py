@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.chaos.clients.common import IDEMPOTENT, PLAIN, TAKER, TRANSACTIONAL, TRANSFORMER, Order
+from tests.chaos.clients.common import HUNG, IDEMPOTENT, PLAIN, TAKER, TRANSACTIONAL, TRANSFORMER, Order
 from tests.support.kafka_broker import JARS, ROOT
 from tests.support.kafka_tools import LOGGING
 
@@ -219,12 +219,19 @@ class Fleet:
         """Another process in the same role, with the same transactional id."""
         return self._launch(member.library, member.order)
 
+    def revive(self) -> None:
+        """Another process for each that has ended because its library does not come back."""
+        for member in list(self.members):
+            if member.process.poll() == HUNG and not member.told_to_stop:
+                member.told_to_stop = True
+                self.replace(member)
+
     def died(self) -> list[str]:
         """Clients that have ended although nobody asked them to."""
         return [
             f"{member.name} ended with exit code {member.process.returncode}"
             for member in self.members
-            if member.process.poll() is not None and not member.told_to_stop
+            if member.process.poll() not in {None, HUNG} and not member.told_to_stop
         ]
 
     def stop(self, members: list[Member]) -> list[str]:
@@ -240,7 +247,7 @@ class Fleet:
                 member.process.wait()
                 stuck.append(f"{member.name} did not stop within {STOP_SECONDS:.0f} s")
             else:
-                if code:
+                if code not in {0, HUNG}:
                     stuck.append(f"{member.name} could not finish (exit code {code})")
         return stuck
 

@@ -30,6 +30,7 @@ TITLES = {
     "transactions_aborted": "  aborted",
     "transactions_unknown": "  of unknown end",
     "offsets_listed": "answers of ListOffsets",
+    "clients_hung": "clients that hang in a call of their library",
     "kills": "kill -9 of a broker",
     "pauses": "SIGSTOP of a broker",
     "stops": "SIGTERM of a broker",

@@ -157,6 +157,7 @@ class Run:
         began = now()
         watch = asyncio.create_task(self.load.watch())
         fleet.start(self.options.roles, self.options.groups)
+        revival = asyncio.create_task(_revive(fleet))
         nemesis = Nemesis(self.system, proxy, fleet, guardian, self.history, began)
         self.say(f"{len(fleet.members)} clients; faults for {self.options.seconds:.0f} s")
         await nemesis.run(self.options.plan())
@@ -167,6 +168,7 @@ class Run:
         await asyncio.sleep(RECOVERY_SECONDS)
         await self._settle(fleet)
         watch.cancel()
+        revival.cancel()
 
     async def _settle(self, fleet: Fleet) -> None:
         """No faults any more: everything that was begun comes to its end, and is read from the start."""
@@ -179,11 +181,11 @@ class Run:
             findings.delays.append(f"L1 {failed}")
         living = fleet.living()
         self.say("clients finish")
-        producers, members, others = _sorted(living)
+        producers, others = _sorted(living)
         findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, producers)]
         self.say("groups take what is left")
         findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(self._wait_for_groups)]
-        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, members)]
+        findings.delays += [f"L1 {each}" for each in await asyncio.to_thread(fleet.stop, fleet.group_members())]
         restless = await asyncio.to_thread(self._wait_for_rest, [*TOPICS.all, TRANSACTION_STATE, CONSUMER_OFFSETS])
         self.at_rest = not restless
         findings.delays += [f"L1 {each}" for each in restless]
@@ -291,8 +293,13 @@ def _places(topics: dict[str, int]) -> list[tuple[str, int]]:
     return [(topic, index) for topic, count in topics.items() for index in range(count)]
 
 
-def _sorted(living: list[Member]) -> tuple[list[Member], list[Member], list[Member]]:
-    """Producers, members of groups, and who only reads or asks."""
+def _sorted(living: list[Member]) -> tuple[list[Member], list[Member]]:
+    """Producers, and who only reads or asks."""
     producers = [member for member in living if member.is_producer]
-    members = [member for member in living if member.is_member]
-    return producers, members, [member for member in living if not member.is_producer and not member.is_member]
+    return producers, [member for member in living if not member.is_producer and not member.is_member]
+
+
+async def _revive(fleet: Fleet) -> None:
+    while True:
+        fleet.revive()
+        await asyncio.sleep(TICK_SECONDS)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 import time
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tests.chaos.asking import quiet
-from tests.chaos.clients.common import CALL_SECONDS, HEARTBEAT_MS, POLL_INTERVAL_MS, SESSION_MS, Client
+from tests.chaos.clients.common import (
+    CALL_SECONDS,
+    HEARTBEAT_MS,
+    HUNG,
+    HUNG_SECONDS,
+    POLL_INTERVAL_MS,
+    SESSION_MS,
+    Client,
+)
 from tests.chaos.clients.confluent_producer import TRIES_MAX, Sender
 from tests.chaos.clients.member import ABORTED_SHARE, BATCH_MAX, SLOW_SECONDS, SLOW_SHARE, Notes, Place, key_of
 from tests.sim.history import END, INFO, INIT, OK
@@ -141,7 +151,12 @@ class Member:
                     self.sender.send(rng.choice(self.outputs), number, key_of(self.client.order.group, place, offset))
             if rng.random() < SLOW_SHARE:
                 time.sleep(SLOW_SECONDS)
-            self.sender.producer.send_offsets_to_transaction(self.positions(), member, CALL_SECONDS)
+            watchdog = threading.Timer(HUNG_SECONDS, self.give_up)
+            watchdog.start()
+            try:
+                self.sender.producer.send_offsets_to_transaction(self.positions(), member, CALL_SECONDS)
+            finally:
+                watchdog.cancel()
         except KafkaException as failed:
             if failed.args[0].fatal() or not self.end(number, commit=False):
                 self.sender = None
@@ -153,6 +168,11 @@ class Member:
         elif commit:
             self.notes.committed(self.ends())
         return done and commit
+
+    def give_up(self) -> None:
+        """The process ends; another one comes in its place."""
+        self.client.journal.write("hung", INFO)
+        os._exit(HUNG)
 
     def end(self, transaction: int, *, commit: bool) -> bool:
         assert self.sender is not None

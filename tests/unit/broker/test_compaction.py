@@ -3,46 +3,15 @@
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from broker.compaction import Compaction, pacing
-from broker.topic_config import TopicSettings
-from protocol.batch import build_batch
-from storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS, decode_offsets
+from broker.compaction import pacing
+from storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS
 from storage.config import LogConfig
 from storage.log_manager import LogManager
-from storage.producer_entry import Origin
 from tests.support.cleaning import fetched, latest
-from tests.support.data_rig import Rig
-from tests.support.faulty_disk import FaultyDisk
-
-COMPACTED = LogConfig(segment_bytes=400, cleanup_policy=("compact",))
-
-
-class Bench:
-    def __init__(self, folder: Path, config: LogConfig = COMPACTED, *assignments: str) -> None:
-        self.folder = folder
-        self.rig = Rig(folder, *assignments, config=config)
-        self.disk = FaultyDisk()
-        self.logs = LogManager(self.disk, str(folder), LogConfig())
-        self.rig.logs = self.logs  # type: ignore[assignment]  # the whole manager in place of the part
-        self.rig.partitions._logs = self.logs
-        self.rig.topic("t", 2)
-        self.compaction = Compaction(TopicSettings(self.rig.config), self.rig.clock, self.rig.partitions, self.logs)
-
-    def put(self, index: int = 0, count: int = 20, keys: int = 3, **fields: Any) -> None:
-        now_ms = self.rig.clock.now_ms
-        for number in range(count):
-            data = build_batch([(b"k%d" % (number % keys), b"v%d" % number, now_ms, ())], **fields)
-            self.rig.partition("t", index).append(data, origin=Origin.CLIENT, now_ms=now_ms)
-
-    def log(self, index: int = 0) -> Any:
-        return self.rig.partition("t", index).log
-
-    def offsets(self, name: str) -> dict[tuple[str, int], int]:
-        return decode_offsets((self.folder / name).read_bytes())
+from tests.support.compaction_bench import COMPACTED, Bench
 
 
 async def test_logs_are_cleaned_and_it_is_written_down(tmp_path: Path) -> None:

@@ -197,6 +197,7 @@ async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
     assert told[6:] == [(1, True), (0, False)] * 2
 
 
+@pytest.mark.usefixtures("from_the_file")
 async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ class PartitionLogPort:
     def high_watermark(self) -> int:
         return self._partition.log.high_watermark
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, *, unhurried: bool = False) -> int:
         """One atomic batch; returns the log end offset behind it.
 
         Raises:
@@ -53,7 +53,7 @@ class PartitionLogPort:
             transactional=first.producer_id >= 0,
         )
         try:
-            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms)
+            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, unhurried=unhurried)
         except Refusal as refusal:
             # A client is told KAFKA_STORAGE_ERROR. A shard has to know that log and memory are apart now.
             if isinstance(refusal.__cause__, OSError):

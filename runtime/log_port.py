@@ -21,8 +21,10 @@ class ShardLog(Protocol):
     def high_watermark(self) -> int:
         """Everything below is committed."""
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, *, unhurried: bool = False) -> int:
         """Append `records` (never empty) as one atomic batch; return the log end offset after it.
+
+        `unhurried`: their commit may take a few milliseconds longer, if that saves work.
 
         Raises Refusal before anything is written (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE ...), and OSError when it is not known what was written: the shard is then dropped.

@@ -39,7 +39,7 @@ class FakeShardLog:
     def log_end_offset(self) -> int:
         return self.entries[-1][0] + 1 if self.entries else 0
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, *, unhurried: bool = False) -> int:
         assert records
         if self.refuse is not None:
             raise Refusal(self.refuse)

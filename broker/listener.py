@@ -15,7 +15,6 @@ from asyncio import (
     Future,
     TimerHandle,
     Transport,
-    ensure_future,
     get_running_loop,
 )
 from collections.abc import Awaitable, Callable
@@ -236,12 +235,13 @@ class Connection(BufferedProtocol):
             self._when_done(result, partial(self._stage_two_done, call))
 
     def _when_done(self, awaitable: Awaitable[Any], callback: Callable[["Future[Any]"], None]) -> None:
-        if iscoroutine(awaitable):
-            coroutine = awaitable
-            future: Future[Any] = self._shared.tasks.spawn(outcome(coroutine), "request")
-            future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
+        if isinstance(awaitable, Future):
+            future = awaitable
         else:
-            future = ensure_future(awaitable)
+            assert iscoroutine(awaitable), awaitable
+            coroutine = awaitable
+            future = self._shared.tasks.spawn(outcome(coroutine), "request")
+            future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
         if future.done():
             callback(future)
         else:

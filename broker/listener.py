@@ -180,7 +180,10 @@ class Connection(BufferedProtocol):
                 if taken == REQUESTS_AT_A_TIME:
                     self._resting = True
                     self._loop.call_soon(self._rested)
-                frame = self._core.next_request() if self._core.buffered and self._may_take() else None
+                # What has come while the connection was read on may be taken: only about the next one there is a question.
+                welcome = not taken and self._reading and not self._held_back
+                may_take = self._core.buffered and (welcome or self._may_take())
+                frame = self._core.next_request() if may_take else None
                 if frame is None:
                     break
                 self._frame_s = self._active_s
@@ -196,13 +199,16 @@ class Connection(BufferedProtocol):
         self._update_reading()
 
     def _may_take(self) -> bool:
+        if self._has_enough():
+            return False
         held_bytes = self._request_bytes + self._response_bytes
-        return not self._has_enough() and self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
+        return self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
 
     def _has_enough(self) -> bool:
         """It is this connection's own doing that it is not read on."""
+        session = self._session
         held_back = self._held_back or self._resting or self._client_is_slow
-        return held_back or self._in_work >= self._in_flight_max or not self._is_open()
+        return held_back or self._in_work >= self._in_flight_max or session is None or session.closed
 
     def _take(self, frame: RequestFrame, session: Session) -> None:
         shared = self._shared

@@ -110,6 +110,7 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+_COMPRESSIONS: Final = {int(member): member for member in Compression}
 _CONTROL_TYPES: Final = {int(member): member for member in ControlType}
 
 
@@ -165,10 +166,10 @@ class BatchHeader:
     @property
     def compression(self) -> Compression:
         """Raises Malformed for a codec that does not exist."""
-        try:
-            return Compression(self.attributes & COMPRESSION_MASK)
-        except ValueError as error:
-            raise Malformed(f"compression {self.attributes & COMPRESSION_MASK} does not exist") from error
+        found = _COMPRESSIONS.get(self.attributes & COMPRESSION_MASK)
+        if found is None:
+            raise Malformed(f"compression {self.attributes & COMPRESSION_MASK} does not exist")
+        return found
 
     @property
     def timestamp_type(self) -> int:

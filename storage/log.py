@@ -141,9 +141,10 @@ class PartitionLog(LogBase):
         size, newest = 0, NO_TIMESTAMP
         for batch in batches:
             header = batch.header
-            written.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, header.size))
+            batch_bytes = header.size
+            written.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, batch_bytes))
             buffers += (batch.head, batch.body)
-            size += header.size
+            size += batch_bytes
             newest = max(newest, header.max_timestamp)
         config = self.config
         if limit_size and size > config.segment_bytes:

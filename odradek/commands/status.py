@@ -29,14 +29,14 @@ PARTITION_COLUMNS = (
     "log_end",
 )
 TRANSACTION_COLUMNS = ("transactional_id", "state", "producer_id", "producer_epoch", "open_for_ms", "partitions")
-NOTHING: dict[str, Any] = {
+UNKNOWN: dict[str, Any] = {
     "controller": None,
     "brokers": [],
-    "partitions": [],
-    "under_replicated": [],
-    "transactions": [],
-    "unanswered": [],
+    "partitions": None,
+    "under_replicated": None,
+    "transactions": None,
 }
+"""What no broker says, when none runs."""
 
 
 def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> None:
@@ -55,16 +55,22 @@ def status(directory: Directory = DIRECTORY_DEFAULT, as_json: Json = False) -> N
         state = state_of(cluster)
     alive = state.alive()
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
-    answer = ask("status", "--bootstrap", bootstrap) if alive else NOTHING
+    answer = ask("status", "--bootstrap", bootstrap) if alive else nobody_answers(state)
     rows = [broker_row(cluster, state, node_id, answer) for node_id in state.plan.node_ids]
     if as_json:
         print_json({**answer, "cluster_id": state.plan.cluster_id, "brokers": rows})
     else:
         show_tables(rows, answer)
-    if len(alive) < len(state.plan.ports):
+    if not state.running:
+        errors.print(f"stopped; start it with: odradek up --dir {cluster.path}", markup=False)
+    elif len(alive) < len(state.plan.ports):
         errors.print(outlook(cluster, state), markup=False)
     if not alive or len([voter for voter in state.plan.voters if voter in alive]) < state.plan.majority:
         raise typer.Exit(FAILED)
+
+
+def nobody_answers(state: ClusterState) -> dict[str, Any]:
+    return {**UNKNOWN, "unanswered": state.plan.node_ids}
 
 
 def broker_row(
@@ -81,7 +87,7 @@ def broker_row(
         "state": "fenced" if fenced else "running" if running else "died" if node_id in state.running else "stopped",
         "role": role(state, node_id, answer),
         "rack": known.get("rack"),
-        "leads": sum(row["leader"] == node_id for row in answer["partitions"]),
+        "leads": sum(row["leader"] == node_id for row in answer["partitions"] or ()),
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
     }
@@ -96,21 +102,20 @@ def role(state: ClusterState, node_id: int, answer: Mapping[str, Any]) -> str:
 def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
     show(rows, {name: name for name in BROKER_COLUMNS}, as_json=False, empty="")
     print()
-    show(
-        [row for row in answer["partitions"] if not row["internal"]],
-        {name: name for name in PARTITION_COLUMNS},
-        as_json=False,
-        empty="no partitions",
-    )
+    if answer["partitions"] is None:
+        print("partitions: unknown, no broker runs")
+    else:
+        rows = [row for row in answer["partitions"] if not row["internal"]]
+        show(rows, {name: name for name in PARTITION_COLUMNS}, as_json=False, empty="no partitions")
     print()
     if behind := answer["under_replicated"]:
         counts = Counter(name.rpartition("-")[0] for name in behind)
         print("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
-    for node_id in answer["unanswered"]:
-        print(f"broker {node_id} did not answer")
-    show(
-        answer["transactions"],
-        {name: name for name in TRANSACTION_COLUMNS},
-        as_json=False,
-        empty="no open transactions",
-    )
+    silent = ", ".join(str(node_id) for node_id in answer["unanswered"])
+    if answer["transactions"] is None:
+        print(f"open transactions: unknown, no answer of broker {silent}")
+        return
+    if silent:
+        print(f"no answer of broker {silent}: what only it knows is missing here")
+    columns = {name: name for name in TRANSACTION_COLUMNS}
+    show(answer["transactions"], columns, as_json=False, empty="no open transactions")

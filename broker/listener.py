@@ -180,10 +180,7 @@ class Connection(BufferedProtocol):
                 if taken == REQUESTS_AT_A_TIME:
                     self._resting = True
                     self._loop.call_soon(self._rested)
-                # What has come while the connection was read on may be taken: only about the next one there is a question.
-                welcome = not taken and self._reading and not self._held_back
-                may_take = self._core.buffered and (welcome or self._may_take())
-                frame = self._core.next_request() if may_take else None
+                frame = self._core.next_request() if self._core.buffered and self._may_take() else None
                 if frame is None:
                     break
                 self._frame_s = self._active_s

@@ -58,7 +58,10 @@ class Dispatcher:
         if api is None:
             raise Malformed(f"API key {frame.api_key} is not served")
         roles = session.listener.roles
-        if not any(role in roles for role in api.listeners):
+        for role in api.listeners:
+            if role in roles:
+                break
+        else:
             raise Malformed(f"{api.name} is not served on listener {session.listener.name}, which is for {roles[0]}s")
         version = frame.api_version
         request: Any = None

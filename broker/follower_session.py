@@ -14,7 +14,8 @@ from broker.partition import NO_EPOCH, Partition
 from cluster.replication.follower import Following, State
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
-Key = tuple[UUID, int]
+Key = tuple[int, int]
+"""Topic id and partition. As a number, since a UUID is hashed in Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Followed:
 
     @property
     def key(self) -> Key:
-        return self.partition.topic_id, self.partition.index
+        return self.partition.topic_id.int, self.partition.index
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class FollowerSession:
 
     followed: dict[Key, Followed] = field(default_factory=dict)
     due: dict[Followed, None] = field(default_factory=dict)
-    _forgotten: dict[Key, None] = field(default_factory=dict)
+    _forgotten: dict[Key, UUID] = field(default_factory=dict)
     _named: int = 0
     _id: int = NO_SESSION
     _epoch: int = INITIAL_EPOCH
@@ -80,7 +81,7 @@ class FollowerSession:
         if followed.named:
             followed.named = False
             self._named -= 1
-            self._forgotten[followed.key] = None
+            self._forgotten[followed.key] = followed.partition.topic_id
 
     def answered(self, session_id: int) -> None:
         """Follow the numbering; where the leader keeps no session everything is asked for every time."""
@@ -108,20 +109,21 @@ class FollowerSession:
 
     def question(self, identity: Identity, settings: FetchSettings) -> FetchRequest:
         """The next request; nothing is due after it."""
-        topics: dict[UUID, FetchTopic] = {}
+        topics: dict[int, FetchTopic] = {}
         for followed in self.due:
             partition = followed.partition
             if not followed.named:
                 followed.named = True
                 self._named += 1
-            topic = topics.get(partition.topic_id)
+            topic_id = partition.topic_id
+            topic = topics.get(topic_id.int)
             if topic is None:
-                topic = topics[partition.topic_id] = FetchTopic("", partition.topic_id, [])
+                topic = topics[topic_id.int] = FetchTopic("", topic_id, [])
             topic.partitions.append(_asked(followed, settings.max_bytes))
         self.due.clear()
-        forgotten: dict[UUID, ForgottenTopic] = {}
-        for topic_id, index in self._forgotten:
-            forgotten.setdefault(topic_id, ForgottenTopic("", topic_id, [])).partitions.append(index)
+        forgotten: dict[int, ForgottenTopic] = {}
+        for (number, index), topic_id in self._forgotten.items():
+            forgotten.setdefault(number, ForgottenTopic("", topic_id, [])).partitions.append(index)
         self._forgotten.clear()
         return FetchRequest(
             replica_state=ReplicaState(identity.node_id, identity.broker_epoch),

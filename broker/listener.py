@@ -15,7 +15,6 @@ from asyncio import (
     Future,
     TimerHandle,
     Transport,
-    ensure_future,
     get_running_loop,
 )
 from collections.abc import Awaitable, Callable
@@ -200,13 +199,16 @@ class Connection(BufferedProtocol):
         self._update_reading()
 
     def _may_take(self) -> bool:
+        if self._has_enough():
+            return False
         held_bytes = self._request_bytes + self._response_bytes
-        return not self._has_enough() and self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
+        return self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
 
     def _has_enough(self) -> bool:
         """It is this connection's own doing that it is not read on."""
+        session = self._session
         held_back = self._held_back or self._resting or self._client_is_slow or self._muting.muted
-        return held_back or self._in_work >= self._in_flight_max or not self._is_open()
+        return held_back or self._in_work >= self._in_flight_max or session is None or session.closed
 
     def _take(self, frame: RequestFrame, session: Session) -> None:
         shared = self._shared
@@ -239,12 +241,13 @@ class Connection(BufferedProtocol):
             self._when_done(result, partial(self._stage_two_done, call))
 
     def _when_done(self, awaitable: Awaitable[Any], callback: Callable[["Future[Any]"], None]) -> None:
-        if iscoroutine(awaitable):
-            coroutine = awaitable
-            future: Future[Any] = self._shared.tasks.spawn(outcome(coroutine), "request")
-            future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
+        if isinstance(awaitable, Future):
+            future = awaitable
         else:
-            future = ensure_future(awaitable)
+            assert iscoroutine(awaitable), awaitable
+            coroutine = awaitable
+            future = self._shared.tasks.spawn(outcome(coroutine), "request")
+            future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
         if future.done():
             callback(future)
         else:

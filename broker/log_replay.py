@@ -11,8 +11,8 @@ from protocol.batch import (
     Record,
     control_type,
     iter_batches,
-    iter_records,
     parse_end_txn_marker,
+    records_of,
     verify_crc,
 )
 from protocol.errors import Malformed
@@ -55,7 +55,7 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
 
 def _visit_batch(header: BatchHeader, batch: memoryview, visit: ReplayVisitor, start: int) -> None:
     """Visit what `batch` holds from offset `start` on; the first batch of a read may begin below it."""
-    for record in iter_records(batch, max_decompressed_bytes=BATCH_BYTES_MAX):
+    for record in records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX):
         if record.offset < start:
             continue
         if header.is_control:

@@ -362,9 +362,14 @@ class Node:
         )
 
     def _warn_of_strays(self) -> None:
-        """Logs that the metadata does not place here are left alone: if it is the metadata that is wrong, they are needed."""
+        """Logs that the metadata does not place here are left alone: if it is the metadata that is wrong, they are needed.
+
+        The image is as new as the registration; it is asked and not `partitions`, which host its many partitions in slices.
+        """
+        image, node_id = self.metadata.image, self.config.node_id
         for log in self.logs:
-            if log.topic != METADATA_TOPIC and self.partitions.get(log.topic, log.partition) is None:
+            placed = image.partition(log.topic, log.partition)
+            if log.topic != METADATA_TOPIC and (placed is None or node_id not in placed.replicas):
                 _logger.warning("a log belongs to no partition of this broker", directory=log.directory)
 
     # -- where the others are

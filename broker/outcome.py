@@ -1,12 +1,12 @@
-"""What comes out of a handler's coroutine: a value or a failure, never the failure of a task."""
+"""How a handler that waits comes to its answer: by the futures it waits for, or by a coroutine of its own."""
 
-from collections.abc import Coroutine
+from asyncio import CancelledError, Future, get_running_loop
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from asyncio import Future
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,29 @@ async def outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return Failure(exception)
 
 
-def discard(future: "Future[Any]") -> None:
+def when_done(answer: Callable[[], R], *futures: Future[Any]) -> Future[R]:
+    """What `answer()` returns or raises once all of `futures` are done. A coroutine that awaits them costs a task."""
+    answered: Future[R] = get_running_loop().create_future()
+    left = len(futures)
+
+    def done(_future: Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if left or answered.done():
+            return
+        try:
+            answered.set_result(answer())
+        except CancelledError:
+            answered.cancel()
+        except Exception as exception:  # noqa: BLE001  it becomes an answer at the one boundary, in dispatch
+            answered.set_exception(exception)
+
+    for future in futures:
+        future.add_done_callback(done)
+    return answered
+
+
+def discard(future: Future[Any]) -> None:
     """Nobody is left to hear of what has become of `future`, which may be a stage two that has not begun."""
     if not future.cancelled() and future.exception() is None and iscoroutine(stage_two := future.result()):
         stage_two.close()

@@ -46,8 +46,8 @@ class Role(Enum):
 class FollowerWatch(Protocol):
     """One follower's fetch session, as the partition that it fetches from sees it (`broker.replica_sessions`)."""
 
-    def appended(self) -> None:
-        """There is more to fetch."""
+    def appended(self, *, unhurried: bool) -> None:
+        """There is more to fetch; `unhurried`: it may go along with what comes next."""
 
     def moved(self) -> None:
         """A watermark or the log start has moved: to be told with the next answer."""
@@ -168,8 +168,10 @@ class Partition:
         guard: int = 0,
         transaction_version: int = -1,
         acks: int = ACKS_ALL,
+        unhurried: bool = False,
     ) -> AppendInfo:
-        """Append one batch as the leader; on return the watermarks are where the commit gate lets them be.
+        """Append one batch as the leader; on return the watermarks are where the commit gate lets them be. `unhurried`:
+        nobody waits for its commit.
 
         Raises Refusal before anything is written, with the log's own reasons, or KAFKA_STORAGE_ERROR, after which the
         partition is offline and nothing of the batch is acknowledged.
@@ -197,7 +199,7 @@ class Partition:
             self.traffic.records_in += info.last_offset - info.first_offset + 1
             self.fetch_watchers.appended(log.log_end_offset, len(records))
             for follower in self.followers.values():
-                follower.appended()
+                follower.appended(unhurried=unhurried)
             leading.flush.appended()
         return info
 

@@ -42,7 +42,7 @@ class PartitionLogPort:
     def high_watermark(self) -> int:
         return self._partition.log.high_watermark
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, unhurried: bool = False) -> int:
         """One atomic batch; returns the log end offset behind it.
 
         Raises:
@@ -61,7 +61,7 @@ class PartitionLogPort:
             transactional=first.producer_id >= 0,
         )
         try:
-            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard)
+            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard, unhurried=unhurried)
         except Refusal as refusal:
             # A client is told KAFKA_STORAGE_ERROR. A shard has to know that log and memory are apart now.
             if isinstance(refusal.__cause__, OSError):

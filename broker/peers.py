@@ -49,6 +49,8 @@ class Channel(Enum):
     VERIFICATION = "verification"
     PROBE = "probe"
 
+    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+
 
 TO_CONTROLLERS: Final = (Channel.RAFT, Channel.RAFT_FETCH, Channel.HEARTBEAT, Channel.CONTROLLER, Channel.ISR)
 """Those that end at a node that votes."""

@@ -209,7 +209,7 @@ def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
     if not request.topics or _replica_id(request) < 0:
         return False
     topic = request.topics[0]
-    return topic.topic_id == METADATA_TOPIC_ID or topic.topic == METADATA_TOPIC
+    return topic.topic_id.int == METADATA_TOPIC_ID.int or topic.topic == METADATA_TOPIC
 
 
 def _replica_id(request: fetch.FetchRequest) -> int:

@@ -20,6 +20,8 @@ from storage.reads import ColdRead, ReadResult
 
 TOPIC_ID_MIN_VERSION: Final = 13
 SESSIONS_MIN_VERSION: Final = 7
+UNHURRIED_S: Final = 0.005
+"""How long records that nobody waits for may wait for others to go along with."""
 WATERMARKS_EVERY_MS: Final = 100
 """How often partitions that have no records for the follower are told for their high watermark alone, while others have some."""
 
@@ -47,6 +49,7 @@ class Gathering:
 
     def begin(self) -> None:
         session = self.session
+        session.hurry()
         self._slots = list(session.due)
         if self.final or session.eager or self.now_ms >= session.watermarks_told_ms + WATERMARKS_EVERY_MS:
             session.watermarks_told_ms = self.now_ms
@@ -218,7 +221,18 @@ class ReplicaFetches:
 class _Fetch:
     """One request on its way (`broker.replica_sessions.Parked`)."""
 
-    __slots__ = ("_context", "_epoch", "_future", "_loop", "_owner", "_request", "_session", "_soon", "_timer")
+    __slots__ = (
+        "_context",
+        "_epoch",
+        "_future",
+        "_later",
+        "_loop",
+        "_owner",
+        "_request",
+        "_session",
+        "_soon",
+        "_timer",
+    )
 
     def __init__(
         self, owner: ReplicaFetches, context: RequestContext, request: FetchRequest, session: ReplicaSession
@@ -230,6 +244,7 @@ class _Fetch:
         self._epoch = session.epoch
         self._loop = get_running_loop()
         self._soon: Handle | None = None
+        self._later: TimerHandle | None = None
         self._timer: TimerHandle | None = None
         self._future: Future[FetchResponse] | None = None
 
@@ -255,11 +270,23 @@ class _Fetch:
         self._future = self._loop.create_future()
         self._timer = self._loop.call_later(self._request.max_wait_ms / 1_000, self.expire)
         self._session.parked = self
+        if self._session.unhurried:
+            self.wake_later()
         self._context.session.on_next_request(self.expire)
 
     def wake_soon(self) -> None:
         if self._soon is None:
             self._soon = self._loop.call_soon(self._linger)
+
+    def wake_later(self) -> None:
+        if self._later is None:
+            self._later = self._loop.call_later(UNHURRIED_S, self._hurry)
+
+    def _hurry(self) -> None:
+        self._later = None
+        if self._session.parked is self:
+            self._session.hurry()
+            self.wake_soon()
 
     def _linger(self) -> None:
         """Once more around the loop: what has arrived meanwhile goes along, and every answer saves its follower a round."""
@@ -288,6 +315,9 @@ class _Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
 
     # ---- answering --------------------------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class ReplicaFetcher:
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
         """Fetch it from now on, in that epoch; what was known of it in another epoch is forgotten."""
-        known = self._session.followed.get((partition.topic_id, partition.index))
+        known = self._session.followed.get((partition.topic_id.int, partition.index))
         if known is not None:
             if known.following.leader_epoch == leader_epoch:
                 return
@@ -91,7 +91,7 @@ class ReplicaFetcher:
 
     def remove(self, partition: Partition) -> None:
         """Nothing that comes for it counts any more."""
-        followed = self._session.followed.pop((partition.topic_id, partition.index), None)
+        followed = self._session.followed.pop((partition.topic_id.int, partition.index), None)
         if followed is not None:
             self._leave_out(followed)
 
@@ -203,8 +203,9 @@ class ReplicaFetcher:
     async def _take_all(self, response: FetchResponse) -> None:
         size = count = 0
         for topic in response.responses:
+            topic_id = topic.topic_id.int
             for answer in topic.partitions:
-                followed = self._session.followed.get((topic.topic_id, answer.partition_index))
+                followed = self._session.followed.get((topic_id, answer.partition_index))
                 if followed is None:
                     continue
                 size += self._take(followed, answer)

@@ -41,6 +41,9 @@ class Parked(Protocol):
     def wake_soon(self) -> None:
         """Answer in the loop's next round: what else this one appends goes with it."""
 
+    def wake_later(self) -> None:
+        """Answer in a few milliseconds, if nothing else comes before."""
+
     def expire(self) -> None:
         """Answer now with whatever there is."""
 
@@ -94,12 +97,17 @@ class ReplicaSlot:
         self.unsettled = True
         self.session.due[self] = None
 
-    def appended(self) -> None:
+    def appended(self, *, unhurried: bool) -> None:
         session = self.session
         if not self.behind:
             self.behind = True
             if self.replica is not None:
                 self.replica.left_behind()
+        if unhurried:
+            session.unhurried[self] = None
+            if session.parked is not None:
+                session.parked.wake_later()
+            return
         session.due[self] = None
         if session.parked is not None:
             session.parked.wake_soon()
@@ -170,6 +178,8 @@ class ReplicaSession:
     moved: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots that have at most watermarks to tell, which can wait a little (see `broker.replica_fetch`)."""
     watermarks_told_ms: int = NEVER_MS
+    unhurried: dict[ReplicaSlot, None] = field(default_factory=dict)
+    """Slots that have records which nobody waits for: due in a moment, or when anything else is told."""
     outside: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
     replaced: dict[ReplicaSlot, None] = field(default_factory=dict)
@@ -178,6 +188,11 @@ class ReplicaSession:
     served: list[ReplicaSlot] = field(default_factory=list)
     """Slots whose records were sent last: to be sent again, unless the follower goes on from there or drops them."""
     parked: Parked | None = None
+
+    def hurry(self) -> None:
+        """What could wait has waited long enough."""
+        self.due.update(self.unhurried)
+        self.unhurried.clear()
 
 
 class ReplicaSessions:
@@ -291,6 +306,7 @@ class ReplicaSessions:
             return
         session.due.pop(slot, None)
         session.moved.pop(slot, None)
+        session.unhurried.pop(slot, None)
         session.outside.pop(slot, None)
         session.replaced.pop(slot, None)
         key = slot.topic, slot.index

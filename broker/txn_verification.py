@@ -11,8 +11,8 @@ that has ended. Written, it would open a transaction that nobody ends. So before
 Errors are refused per partition. What they are called towards the client depends on its request, see `Terms`.
 """
 
-from asyncio import Future, get_running_loop, sleep
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from asyncio import CancelledError, Future, get_running_loop
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -127,8 +127,8 @@ class TransactionVerifier:
 
     def start(
         self, transactional_id: str | None, terms: Terms, batches: Sequence[TransactionalBatch]
-    ) -> "list[Outcome] | Awaitable[list[Outcome]]":
-        """One outcome per batch, in order; awaitable only when the coordinator has to be waited for.
+    ) -> "list[Outcome] | Future[list[Outcome]]":
+        """One outcome per batch, in order; a future only when the coordinator has to be waited for.
 
         Raises Refusal for what is wrong with the request as a whole.
         """
@@ -145,14 +145,28 @@ class TransactionVerifier:
         if not asked:
             return outcomes
         question = Question(transactional_id, producer_id, epoch, tuple(asked), terms)
-        errors = self._ask(question)
-        if isinstance(errors, Future):
-            if not errors.done():
-                return self._when_answered(question, errors, asked, outcomes)
-            errors = errors_of(question, errors)
-        if question.retried and busy(errors):
-            return self._when_answered(question, errors, asked, outcomes)
+        answer = self._ask(question)
+        errors = answer if isinstance(answer, dict) else errors_of(question, answer) if answer.done() else None
+        if errors is None or (question.retried and busy(errors)):
+            return self._wait(question, answer, asked, outcomes)
         return conclude(errors, terms, asked, outcomes)
+
+    def _wait(
+        self,
+        question: "Question",
+        answer: "Future[PartitionErrors] | PartitionErrors",
+        asked: dict[TopicPartition, int],
+        outcomes: list[Outcome],
+    ) -> "Future[list[Outcome]]":
+        waiting = _Waiting(
+            partial(self._ask, question),
+            question,
+            lambda errors: conclude(errors, question.terms, asked, outcomes),
+            self._backoff_ms / 1_000,
+            self._retry_ms_max / 1_000,
+        )
+        waiting.hear(answer)
+        return waiting.future
 
     def _ask(self, question: "Question") -> "Future[PartitionErrors] | PartitionErrors":
         ask = self._coordinator.add_partitions_for_produce if question.retried else self._coordinator.verify_partitions
@@ -160,27 +174,6 @@ class TransactionVerifier:
             return ask(question.transactional_id, question.producer_id, question.producer_epoch, question.partitions)
         except Refusal as refusal:
             return dict.fromkeys(question.partitions, refusal.error)
-
-    async def _when_answered(
-        self,
-        question: "Question",
-        answer: "Future[PartitionErrors] | PartitionErrors",
-        asked: dict[TopicPartition, int],
-        outcomes: list[Outcome],
-    ) -> list[Outcome]:
-        loop = get_running_loop()
-        give_up = loop.time() + self._retry_ms_max / 1_000
-        while True:
-            if isinstance(answer, Future):
-                await settled(answer)
-                answer = errors_of(question, answer)
-            # The markers of the producer's last transaction are being written. Asking again here is quicker than the
-            # client's own back-off; at the end of the time it is told (KAFKA-18575).
-            again = loop.time() + self._backoff_ms / 1_000
-            if not question.retried or not busy(answer) or again > give_up:
-                return conclude(answer, question.terms, asked, outcomes)
-            await sleep(self._backoff_ms / 1_000)
-            answer = self._ask(question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +192,52 @@ class Question:
         return self.terms.implicit_add
 
 
-async def settled(future: "Future[PartitionErrors]") -> None:
-    """Wait for a result or an exception, and raise neither."""
-    try:
-        await future
-    except Refusal:
-        return
+class _Waiting:
+    """One produce that waits for the coordinator, and asks it again while it is busy."""
+
+    __slots__ = ("_ask", "_backoff_s", "_conclude", "_give_up_s", "_loop", "_question", "future")
+
+    def __init__(
+        self,
+        ask: Callable[[], "Future[PartitionErrors] | PartitionErrors"],
+        question: Question,
+        conclude: Callable[[PartitionErrors], list[Outcome]],
+        backoff_s: float,
+        retry_s_max: float,
+    ) -> None:
+        self._ask = ask
+        self._question = question
+        self._conclude = conclude
+        self._backoff_s = backoff_s
+        self._loop = get_running_loop()
+        self._give_up_s = self._loop.time() + retry_s_max
+        self.future: Future[list[Outcome]] = self._loop.create_future()
+
+    def hear(self, answer: "Future[PartitionErrors] | PartitionErrors") -> None:
+        """What the coordinator says, or will say."""
+        if self.future.done():
+            return
+        if isinstance(answer, Future) and not answer.done():
+            answer.add_done_callback(self.hear)
+            return
+        try:
+            self._take(errors_of(self._question, answer) if isinstance(answer, Future) else answer)
+        except CancelledError:
+            self.future.cancel()
+        except Exception as bug:  # noqa: BLE001  whoever waits for the future answers for it
+            self.future.set_exception(bug)
+
+    def _take(self, errors: PartitionErrors) -> None:
+        # The markers of the producer's last transaction are being written. Asking again here is quicker than the
+        # client's own back-off; at the end of the time it is told (KAFKA-18575).
+        again_s = self._loop.time() + self._backoff_s
+        if not self._question.retried or not busy(errors) or again_s > self._give_up_s:
+            self.future.set_result(self._conclude(errors))
+        else:
+            self._loop.call_at(again_s, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self.hear(self._ask())
 
 
 def busy(errors: PartitionErrors) -> bool:

@@ -57,7 +57,9 @@ __all__ = [
     "iter_batches",
     "iter_records",
     "parse_end_txn_marker",
+    "plain_end_txn_marker",
     "read_header",
+    "records_of",
     "seal_batch",
     "verify_crc",
 ]
@@ -89,6 +91,10 @@ END_TXN_VALUE_BYTES: Final = 6
 _HEADER: Final = Packer(">qiibIhiqqqhii")
 _CONTROL_KEY: Final = Packer(">hh")
 _END_TXN_VALUE: Final = Packer(">hi")
+_PLAIN_MARKER: Final = Packer(">8sB3siB")
+_PLAIN_MARKER_FRAME: Final = (b"\x20\x00\x00\x00\x08\x00\x00\x00", b"\x0c\x00\x00", 0)
+"""What surrounds type and coordinator epoch: record length 16, deltas 0, key of 4 bytes, value of 6, versions 0, no headers."""
+_PLAIN_MARKER_BYTES: Final = HEADER_BYTES + 17
 
 
 class ControlType(IntEnum):
@@ -104,6 +110,7 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
+_COMPRESSIONS: Final = {int(member): member for member in Compression}
 _CONTROL_TYPES: Final = {int(member): member for member in ControlType}
 
 
@@ -159,10 +166,10 @@ class BatchHeader:
     @property
     def compression(self) -> Compression:
         """Raises Malformed for a codec that does not exist."""
-        try:
-            return Compression(self.attributes & COMPRESSION_MASK)
-        except ValueError as error:
-            raise Malformed(f"compression {self.attributes & COMPRESSION_MASK} does not exist") from error
+        found = _COMPRESSIONS.get(self.attributes & COMPRESSION_MASK)
+        if found is None:
+            raise Malformed(f"compression {self.attributes & COMPRESSION_MASK} does not exist")
+        return found
 
     @property
     def timestamp_type(self) -> int:
@@ -225,8 +232,12 @@ def iter_records(batch: Buffer, *, max_decompressed_bytes: int) -> Iterator[Reco
 
     With LogAppendTime every record has the batch's maximum timestamp. Raises Malformed, possibly after some records.
     """
+    return records_of(batch, read_header(batch), max_decompressed_bytes=max_decompressed_bytes)
+
+
+def records_of(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int) -> Iterator[Record]:
+    """As `iter_records`, for a batch whose header has been read."""
     view = memoryview(batch)
-    header = read_header(view)
     if header.size > len(view):
         raise Malformed(f"batch of {header.size} bytes is cut off at {len(view)}")
     compression = header.compression
@@ -335,6 +346,20 @@ def end_txn_marker(
         transactional=True,
         control=True,
     )
+
+
+def plain_end_txn_marker(batch: Buffer, header: BatchHeader) -> tuple[bool, int] | None:
+    """(is it a commit, coordinator epoch) of a control batch that is made as `end_txn_marker` makes them.
+
+    None for every other: another form may say the same, and is read record by record. Nearly all markers have this one,
+    and each is read on every replica.
+    """
+    if header.size != _PLAIN_MARKER_BYTES or header.size != len(batch) or header.attributes != TRANSACTIONAL | CONTROL:
+        return None
+    before, kind, between, coordinator_epoch, behind = _PLAIN_MARKER.unpack_from(batch, HEADER_BYTES)
+    if header.record_count != 1 or kind > ControlType.COMMIT or (before, between, behind) != _PLAIN_MARKER_FRAME:
+        return None
+    return kind == ControlType.COMMIT, coordinator_epoch
 
 
 def parse_end_txn_marker(value: Buffer | None) -> int:

@@ -48,8 +48,12 @@ def read_records(
         following = position + length
         if length < RECORD_BYTES_MIN - 1 or following > end:
             raise Malformed(f"record of {length} bytes at byte {position} does not fit")
-        timestamp_delta, position = read_varlong(body, position + 1)  # a record's attributes are not used
-        offset_delta, position = read_varint(body, position)
+        if body[position + 1] == 0 == body[position + 2]:  # the deltas of a first record, without two calls
+            timestamp_delta = offset_delta = 0
+            position += 3
+        else:
+            timestamp_delta, position = read_varlong(body, position + 1)  # a record's attributes are not used
+            offset_delta, position = read_varint(body, position)
         key, position = _content(body, position, following)
         value, position = _content(body, position, following)
         headers, position = _headers(body, position, following)

@@ -254,7 +254,7 @@ class Engine(Generic[C, R]):
             return decision
         self.stats.decided += 1
         if decision.records:
-            if not self._append(call, decision.records, now_ms):
+            if not self._append(call, decision, now_ms):
                 return None
             self._written.extend(decision.keys)
         for timer in decision.timers:
@@ -265,11 +265,12 @@ class Engine(Generic[C, R]):
         self._park(call, decision.reply, decision)
         return None
 
-    def _append(self, call: Call, records: tuple[ShardRecord, ...], now_ms: int) -> bool:
+    def _append(self, call: Call, decision: "Decision[Any]", now_ms: int) -> bool:
         """True when the records are in the log and in the state; otherwise the call has had its answer."""
+        records = decision.records
         self._changing = True
         try:
-            end = self._log.append(records, now_ms, call.guard)
+            end = self._log.append(records, now_ms, call.guard, unhurried=decision.unhurried)
             self.stats.appended += 1
             offset = end - len(records)
             for record in records:

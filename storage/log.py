@@ -14,10 +14,8 @@ What then holds until the log is opened again, uncleanly, and recovered:
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.errors import ErrorCode, Refusal
 from storage import reads, timestamps
@@ -38,8 +36,7 @@ __all__ = ["AppendInfo", "ColdRead", "Origin", "PartitionLog", "ProducerRow", "R
 NO_TIMESTAMP = -1
 
 
-@dataclass(slots=True, frozen=True)
-class AppendInfo:
+class AppendInfo(NamedTuple):
     """Where an append lies. A `duplicate` wrote nothing: the offsets are those of the batch that it repeats."""
 
     first_offset: int
@@ -120,9 +117,7 @@ class PartitionLog(LogBase):
             OSError: as for `append_as_leader`.
         """
         self._check_writable()
-        batches = check_replicated(records)
-        if leader_epoch is not None:
-            batches = list(takewhile(lambda batch: batch.header.leader_epoch <= leader_epoch, batches))
+        batches = check_replicated(records, leader_epoch)
         if not batches:
             return None
         plan = AppendPlan(Origin.REPLICATION)
@@ -155,9 +150,10 @@ class PartitionLog(LogBase):
         size, newest = 0, NO_TIMESTAMP
         for batch in batches:
             header = batch.header
-            written.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, header.size))
+            batch_bytes = header.size
+            written.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, batch_bytes))
             buffers += (batch.head, batch.body)
-            size += header.size
+            size += batch_bytes
             newest = max(newest, header.max_timestamp)
         config = self.config
         if limit_size and size > config.segment_bytes:
@@ -217,6 +213,10 @@ class PartitionLog(LogBase):
             raise Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside of {self.log_start_offset} to {end}"
             )
+        if limit is None or limit >= end:
+            at_the_end = self._at_the_end(offset, max_bytes)
+            if at_the_end is not None:
+                return at_the_end
         bound = reads.Bound(end if limit is None else min(limit, end), end)
         reading = reads.read_batches(
             self.segments,
@@ -231,6 +231,17 @@ class PartitionLog(LogBase):
         if isinstance(found, ColdRead):
             found.check = partial(self._check_uncut, self.cuts)
         return found
+
+    def _at_the_end(self, offset: int, max_bytes: int) -> ReadResult | None:
+        """All from `offset` to the log end, where it was appended so recently that it is in memory, and fits."""
+        segment = self.segments.active
+        position = segment.recent.get(offset)
+        if position is None:
+            return None
+        size = segment.size - position
+        if size > max_bytes or size > len(segment.tail):
+            return None
+        return ReadResult(segment.tail[-size:], offset, segment, position)
 
     def _check_uncut(self, cuts: int) -> None:
         if self.cuts != cuts:

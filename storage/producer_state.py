@@ -128,6 +128,8 @@ class ProducerState:
 
     def commit(self, plan: AppendPlan) -> None:
         """The bytes are in the log: merge the plan. Completed transactions are settled one by one by `complete`."""
+        if not plan.updates:
+            return
         started: list[tuple[int, int]] = []
         for producer_id, update in plan.updates.items():
             entry = self.producers.get(producer_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from protocol.batch import BATCH_LENGTH_MIN, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, MAX_TIMESTAMP_AT
 from protocol.errors import ErrorCode, Refusal
@@ -30,8 +30,7 @@ _TIMESTAMP = Struct(">q")
 _WALK = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset delta
 
 
-@dataclass(slots=True, frozen=True)
-class ReadResult:
+class ReadResult(NamedTuple):
     """`records` begins with a whole batch, may end inside of one, and is empty when there is nothing to read.
 
     `segment` and `position` say where it lies; they are what `aborted_transactions` starts from.

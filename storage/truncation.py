@@ -70,7 +70,7 @@ def _cut_segment(log: LogBase, segment: Segment, offset: int) -> int:
     interval = log.config.index_interval_bytes
     if segment.offset_index is None:
         run_now(load_indexes(segment, log.disk, interval))
-    segment.recent.clear()
+    segment.forget_recent()
     found = run_now(locate(segment, log.disk, offset, segment.size, interval=interval))
     if found is None:
         return _end_offset(segment)

@@ -32,7 +32,9 @@ from protocol.batch import (
     control_type,
     iter_records,
     parse_end_txn_marker,
+    plain_end_txn_marker,
     read_header,
+    records_of,
     verify_crc,
 )
 from protocol.errors import ErrorCode, Malformed, Refusal
@@ -121,11 +123,16 @@ def check_leader_append(
     return checked
 
 
-def check_replicated(records: Buffer) -> list[CheckedBatch]:
-    """The whole batches of a fetched piece of the leader's log. Raises Refusal(CORRUPT_MESSAGE)."""
+def check_replicated(records: Buffer, leader_epoch: int | None = None) -> list[CheckedBatch]:
+    """The whole batches of a fetched piece of the leader's log, up to the first of a later epoch than `leader_epoch`.
+
+    Raises Refusal(CORRUPT_MESSAGE).
+    """
     view = memoryview(records)
-    checked = []
+    checked: list[CheckedBatch] = []
     for position, header in _split(view):
+        if leader_epoch is not None and header.leader_epoch > leader_epoch:
+            return checked
         if not verify_crc(view, position, header):
             raise _corrupt(f"the checksum {header.crc} of the batch at offset {header.base_offset} does not match")
         batch = _checked(view, position, header)
@@ -143,8 +150,11 @@ def read_marker(batch: Buffer, header: BatchHeader) -> EndMarker | None:
     """
     if not header.has_producer:
         return None
+    plain = plain_end_txn_marker(batch, header)
+    if plain is not None:
+        return EndMarker(not plain[0], plain[1], header.base_timestamp)
     try:
-        for record in iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX):
+        for record in records_of(batch, header, max_decompressed_bytes=RECORD_BYTES_MAX):
             kind = control_type(record.key)
             if kind not in {ControlType.ABORT, ControlType.COMMIT}:
                 return None

@@ -110,7 +110,8 @@ def run(options: argparse.Namespace) -> Any:
         return whole.wait_whole(options.bootstrap, options.brokers, enough)
     if options.noun == "status" and options.every_s is not None:
         return watched(options.bootstrap, options.every_s)
-    cluster = Cluster(options.bootstrap, tolerant=options.noun == "status")
+    partial = options.noun == "status" or (options.noun == "txns" and options.verb in {"list", "blocking"})
+    cluster = Cluster(options.bootstrap, tolerant=partial)
     try:
         return COMMANDS[options.noun](cluster, options)
     finally:
@@ -151,11 +152,12 @@ def topic_command(cluster: Cluster, options: argparse.Namespace) -> Any:
 def transaction_command(cluster: Cluster, options: argparse.Namespace) -> Any:
     match options.verb:
         case "list":
-            return transactions.listing(cluster, options.state)
+            return {"rows": transactions.listing(cluster, options.state), "unanswered": cluster.unanswered}
         case "describe":
             return transactions.one(cluster, options.transactional_id)
         case "blocking":
-            return transactions.blocking(cluster, [options.topic] if options.topic else None)
+            rows = transactions.blocking(cluster, [options.topic] if options.topic else None)
+            return {"rows": rows, "unanswered": cluster.unanswered}
         case _:
             if options.transactional_id is not None:
                 return transactions.fence(cluster, options.transactional_id)

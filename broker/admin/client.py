@@ -172,6 +172,13 @@ class Cluster:
             self.unanswered[node_id] = str(failed)
             return None
 
+    def excuses(self, node_id: int, error_code: int) -> bool:
+        """A tolerant one goes without a broker that can only refuse for now."""
+        if not self._tolerant or error_code == ErrorCode.NONE:
+            return False
+        self.unanswered[node_id] = error_name(error_code)
+        return True
+
     def any(self) -> Connection:
         return self._first
 

@@ -26,17 +26,23 @@ IN_SYNC_INTERVAL_S = 0.05
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
-    """Brokers, controller, partitions, groups and open transactions; ``unanswered`` brokers are left out, not waited for."""
+    """Brokers, controller, partitions, groups and open transactions; ``unanswered`` brokers are left out, not waited for.
+
+    A replica on a broker that does not answer, or is fenced, is behind, whatever the metadata says. ``transactions`` is None when none is known
+    and somebody who may know of one did not answer.
+    """
     brokers = described_brokers(cluster)
     rows = topics.partitions(cluster, None)
-    behind = [row for row in rows if sorted(row["isr"]) != sorted(row["replicas"])]
+    transactions_found = transactions.open_transactions(cluster)
+    there = {broker.node_id for broker in cluster.metadata.brokers} - set(cluster.unanswered)
+    behind = [row for row in rows if not there.intersection(row["isr"]).issuperset(row["replicas"])]
     return {
         "controller": controller(cluster),
         "brokers": brokers,
         "partitions": rows,
         "under_replicated": [f"{row['topic']}-{row['partition']}" for row in behind],
         "groups": groups.with_lag(cluster, rows),
-        "transactions": transactions.open_transactions(cluster),
+        "transactions": transactions_found or (None if cluster.unanswered else []),
         "unanswered": sorted(cluster.unanswered),
     }
 

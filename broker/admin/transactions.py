@@ -47,6 +47,8 @@ def listing(cluster: Cluster, states: Sequence[str]) -> list[dict[str, Any]]:
         answer = cluster.ask(broker.node_id, ListTransactionsRequest(state_filters=list(states)))
         if answer is None:
             continue
+        if cluster.excuses(broker.node_id, answer.error_code):  # it is loading, and knows only a part yet
+            continue
         check(answer.error_code, f"listing transactions on broker {broker.node_id}")
         if answer.unknown_state_filters:
             raise Failed(f"no such state: {', '.join(answer.unknown_state_filters)}")
@@ -113,7 +115,8 @@ def blocking(cluster: Cluster, names: Sequence[str] | None) -> list[dict[str, An
     """A row a partition whose last stable offset is held back, with the transaction that holds it.
 
     The holder is the open transaction with the smallest first offset. Its transactional id is joined by producer id from what the coordinators
-    list; a holder that no coordinator knows as open will never be ended by one: ``hanging``.
+    list; a holder that no coordinator knows as open will never be ended by one: ``hanging``. When a coordinator has not answered that is
+    ``unknown``.
     """
     metadata = topic_admin.named(cluster, names)
     held = [row for row in topic_admin.partitions(cluster, names) if is_held_back(row)]
@@ -123,7 +126,8 @@ def blocking(cluster: Cluster, names: Sequence[str] | None) -> list[dict[str, An
     for row in held:
         here = [one for one in producers if (one.topic, one.partition) == (row["topic"], row["partition"])]
         holder = min(here, key=lambda one: one.first_offset, default=None)
-        rows.append(blocked_row(row, holder, known.get(holder.producer_id) if holder else None))
+        verdict = "unknown" if cluster.unanswered else "hanging"
+        rows.append(blocked_row(row, holder, known.get(holder.producer_id) if holder else None, verdict))
     return rows
 
 
@@ -132,7 +136,10 @@ def is_held_back(row: dict[str, Any]) -> bool:
     return stable is not None and high is not None and stable < high
 
 
-def blocked_row(row: dict[str, Any], holder: Producer | None, known: dict[str, Any] | None) -> dict[str, Any]:
+def blocked_row(
+    row: dict[str, Any], holder: Producer | None, known: dict[str, Any] | None, of_nobody: str
+) -> dict[str, Any]:
+    """``of_nobody``: the verdict on a transaction that no coordinator has named."""
     joined = {
         "topic": row["topic"],
         "partition": row["partition"],
@@ -144,7 +151,7 @@ def blocked_row(row: dict[str, Any], holder: Producer | None, known: dict[str, A
         return joined | {"verdict": "just ended"}
     joined |= {"producer_id": holder.producer_id, "producer_epoch": holder.producer_epoch}
     if known is None or f"{holder.topic}-{holder.partition}" not in known["partitions"]:
-        return joined | {"verdict": "hanging", "since": moment(holder.last_timestamp)}
+        return joined | {"verdict": of_nobody, "since": moment(holder.last_timestamp)}
     names = ("transactional_id", "client_id", "state", "since", "times_out", "open_for_ms")
     verdict = "open" if known["state"] == "Ongoing" else "completing"
     return joined | {name: known[name] for name in names} | {"verdict": verdict}
@@ -164,7 +171,8 @@ def open_producers(cluster: Cluster, metadata: Sequence[MetadataResponseTopic]) 
         request = DescribeProducersRequest(
             topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in wanted.items()]
         )
-        for answer in cluster.node(leader).call(request).topics:
+        answered = cluster.ask(leader, request)
+        for answer in answered.topics if answered is not None else ():
             for partition in answer.partitions:
                 found += [
                     as_producer(answer.name, partition.partition_index, state)

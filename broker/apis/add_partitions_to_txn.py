@@ -21,6 +21,7 @@ from typing import Final
 
 from broker.api import BROKER, CLIENT, Api, RequestContext
 from broker.error_map import wire_error
+from broker.outcome import when_done
 from broker.ports import AclOperation, ResourceType
 from broker.topic_names import is_internal
 from coordinator.txn.commands import TV2, PartitionErrors
@@ -57,9 +58,10 @@ def handle(
     if batched and not (BROKER in context.session.listener.roles and _may_act(context)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = [_ask(context, transaction) for transaction in _transactions(context, request)]
-    if all(isinstance(one.outcome, dict) or one.outcome.done() for one in asked):
-        return _response(context, [_settled(one) for one in asked])
-    return _later(context, asked)
+    waiting = [one.outcome for one in asked if not (isinstance(one.outcome, dict) or one.outcome.done())]
+    if waiting:
+        return when_done(lambda: _response(context, asked), *waiting)
+    return _response(context, asked)
 
 
 def refuse(
@@ -142,16 +144,6 @@ def _bad_partitions(
     return bad
 
 
-async def _later(context: RequestContext, asked: list[_Asked]) -> AddPartitionsToTxnResponse:
-    for one in asked:
-        if not isinstance(one.outcome, dict):
-            try:
-                await one.outcome
-            except Refusal:
-                continue  # read again below
-    return _response(context, [_settled(one) for one in asked])
-
-
 def _settled(one: _Asked) -> tuple[str, PartitionErrors]:
     if isinstance(one.outcome, dict):
         return one.transactional_id, one.outcome
@@ -161,7 +153,7 @@ def _settled(one: _Asked) -> tuple[str, PartitionErrors]:
         return one.transactional_id, dict.fromkeys(one.partitions, refusal.error)
 
 
-def _response(context: RequestContext, settled: list[tuple[str, PartitionErrors]]) -> AddPartitionsToTxnResponse:
+def _response(context: RequestContext, asked: list[_Asked]) -> AddPartitionsToTxnResponse:
     told = [
         (
             transactional_id,
@@ -172,7 +164,7 @@ def _response(context: RequestContext, settled: list[tuple[str, PartitionErrors]
                 }
             ),
         )
-        for transactional_id, errors in settled
+        for transactional_id, errors in map(_settled, asked)
     ]
     if context.api_version < BATCHED_MIN_VERSION:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=told[0][1])

@@ -12,11 +12,11 @@ Version notes:
   go on with, and an abort of nothing is allowed. v0-4 are the first generation, whatever the cluster's feature level
 """
 
-from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
 from broker.api import Api, RequestContext
+from broker.outcome import when_done
 from broker.ports import AclOperation, ResourceType
 from coordinator.txn.commands import TV2, ProducerIdentity
 from protocol.errors import ErrorCode, Refusal
@@ -36,15 +36,13 @@ def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse | 
         commit=request.committed,
         client_version=TV2 if tv2 else 0,
     )
-    return _response(identity.result(), tv2=tv2) if identity.done() else _later(identity, tv2=tv2)
+    if identity.done():
+        return _response(identity.result(), tv2=tv2)
+    return when_done(lambda: _response(identity.result(), tv2=tv2), identity)
 
 
 def refuse(context: RequestContext, request: EndTxnRequest, error: ErrorCode, message: str | None) -> EndTxnResponse:
     return EndTxnResponse(error_code=error)
-
-
-async def _later(identity: Future[ProducerIdentity], *, tv2: bool) -> EndTxnResponse:
-    return _response(await identity, tv2=tv2)
 
 
 def _response(identity: ProducerIdentity, *, tv2: bool) -> EndTxnResponse:

@@ -14,11 +14,11 @@ Known gaps: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not anno
 is let in by WRITE on a topic that exists; an ACL for a topic yet to be made does not count.
 """
 
-from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
 from broker.api import Api, RequestContext
+from broker.outcome import when_done
 from broker.ports import AclOperation, ResourceType
 from coordinator.txn.commands import ProducerIdentity
 from coordinator.txn.epochs import NO_EPOCH
@@ -38,7 +38,9 @@ def handle(
         request.producer_epoch,
         client_id=context.client_id,
     )
-    return _response(identity.result()) if identity.done() else _later(identity)
+    if identity.done():
+        return _response(identity.result())
+    return when_done(lambda: _response(identity.result()), identity)
 
 
 def refuse(
@@ -57,10 +59,6 @@ def _check_allowed(context: RequestContext, transactional_id: str | None) -> Non
     topics = list(context.services.metadata.image.topics)
     if not context.split_allowed(AclOperation.WRITE, ResourceType.TOPIC, topics)[0]:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
-async def _later(identity: Future[ProducerIdentity]) -> InitProducerIdResponse:
-    return _response(await identity)
 
 
 def _response(identity: ProducerIdentity) -> InitProducerIdResponse:

@@ -14,7 +14,8 @@ Version notes:
   transaction (KIP-890 part 2); v13 topic ids (KIP-516).
 """
 
-from collections.abc import Awaitable
+from asyncio import Future
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,7 @@ import structlog
 from broker.api import Api, Ordered, RequestContext
 from broker.error_map import wire_error
 from broker.leaders import leader_hint
+from broker.outcome import when_done
 from broker.partition import Partition
 from broker.ports import AclOperation, ResourceType
 from broker.produce_checks import is_transactional, producer_of, single_batch
@@ -107,7 +109,7 @@ def handle(
     if transactional and produce.entries:
         outcomes = _verify(produce, request.transactional_id)
         if outcomes is not None:
-            return Ordered(_after_verification(produce, outcomes))
+            return Ordered(when_done(lambda: _append_verified(produce, outcomes.result()), outcomes))
     return _append(produce)
 
 
@@ -168,27 +170,31 @@ def _survey(produce: _Produce, topic: TopicProduceData) -> None:
             _refuse(produce, answer, name, refusal)
 
 
-def _verify(produce: _Produce, transactional_id: str | None) -> Awaitable[list[Outcome]] | None:
-    """Give each transactional entry its outcome; an awaitable of them when the coordinator is waited for."""
-    entries = [entry for entry in produce.entries if is_transactional(entry.records)]
+def _verify(produce: _Produce, transactional_id: str | None) -> Future[list[Outcome]] | None:
+    """Give each transactional entry its outcome; a future of them when the coordinator is waited for."""
+    entries = _transactional(produce)
     if not entries:
         return None
     batches = [TransactionalBatch(entry.partition, *producer_of(entry.records)) for entry in entries]
     terms = produce_terms(produce.context.api_version)
     outcomes = produce.context.services.verification.start(transactional_id, terms, batches)
-    if not isinstance(outcomes, list):
+    if isinstance(outcomes, Future):
         return outcomes
-    for entry, outcome in zip(entries, outcomes, strict=True):
-        entry.outcome = outcome
+    _note(entries, outcomes)
     return None
 
 
-async def _after_verification(
-    produce: _Produce, outcomes: Awaitable[list[Outcome]]
-) -> "Response | Awaitable[Response]":
-    entries = [entry for entry in produce.entries if is_transactional(entry.records)]
-    for entry, outcome in zip(entries, await outcomes, strict=True):
+def _transactional(produce: _Produce) -> list[_Entry]:
+    return [entry for entry in produce.entries if is_transactional(entry.records)]
+
+
+def _note(entries: Sequence[_Entry], outcomes: Sequence[Outcome]) -> None:
+    for entry, outcome in zip(entries, outcomes, strict=True):
         entry.outcome = outcome
+
+
+def _append_verified(produce: _Produce, outcomes: Sequence[Outcome]) -> "Response | Awaitable[Response]":
+    _note(_transactional(produce), outcomes)
     return _append(produce)
 
 

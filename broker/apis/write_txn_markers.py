@@ -10,12 +10,12 @@ Version notes:
 - v1 flexible; v2 the transaction version, by which the epoch is judged (KIP-1228).
 """
 
-from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
 from broker.api import BROKER, Api, RequestContext
 from broker.error_map import wire_error
+from broker.outcome import when_done
 from broker.ports import AclOperation
 from coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from protocol.errors import ErrorCode, Refusal
@@ -40,7 +40,7 @@ def handle(
     written = context.services.markers.write([_marker(marker) for marker in request.markers])
     if written.done():
         return _response(context, request, written.result())
-    return _when_written(context, request, written)
+    return when_done(lambda: _response(context, request, written.result()), written)
 
 
 def refuse(
@@ -50,12 +50,6 @@ def refuse(
         dict.fromkeys(_marker(marker).partitions, error) for marker in request.markers
     ]
     return _response(context, request, results)
-
-
-async def _when_written(
-    context: RequestContext, request: WriteTxnMarkersRequest, written: Future[MarkerResults]
-) -> WriteTxnMarkersResponse:
-    return _response(context, request, await written)
 
 
 def _marker(asked: WritableTxnMarker) -> Marker:

@@ -348,10 +348,11 @@ class RaftCore:
         self.rounds = 0
 
     def follow_newer(self, epoch: int, leader_id: int, now_ms: int) -> None:
-        """Somebody is in a later epoch, or knows the leader of this one."""
+        """Somebody is in a later epoch, or knows the leader of this one. Raises DifferentVoters."""
         if epoch < self.epoch:
             return
-        known = leader_id in self.voters and leader_id != self.node_id
+        follower.refuse_stranger(self, leader_id)
+        known = leader_id not in {NOBODY, self.node_id}
         if epoch > self.epoch:
             if known:
                 self.become_follower(epoch, leader_id, now_ms)

@@ -13,6 +13,7 @@ from cluster.raft.batches import BATCH_BYTES_MAX, decode_entries, encode_entry, 
 from cluster.raft.core import DEFAULT_CONFIG, RaftCore
 from cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
 from cluster.raft.election import RaftConfig, Role
+from cluster.raft.follower import DifferentVoters, LostCommitted
 from cluster.raft.log_view import LogView
 from cluster.raft.messages import (
     NOBODY,
@@ -44,10 +45,6 @@ if TYPE_CHECKING:
     from runtime.tasks import Tasks
 
 LeadershipListener: TypeAlias = "Callable[[Leadership], None]"
-
-
-class DifferentVoters(Exception):
-    """Nodes of one cluster are configured with different voters."""
 
 
 class RaftDriver:
@@ -134,7 +131,10 @@ class RaftDriver:
     def step(self, message: Message) -> None:
         """A message from another node has arrived."""
         if self._failure is None and not self._stopping:
-            self.core.step(message, self._clock.monotonic_ms())
+            try:
+                self.core.step(message, self._clock.monotonic_ms())
+            except (DifferentVoters, LostCommitted) as error:
+                self._fail(error)
             self._wake_up.set()
 
     def suspect(self, node_id: int) -> None:
@@ -182,7 +182,7 @@ class RaftDriver:
     def high_watermark(self) -> int:
         return self._delivery.high_watermark
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, unhurried: bool = False) -> int:
         """One atomic batch, as the port says; there are no transactions here. Refusals: NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE."""
         if self._failure is not None:
             raise OSError("the metadata log has failed") from self._failure
@@ -252,7 +252,7 @@ class RaftDriver:
                     await self._do(ready)
                     self.core.advance(self._clock.monotonic_ms())
                 await self._adopt_snapshot()
-                if self._stopping:
+                if self._stopping or self._failure is not None:
                     return
                 self._arm()
                 await self._wake_up.wait()

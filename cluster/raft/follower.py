@@ -33,6 +33,19 @@ class LostCommitted(Exception):
     """The leader lacks entries that this node knows to be committed: the promise of agreement is broken. The node stops."""
 
 
+class DifferentVoters(Exception):
+    """Nodes of one cluster are configured with different voters. The node stops."""
+
+
+def refuse_stranger(core: RaftCore, leader_id: int) -> None:
+    """Only a voter leads: whoever is said to lead and is none by the list of this node was elected by another list."""
+    if leader_id not in {NOBODY, *core.voters}:
+        raise DifferentVoters(
+            f"node {leader_id} leads the metadata, but this node is told that {list(core.voters)} vote: set"
+            " controller.quorum.voters to the same on every node"
+        )
+
+
 def fetch_if_due(core: RaftCore, now_ms: int) -> None:
     """Ask the leader for more; one fetch at a time, and never before what it acknowledges is durable."""
     if core.fetching is None and now_ms >= core.next_fetch_ms and core.log.stable_end == core.log.end_offset:

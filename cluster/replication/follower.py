@@ -29,6 +29,8 @@ class State(Enum):
     WAITING = "the leader knows a newer epoch: the metadata is on its way here"
     BROKEN = "its disk has refused: not asked for until a restart"
 
+    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+
 
 class Event(Enum):
     """What happens to it."""
@@ -46,6 +48,8 @@ class Event(Enum):
     PAUSED = auto()
     """The pause is over."""
     DISK_FAILED = auto()
+
+    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
 
 
 class Bug(Exception):

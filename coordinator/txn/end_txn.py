@@ -102,7 +102,9 @@ def decide_complete(command: CompleteTransaction, now: Situation) -> Decision[No
     if not isinstance(action, To):
         return Decision(None)
     after = to_complete(txn, action.state, now_ms=now.now_ms)
-    return Decision(None, records=(to_record(after, now.feature_level),), keys=(command.transactional_id,))
+    record = to_record(after, now.feature_level)
+    # Lost with this broker, it is found out again from the Prepare record; what comes next for the id waits for both.
+    return Decision(None, records=(record,), keys=(command.transactional_id,), unhurried=True)
 
 
 def send_markers(txn: Transaction, coordinator_epoch: int) -> SendMarkers:

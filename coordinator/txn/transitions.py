@@ -36,6 +36,8 @@ class Event(Enum):
     MARKERS_DONE = "all markers written"
     EXPIRE = "id expired"
 
+    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+
 
 @dataclass(frozen=True, slots=True)
 class To:

@@ -15,9 +15,9 @@ from odradek.admin import table_of
 from odradek.commands.status import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
-    NOTHING,
     PARTITION_COLUMNS,
     TRANSACTION_COLUMNS,
+    UNKNOWN,
     broker_row,
     remarks,
 )
@@ -49,7 +49,7 @@ def follow(cluster: ClusterDirectory, every_s: float, console: Console | None = 
 def view(cluster: ClusterDirectory, state: ClusterState, answer: Mapping[str, Any]) -> RenderableType:
     """What matters most comes first: partitions may be more than fit."""
     failed = answer.get("failed")
-    told = NOTHING if failed else answer
+    told = UNKNOWN if failed else answer
     now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     rows = [broker_row(cluster, state, node_id, told) for node_id in state.plan.node_ids]
     parts: list[RenderableType] = [
@@ -64,12 +64,12 @@ def view(cluster: ClusterDirectory, state: ClusterState, answer: Mapping[str, An
         ("groups", told["groups"], GROUP_COLUMNS),
         (
             "partitions",
-            [row for row in told["partitions"] if not row["internal"]],
+            None if told["partitions"] is None else [row for row in told["partitions"] if not row["internal"]],
             {name: name for name in PARTITION_COLUMNS},
         ),
     )
     for title, found, columns in sections:
-        parts += [Text(), Text(f"{title}: {len(found)}", style="bold")]
+        parts += [Text(), Text(f"{title}: {'unknown' if found is None else len(found)}", style="bold")]
         if found:
             parts.append(table_of(found, columns))
     return Group(*parts)

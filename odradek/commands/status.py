@@ -30,15 +30,16 @@ PARTITION_COLUMNS = (
 )
 TRANSACTION_COLUMNS = ("transactional_id", "state", "producer_id", "producer_epoch", "open_for_ms", "partitions")
 GROUP_COLUMNS = {"group": "group", "type": "type", "state": "state", "lag": "lag", "stable_lag": "lag to LSO"}
-NOTHING: dict[str, Any] = {
+UNKNOWN: dict[str, Any] = {
     "controller": None,
     "brokers": [],
-    "partitions": [],
-    "under_replicated": [],
-    "groups": [],
-    "transactions": [],
+    "partitions": None,
+    "under_replicated": None,
+    "groups": None,
+    "transactions": None,
     "unanswered": [],
 }
+"""What no broker says, when none runs."""
 
 
 def status(
@@ -75,7 +76,9 @@ def status(
     with reasons():
         state = state_of(cluster)
     alive = state.alive()
-    if len(alive) < len(state.plan.ports):
+    if not state.running:
+        errors.print(f"stopped; start it with: odradek up --dir {cluster.path}", markup=False)
+    elif len(alive) < len(state.plan.ports):
         errors.print(outlook(cluster, state), markup=False)
     if not alive or len([voter for voter in state.plan.voters if voter in alive]) < state.plan.majority:
         raise typer.Exit(FAILED)
@@ -84,12 +87,16 @@ def status(
 def once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool) -> None:
     alive = state.alive()
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
-    answer = ask("status", "--bootstrap", bootstrap) if alive else NOTHING
+    answer = ask("status", "--bootstrap", bootstrap) if alive else nobody_answers(state)
     rows = [broker_row(cluster, state, node_id, answer) for node_id in state.plan.node_ids]
     if as_json:
         print_json({**answer, "cluster_id": state.plan.cluster_id, "brokers": rows})
     else:
         show_tables(rows, answer)
+
+
+def nobody_answers(state: ClusterState) -> dict[str, Any]:
+    return {**UNKNOWN, "unanswered": state.plan.node_ids}
 
 
 def broker_row(
@@ -106,7 +113,7 @@ def broker_row(
         "state": "fenced" if fenced else "running" if running else "died" if node_id in state.running else "stopped",
         "role": role(state, node_id, answer),
         "rack": known.get("rack"),
-        "leads": sum(row["leader"] == node_id for row in answer["partitions"]),
+        "leads": sum(row["leader"] == node_id for row in answer["partitions"] or ()),
         "metrics": state.plan.metrics_url(node_id) if running else None,
         "pid": state.running[node_id].pid if running else None,
         "log": str(cluster.log(node_id)),
@@ -122,23 +129,25 @@ def role(state: ClusterState, node_id: int, answer: Mapping[str, Any]) -> str:
 def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
     show(rows, {name: name for name in BROKER_COLUMNS}, as_json=False, empty="")
     print()
-    show(
-        [row for row in answer["partitions"] if not row["internal"]],
-        {name: name for name in PARTITION_COLUMNS},
-        as_json=False,
-        empty="no partitions",
-    )
+    if answer["partitions"] is None:
+        print("partitions: unknown, no broker runs")
+    else:
+        rows = [row for row in answer["partitions"] if not row["internal"]]
+        show(rows, {name: name for name in PARTITION_COLUMNS}, as_json=False, empty="no partitions")
     print()
     for line in remarks(answer):
         print(line)
-    show(answer["groups"], GROUP_COLUMNS, as_json=False, empty="no groups")
+    if answer["groups"] is None:
+        print("groups: unknown, no broker runs")
+    else:
+        show(answer["groups"], GROUP_COLUMNS, as_json=False, empty="no groups")
     print()
-    show(
-        answer["transactions"],
-        {name: name for name in TRANSACTION_COLUMNS},
-        as_json=False,
-        empty="no open transactions",
-    )
+    silent = ", ".join(str(node_id) for node_id in answer["unanswered"])
+    if answer["transactions"] is None:
+        print(f"open transactions: unknown, no answer of broker {silent}")
+        return
+    columns = {name: name for name in TRANSACTION_COLUMNS}
+    show(answer["transactions"], columns, as_json=False, empty="no open transactions")
 
 
 def remarks(answer: Mapping[str, Any]) -> list[str]:
@@ -147,4 +156,7 @@ def remarks(answer: Mapping[str, Any]) -> list[str]:
     if behind := answer["under_replicated"]:
         counts = Counter(name.rpartition("-")[0] for name in behind)
         lines.append("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
-    return [*lines, *(f"broker {node_id} did not answer" for node_id in answer["unanswered"])]
+    return [
+        *lines,
+        *(f"no answer of broker {node_id}: what only it knows is missing here" for node_id in answer["unanswered"]),
+    ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, print_json, show, usage
+from odradek.admin import FAILED, ask, errors, print_json, show, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def list_transactions(
     for name in state or []:
         arguments += ["--state", name]
     columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator")
-    show(ask(*arguments), {column: column for column in columns}, as_json=as_json, empty="no transactional ids")
+    show_known(arguments, {column: column for column in columns}, as_json=as_json, empty="no transactional ids")
 
 
 @app.command()
@@ -110,7 +110,7 @@ def blocking(
     arguments = ["txns", "blocking", "--bootstrap", bootstrap]
     if topic is not None:
         arguments += ["--topic", topic]
-    show(ask(*arguments), BLOCKING, as_json=as_json, empty="no partition is held back by a transaction")
+    show_known(arguments, BLOCKING, as_json=as_json, empty="no partition is held back by a transaction")
 
 
 @app.command()
@@ -146,3 +146,16 @@ def abort(
         print_json(answer)
     else:
         print(answer["message"])
+
+
+def show_known(arguments: list[str], columns: dict[str, str], *, as_json: bool, empty: str) -> None:
+    """Print what is known. When brokers have not answered they are named, and the exit code is 1: there may be more."""
+    answer = ask(*arguments)
+    silent = answer["unanswered"]
+    show(answer["rows"], columns, as_json=as_json, empty="none that is known" if silent else empty)
+    for node_id, reason in silent.items():
+        errors.print(
+            f"broker {node_id} did not answer ({reason}): what it leads or coordinates is missing here", markup=False
+        )
+    if silent:
+        raise typer.Exit(FAILED)

@@ -72,6 +72,19 @@ def test_a_lost_majority_is_said_and_ends_with_the_remedy(tmp_path: Path) -> Non
         assert asked.returncode == 1
         assert "majority lost: 1 of 3 voters run, 2 are needed" in asked.stderr
         assert f"odradek start 1 3 --dir {tmp_path}" in asked.stderr
+        assert "no open transactions" not in asked.stdout, "those who may know of one are dead"
+        assert "open transactions: unknown, no answer of broker 1, 3" in asked.stdout
+        found = status(tmp_path)
+        assert (found["transactions"], found["unanswered"]) == (None, [1, 3])
+        assert "t-0" in found["under_replicated"], "the metadata cannot change any more and calls all of them in sync"
+        for verb in ("list", "blocking"):
+            partial = odradek("txns", verb, "--bootstrap", bootstrap)
+            assert partial.returncode == 1, "it is not all"
+            silent = [line.partition(" (")[0] for line in partial.stderr.splitlines()]
+            assert silent == ["broker 1 did not answer", "broker 3 did not answer"]
+            assert partial.stdout
+            assert "no transactional ids" not in partial.stdout
+            assert "no partition is held back" not in partial.stdout
         kill(tmp_path, 2)
         alone = odradek("start", "2", "--dir", str(tmp_path))
         assert alone.returncode == 1

@@ -15,6 +15,7 @@ from broker.clock import SystemClock
 from broker.commit_gate import LocalCommitGate
 from broker.env import Env
 from broker.node import CannotStartError, Node
+from broker.partitions import WORK_AT_ONCE
 from cluster.records import NotUnderstood
 from protocol.batch import build_batch, iter_batches, iter_records
 from protocol.errors import ErrorCode
@@ -341,6 +342,13 @@ async def test_metadata_of_a_later_version_stops_the_start_in_one_line(
 async def test_a_log_that_the_metadata_does_not_know_is_left_alone(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         await node.produce("t", b"a")
+        many = CreatableTopic(name="many", num_partitions=WORK_AT_ONCE, replication_factor=1)
+        made = await node.call(CreateTopicsRequest(topics=[many], timeout_ms=10_000), 7)
+        assert made.topics[0].error_code == ErrorCode.NONE
+        # It was answered when the metadata had it; the logs of so many partitions are made in slices behind that.
+        async with asyncio.timeout(10):
+            while len(node.node.partitions.hosted("many")) < WORK_AT_ONCE:
+                await asyncio.sleep(0)
     (tmp_path / "stranger-0").mkdir()
     with capture_logs() as lines:
         async with running(tmp_path) as node:

@@ -18,8 +18,9 @@ from cluster.records import RemoveTopicRecord
 from protocol.batch import iter_batches, iter_records
 from protocol.errors import ErrorCode
 from storage.config import LogConfig
+from storage.producer_entry import Origin
 from storage.reads import ReadResult
-from tests.support.data_rig import NOW_MS
+from tests.support.data_rig import NOW_MS, batch
 from tests.support.replication_rig import TOPIC_ID, Brokers, Wire
 
 E = ErrorCode
@@ -197,6 +198,37 @@ async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
     assert told[6:] == [(1, True), (0, False)] * 2
 
 
+async def test_records_that_nobody_waits_for_go_along_with_the_next_ones(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic(2)
+    leader = brokers[1]
+    await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
+    monkeypatch.setattr("broker.replica_fetch.UNHURRIED_S", 3_600)
+    told: list[list[int]] = []
+    finish = Gathering.finish
+
+    def noted(self: Gathering, context: Any) -> Any:
+        told.append([slot.index for slot, row in self.rows if row.records])
+        return finish(self, context)
+
+    monkeypatch.setattr(Gathering, "finish", noted)
+    unhurried = batch(b"a")
+    leader.partition("t", 0).append(unhurried, origin=Origin.COORDINATOR, now_ms=NOW_MS, unhurried=True)
+    leader.append(b"b", index=1)
+    await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
+    assert [sorted(each) for each in told if each] == [[0, 1]] * 2
+
+
+async def test_records_that_nobody_waits_for_are_replicated_although_nothing_follows_them(brokers: Brokers) -> None:
+    brokers.topic()
+    leader = brokers[1]
+    await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
+    leader.partition().append(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS, unhurried=True)
+    await brokers.until(lambda: leader.committed() == 1)
+
+
+@pytest.mark.usefixtures("from_the_file")
 async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_forgotten(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cluster.raft.batches import encode_entry, encode_records
-from cluster.raft.driver import DifferentVoters, RaftDriver
+from cluster.raft.driver import RaftDriver
 from cluster.raft.election import RaftConfig
+from cluster.raft.follower import DifferentVoters, LostCommitted
 from cluster.raft.messages import (
     BeginQuorumEpochRequest,
     Entry,
+    EpochEnd,
     FetchReply,
     FetchRequest,
     HardState,
@@ -169,7 +171,7 @@ async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> Non
 class Recorded:
     """One node of three; what it sends stands between what its disk has done."""
 
-    def __init__(self) -> None:
+    def __init__(self, node_id: int = 1, voters: Sequence[int] = (1, 2, 3)) -> None:
         self.failures: list[BaseException] = []
         self.tasks = Tasks(lambda _, error: self.failures.append(error))
         self.storage = MemoryRaftStorage(
@@ -178,8 +180,8 @@ class Recorded:
             hard_state=HardState(1),
         )
         self.driver = RaftDriver(
-            1,
-            [1, 2, 3],
+            node_id,
+            voters,
             self.storage,
             self,
             clock=LoopClock(),
@@ -253,6 +255,40 @@ async def test_a_leader_that_counts_other_voters_ends_the_node() -> None:
     assert "[1, 2, 4]" in str(failure)
     assert "controller.quorum.voters" in str(failure)
     assert node.storage.log_end_offset == 1
+    await node.tasks.cancel_all()
+
+
+async def test_a_leader_that_is_no_voter_by_the_own_list_ends_the_node() -> None:
+    node = Recorded(4, [1, 2])
+    await node.driver.start()
+    await node.rest()
+    [asked] = [message for message in node.messages if isinstance(message, FetchRequest)]
+    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    node.driver.step(FetchReply(asked.target, 4, 3, 3, 1, error=refused, request_id=asked.request_id))
+    await node.rest()
+    (failure,) = node.failures
+    assert isinstance(failure, DifferentVoters)
+    assert str(failure) == (
+        "node 3 leads the metadata, but this node is told that [1, 2] vote: set controller.quorum.voters to the same on every node"
+    )
+    await node.driver.stop()
+    await node.tasks.cancel_all()
+
+
+async def test_a_leader_without_what_is_committed_ends_the_node() -> None:
+    node = Recorded()
+    await node.driver.start()
+    node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
+    await node.rest()
+    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, request_id=asked.request_id))
+    await node.rest()
+    asked = [message for message in node.messages if isinstance(message, FetchRequest)][-1]
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, diverging=EpochEnd(0, 0), request_id=asked.request_id))
+    await node.rest()
+    (failure,) = node.failures
+    assert isinstance(failure, LostCommitted)
+    await node.driver.stop()
     await node.tasks.cancel_all()
 
 

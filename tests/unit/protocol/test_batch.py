@@ -20,10 +20,12 @@ from protocol.batch import (
     control_key,
     control_type,
     decrement_sequence,
+    end_txn_marker,
     increment_sequence,
     iter_batches,
     iter_records,
     parse_end_txn_marker,
+    plain_end_txn_marker,
     read_header,
     seal_batch,
     verify_crc,
@@ -246,3 +248,23 @@ def test_marker_values() -> None:
     for value in (None, b"", bytes(5), bytes.fromhex("ffff00000007")):
         with pytest.raises(Malformed):
             parse_end_txn_marker(value)
+
+
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_plain_marker_is_what_its_record_says(commit: bool) -> None:
+    batch = end_txn_marker(producer_id=7, producer_epoch=1, coordinator_epoch=3, commit=commit, timestamp=NOW)
+    assert plain_end_txn_marker(batch, read_header(batch)) == (commit, 3)
+    plain = 0
+    for position in range(HEADER_BYTES, len(batch)):
+        for flipped in range(8):
+            changed = bytearray(batch)
+            changed[position] ^= 1 << flipped
+            found = plain_end_txn_marker(changed, read_header(changed))
+            if found is not None:
+                plain += 1
+                (record,) = read_all(bytes(changed))
+                assert record.timestamp == NOW
+                assert found == (control_type(record.key) is ControlType.COMMIT, parse_end_txn_marker(record.value))
+    assert plain == 33  # the other kind, and every bit of the coordinator epoch
+    for other in (build_batch([(b"k", b"v", NOW, ())], producer_id=7), batch + b"\0"):
+        assert plain_end_txn_marker(other, read_header(other)) is None

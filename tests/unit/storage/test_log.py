@@ -219,6 +219,7 @@ async def test_cold_reads_give_the_same(disk: FaultyDisk, root: str, sealed: boo
         log.close(clean=True)
         log = open_log(disk, root, SMALL, clean=True)
     for offset in (0, 3, 17, 38):
+        log.segments.active.forget_recent()
         warm = read(log, offset, max_bytes=400)
         disk.cold = True
         found = log.read(offset, max_bytes=400)
@@ -231,6 +232,7 @@ async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: Fault
     log = open_log(disk, root)
     append(log, batch(5))
     append(log, batch(5))
+    log.segments.active.forget_recent()
     disk.cold = True
     found = log.read(5, max_bytes=400)
     assert isinstance(found, ColdRead)
@@ -243,6 +245,7 @@ async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: Fault
 async def test_a_cold_read_that_fails_raises_what_the_disk_raised(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(5))
+    log.segments.active.forget_recent()
     disk.cold = True
     disk.refuse("read_cold", ".log")
     found = log.read(0, max_bytes=400)

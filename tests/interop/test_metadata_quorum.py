@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -115,7 +116,22 @@ def test_kafka_reads_the_snapshots(three: tuple[LocalCluster, Path]) -> None:
         assert "isvalid: false" not in text.lower()
 
 
-def test_kafka_reads_the_log_of_every_voter(three: tuple[LocalCluster, Path]) -> None:
+def test_kafka_reads_the_log_of_every_voter(tmp_path: Path) -> None:
+    with LocalCluster(brokers=3, directory=tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        [made] = admin.create_topics([NewTopic("t", 3, 3)]).values()
+        made.result(timeout=30)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for partition in range(3):  # each is led by another broker, which has to have heard of it
+            producer.produce("t", b"x", partition=partition)
+        assert producer.flush(UNTIL_S) == 0
     for node_id in (1, 2, 3):
-        lines = dump(newest(three[1], node_id, ".log"))
+        [path] = (tmp_path / f"broker-{node_id}" / "__cluster_metadata-0").glob("*.log")
+        lines = dump(path)
         assert not [line for line in lines if "mismatch" in line.lower() or "found invalid" in line.lower()]
+        text = "\n".join(lines)
+        assert "LeaderChange" in text, "every epoch begins with it"
+        assert text.count('"type":"REGISTER_BROKER_RECORD"') >= 3
+        assert text.count('"type":"TOPIC_RECORD"') == 1
+        assert text.count('"type":"PARTITION_RECORD"') == 3
+        assert "isvalid: false" not in text.lower()

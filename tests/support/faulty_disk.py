@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from os import strerror
 from typing import TYPE_CHECKING
 
 from storage.os_disk import OsDisk
@@ -18,17 +19,18 @@ class FaultyDisk(OsDisk):
         super().__init__()
         self.cold = False
         self.synced: list[str] = []
-        self._refused: list[tuple[str, str]] = []
+        self._refused: list[tuple[str, str, int]] = []
 
-    def refuse(self, operation: str, suffix: str = "") -> None:
-        self._refused.append((operation, suffix))
+    def refuse(self, operation: str, suffix: str = "", reason: int = errno.EIO) -> None:
+        self._refused.append((operation, suffix, reason))
 
     def heal(self) -> None:
         self._refused.clear()
 
     def check(self, operation: str, path: str) -> None:
-        if any(operation == refused and path.endswith(suffix) for refused, suffix in self._refused):
-            raise OSError(errno.EIO, f"{operation} refused", path)
+        for refused, suffix, reason in self._refused:
+            if operation == refused and path.endswith(suffix):
+                raise OSError(reason, f"{operation} refused: {strerror(reason)}", path)
 
     def open(self, path: str, *, create: bool) -> File:
         self.check("open", path)

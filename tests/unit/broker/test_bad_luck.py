@@ -1,14 +1,17 @@
 """What goes wrong in a cluster: a message that names the node and the remedy, and nothing lost that was acknowledged."""
 
+import errno
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from broker.node import CannotStartError
+from cluster.image import MetadataImage
 from protocol.errors import ErrorCode
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.several_nodes import Nodes
@@ -37,6 +40,18 @@ def log_file(nodes: Nodes, node_id: int, topic: str = "t") -> Path:
     return nodes.directory / f"node-{node_id}" / f"{topic}-0" / f"{0:020d}.log"
 
 
+def fenced_with_its_remedy(logs: Sequence[MutableMapping[str, Any]], node_id: int, data: Path) -> None:
+    [told] = [entry for entry in logs if entry["event"] == "this broker asks to be fenced"]
+    assert (told["log_level"], told["broker"]) == ("error", node_id)
+    assert f"the disk of {data} has refused t-0: " in told["reason"]
+    assert told["reason"].endswith("free space or replace the disk, then restart this node")
+
+
+def _isr(image: MetadataImage) -> Sequence[int]:
+    partition = image.partition("t", 0)
+    return () if partition is None else partition.isr
+
+
 async def test_a_node_that_has_lost_its_disk_gets_everything_back_from_the_others(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
         await stop(nodes, 1)
@@ -61,8 +76,9 @@ async def test_an_empty_disk_never_leads_while_it_is_the_last_that_was_in_sync(t
             await nodes.start([1])
             await nodes.until(1, lambda image: not image.brokers[1].fenced)
         assert nodes.leader("alone") == -1
-        told = [str(entry) for entry in logs if "alone" in str(entry)]
-        assert any("1" in entry and entry for entry in told), logs
+        [told] = [entry for entry in logs if entry.get("partitions") == "alone-0"]
+        assert (told["log_level"], told["broker"], told["count"]) == ("warning", 1, 1)
+        assert "start broker 1 with its former data directory" in told["remedy"]
         # The remedy: the disk is back.
         await stop(nodes, 1)
         shutil.rmtree(tmp_path / "node-1")
@@ -82,8 +98,12 @@ async def test_a_replica_that_was_damaged_while_its_node_was_down_is_made_whole(
         damaged = bytearray(path.read_bytes())
         damaged[70] ^= 0xFF
         path.write_bytes(damaged)
-        await nodes.start([3])
-        await nodes.until_in_sync("t", [1, 2, 3])
+        with capture_logs() as logs:
+            await nodes.start([3])
+            await nodes.until_in_sync("t", [1, 2, 3])
+        [told] = [entry for entry in logs if entry.get("path") == str(path) and "dropped_bytes" in entry]
+        assert (told["log_level"], told["offset"], told["dropped_bytes"]) == ("warning", 0, len(damaged))
+        assert told["reason"]
         assert path.read_bytes() == log_file(nodes, 1).read_bytes()
 
 
@@ -99,8 +119,35 @@ async def test_a_full_disk_of_the_leader_moves_its_leaderships_and_loses_nothing
             full.refuse("write", "t-0/00000000000000000000.log")
             assert await nodes.produce("t", b"lost?") is ErrorCode.KAFKA_STORAGE_ERROR
             await nodes.until(2, lambda image: (part := image.partition("t", 0)) is not None and part.leader == 2)
-        assert any("restart" in str(entry) and entry["log_level"] == "error" for entry in logs), logs
+        fenced_with_its_remedy(logs, 1, tmp_path / "node-1")
         assert await nodes.produce("t", b"goes on") is ErrorCode.NONE
+        assert await nodes.values("t") == [*VALUES, b"goes on"]
+    finally:
+        full.heal()
+        await nodes.stop()
+
+
+async def test_a_full_disk_of_a_follower_takes_it_out_and_holds_nobody_up(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, 3)
+    full = FaultyDisk()
+    try:
+        nodes.make(3, disk=full)
+        await nodes.start_made({3: nodes.nodes[3]}, [1, 2])
+        await nodes.create("t", [1, 2, 3], min_insync_replicas="2")
+        assert await nodes.produce("t", *VALUES) is ErrorCode.NONE
+        with capture_logs() as logs:
+            full.refuse("write", "t-0/00000000000000000000.log", errno.ENOSPC)
+            assert await nodes.produce("t", b"goes on") is ErrorCode.NONE
+            await nodes.until(1, lambda image: image.brokers[3].fenced and set(_isr(image)) == {1, 2})
+        fenced_with_its_remedy(logs, 3, tmp_path / "node-3")
+        assert any("No space left on device" in str(entry["reason"]) for entry in logs if "reason" in entry), logs
+        assert nodes.leader("t") == 1
+        # The remedy: room is made, and the node started again.
+        await stop(nodes, 3)
+        full.heal()
+        await nodes.start([3])
+        await nodes.until_in_sync("t", [1, 2, 3])
+        assert log_file(nodes, 3).read_bytes() == log_file(nodes, 1).read_bytes()
         assert await nodes.values("t") == [*VALUES, b"goes on"]
     finally:
         full.heal()

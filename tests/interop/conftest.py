@@ -19,7 +19,7 @@ from tests.interop.drivers.java import JavaDriver
 from tests.interop.drivers.kafka_python import KafkaPythonDriver
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.side_by_side import SideBySide
-from tests.support.tool_jvm import ToolJvm
+from tests.support.tool_jvm import tool_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,16 +58,9 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def tools() -> Iterator[ToolJvm]:
-    jvm = ToolJvm()
-    yield jvm
-    jvm.close()
-
-
-@pytest.fixture(scope="session")
-def pair(tools: ToolJvm, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> SideBySide:
+def pair(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> SideBySide:
     """The same command on both brokers."""
-    return SideBySide(tools, {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
+    return SideBySide(tool_jvm(), {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
 
 
 @pytest.fixture

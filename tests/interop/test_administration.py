@@ -13,7 +13,7 @@ import pytest
 
 from odradek import LocalCluster
 from tests.support.kafka_cluster import KafkaCluster
-from tests.support.kafka_tools import run_tool
+from tests.support.tool_jvm import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

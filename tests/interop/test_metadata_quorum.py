@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
 from tests.support.kafka_broker import JARS
-from tests.support.kafka_tools import run_tool
+from tests.support.tool_jvm import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,9 +19,9 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.interop.drivers.base import TIMEOUT_S, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
-from tests.support.kafka_tools import run_tool
 from tests.support.ledger import LONGEST_WAIT_S, PARTITIONS, TOPIC, Load, check, final_read
 from tests.support.raw_client import RawClient
+from tests.support.tool_jvm import run_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

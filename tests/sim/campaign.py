@@ -43,6 +43,25 @@ REACHABLE_BY_CLUSTERS: Final = (
     "refused: not enough replicas",
 )
 """The same for a campaign with runs of several brokers."""
+REACHABLE_BY_GROUPS: Final = (
+    "classic generation",
+    "epoch of a consumer group",
+    "group upgraded",
+    "group downgraded",
+    "member died",
+    "member left",
+    "member fenced from its group",
+    "fenced in the middle of a transaction",
+    "zombie goes on",
+    "pause in the middle of a transaction of a group",
+    "commit of a fenced member refused",
+    "offsets that hang on an open transaction withheld",
+    "offsets of a transaction aborted",
+    "offsets of a transaction committed",
+)
+"""The same for a campaign with runs that have groups."""
+REACHABLE_BY_GROUPS_OF_CLUSTERS: Final = ("group coordinator fail-over with offsets pending",)
+REACHABILITY_GROUPS_MIN: Final = 30
 REACHABILITY_SEEDS_MIN: Final = 100
 REACHABILITY_ALONE_MIN: Final = 60
 
@@ -60,6 +79,7 @@ class Campaign:
         self.counters: dict[str, int] = {}
         self.seeds = 0
         self.cluster_seeds = 0
+        self.group_seeds = 0
         self.operations = 0
         self.transactions = 0
         self.faults = 0
@@ -69,6 +89,7 @@ class Campaign:
     def add(self, result: Result) -> None:
         self.seeds += 1
         self.cluster_seeds += result.brokers > 1
+        self.group_seeds += result.groups
         self.operations += result.operations
         self.transactions += result.transactions
         self.faults += result.faults
@@ -89,24 +110,31 @@ class Campaign:
         return time.monotonic() - self.began
 
     def unreached(self) -> list[str]:
-        """What should have happened and has not: of one broker and of several, as far as there were enough runs of each."""
+        """What should have happened and has not: of one broker and of several, and of groups, as far as there were enough runs of each."""
         wanted: list[str] = []
         if self.seeds - self.cluster_seeds >= REACHABILITY_ALONE_MIN:
             wanted += REACHABLE
         if self.cluster_seeds >= REACHABILITY_SEEDS_MIN:
             wanted += REACHABLE_BY_CLUSTERS
+        if self.group_seeds >= REACHABILITY_GROUPS_MIN:
+            wanted += REACHABLE_BY_GROUPS
+            wanted += REACHABLE_BY_GROUPS_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
         return [name for name in wanted if not self.counters.get(name)]
 
     def progress(self) -> str:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
         return (
-            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
+            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
 
     def report(self) -> str:
         lines = [self.progress(), "reached:"]
-        named = (*REACHABLE, *(REACHABLE_BY_CLUSTERS if self.cluster_seeds else ()))
+        named = (
+            *REACHABLE,
+            *(REACHABLE_BY_CLUSTERS if self.cluster_seeds else ()),
+            *((*REACHABLE_BY_GROUPS, *REACHABLE_BY_GROUPS_OF_CLUSTERS) if self.group_seeds else ()),
+        )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]
         return "\n".join(lines)

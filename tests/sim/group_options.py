@@ -23,7 +23,7 @@ JOIN, HEARTBEAT, LEAVE, SYNC, COMMIT, OFFSETS, ADD_OFFSETS, TXN_COMMIT, CONSUMER
 END, MARKERS = 26, 27
 GROUP_COORDINATOR: Final = "group coordinator"
 
-GROUPS_PROBABILITY: Final = 0.45
+GROUPS_PROBABILITY: Final = 0.55
 CLASSIC, CONSUMER, MIXED = "classic", "consumer", "mixed"
 COPIER, READER = "copier", "reader"
 """Groups that write one record for each they read, with the offset in the same transaction; and groups that read and commit, no more."""
@@ -105,7 +105,7 @@ def draw_groups(options: "Options", *, wanted: bool | None = None) -> None:
         assignment_interval_ms=rng.choice((0, 0, 300)),
         assignor=rng.choice(("uniform", "range")),
         segment_bytes=rng.choice((2000, 10_000, 1 << 20)),
-        think_seconds=rng.choice((0.05, 0.2)),
+        think_seconds=rng.choice((0.1, 0.3)),
         leave=rng.choice((0.01, 0.04)),
         die=rng.choice((0.01, 0.04)),
         pause=rng.choice((0.03, 0.1)),

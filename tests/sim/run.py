@@ -69,6 +69,7 @@ class Result:
     wall_seconds: float = 0.0
     options: str = ""
     brokers: int = 1
+    groups: bool = False
     history: History | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)
 
@@ -122,6 +123,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         wall_seconds=time.monotonic() - began,
         options=options.describe(),
         brokers=options.brokers,
+        groups=options.groups is not None,
         history=world.history if keep else None,
         trace=trace if keep else None,
     )

@@ -1,4 +1,4 @@
-"""The campaign of `make test`: a hundred seeds of one broker and more of clusters under faults, the same answer twice, and planted bugs that must be found.
+"""The campaign of `make test`: a hundred seeds of one broker and more of clusters under faults, a hundred of them all with groups, the same answer twice, and planted bugs that must be found.
 
 `make sim SEEDS=a..b` runs more of the same.
 """
@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.sim.campaign import Campaign, explain, run_campaign, run_drawn, run_range
+from tests.sim.options import draw
 from tests.sim.planted import PLANTED, SEEDS_MAX, Planted, seeds_to_find
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS_ALONE = range(100)
 SEEDS_OF_THREE = range(120)
 SEEDS_OF_FIVE = range(1000, 1040)
+SEEDS_WITH_GROUPS_MIN = 100
 
 pytestmark = pytest.mark.sim
 
@@ -46,6 +48,12 @@ def test_no_seed_of_several_brokers_breaks_a_promise_and_everything_rare_is_reac
     for result in run_range(SEEDS_OF_FIVE, brokers=5):
         campaign.add(result)
     judge(campaign, capsys)
+
+
+def test_a_hundred_seeds_of_these_have_groups() -> None:
+    seeds = [(SEEDS_ALONE, 1), (SEEDS_OF_THREE, 3), (SEEDS_OF_FIVE, 5)]
+    drawn = [draw(seed, brokers=brokers).groups is not None for these, brokers in seeds for seed in these]
+    assert sum(drawn) >= SEEDS_WITH_GROUPS_MIN
 
 
 @pytest.mark.parametrize(("seed", "brokers"), [(1, 1), (4, 1), (11, 1), (2, 3), (7, 3), (1000, 5)])

@@ -1,14 +1,10 @@
-"""Kafka's own command-line tools, run from the jars."""
+"""Kafka's own command-line tools: which class of the jars is which."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from tests.support.kafka_broker import JARS
-
 LOGGING = Path(__file__).resolve().parents[1] / "interop" / "java" / "log4j2.properties"
-TIMEOUT_S = 120.0
 TOOLS = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
@@ -32,16 +28,3 @@ TOOLS = {
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
 }
-
-
-def run_tool(name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a tool to its end; its exit code and output are the caller's to judge."""
-    java = ["java", "-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
-    return subprocess.run(
-        [*java, "-cp", f"{JARS}/*", TOOLS[name], *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )

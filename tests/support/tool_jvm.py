@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
+import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +58,19 @@ class ToolJvm:
 
     def close(self) -> None:
         self._jvm.close()
+
+
+@functools.cache
+def tool_jvm() -> ToolJvm:
+    """The one that all tests of a process share; it ends with the process."""
+    jvm = ToolJvm()
+    atexit.register(jvm.close)
+    return jvm
+
+
+def run_tool(tool: str, *arguments: str, stdin: str = "") -> Finished:
+    """Run a tool to its end; its exit code and output are the caller's to judge."""
+    return tool_jvm().run(tool, *arguments, stdin=stdin)
 
 
 def encoded(text: str) -> str:

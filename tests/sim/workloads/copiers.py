@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 OUTPUT: Final = re.compile(rb"^\d{8}<([^:>]+):(\d+):(\d+)>")
 """number<group:partition:offset of the record that it was made from>"""
 FETCH_BYTES: Final = (300, 1500, 6000)
+BEATS_IN_A_SESSION: Final = 5
+FETCH_WAITS_MS: Final = (0, 50, 200)
 PROBE_PROBABILITY: Final = 0.2
 CALM_TIMEOUT_MS: Final = 30_000
 NO_GENERATION_VERSION: Final = {1: 4, 2: 5}
@@ -60,6 +62,7 @@ class Turns:
         assert client.world.options.groups is not None
         self.options = client.world.options.groups
         self.positions: dict[Partition, int] = {}
+        self._next_beat = 0.0
         self.reader = Reader(client.world, f"{client.name}-in", READ_COMMITTED)
 
     async def live(self, turn: "Callable[[], Awaitable[None]]") -> str:
@@ -86,7 +89,8 @@ class Turns:
             self.positions.clear()
             if not await member.join():
                 return False
-        else:
+        elif self.world.now() >= self._next_beat:
+            self._next_beat = self.world.now() + self.options.session_timeout_ms / BEATS_IN_A_SESSION / 1000
             await member.heartbeat()
         if member.assigned != before:
             self.positions = {place: at for place, at in self.positions.items() if place in member.assigned}
@@ -110,7 +114,7 @@ class Turns:
         """The next records; None when they cannot be had for now."""
         self.reader.positions[partition] = self.positions[partition]
         operation = await self.reader.fetch(
-            partition, max_wait_ms=self.client.rng.choice((0, 20)), max_bytes=self.client.rng.choice(FETCH_BYTES)
+            partition, max_wait_ms=self.client.rng.choice(FETCH_WAITS_MS), max_bytes=self.client.rng.choice(FETCH_BYTES)
         )
         return operation.records if operation.outcome == OK else None
 

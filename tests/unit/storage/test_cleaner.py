@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from protocol.batch import build_batch
+from protocol.batch import Compression, build_batch, iter_batches
+from storage.cleaner import CleanerLimits, cleanable
 from storage.config import LogConfig
+from storage.log import ColdRead
+from storage.offset_map import ENTRY_BYTES
 from storage.os_disk import OsDisk
 from tests.support.cleaning import clean, fetched, latest
-from tests.support.logs import NOW_MS, append, headers, open_log
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, append, headers, marker, open_log, produced, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,3 +63,100 @@ async def test_only_the_last_value_of_a_key_stays(disk: OsDisk, tmp_path: Path) 
     again.update_high_watermark(again.log_end_offset)
     assert fetched(again, committed=False) == after
     assert [header.last_offset for header in headers(again)][-1] == again.log_end_offset - 1
+
+
+async def test_a_reader_of_a_segment_that_is_swapped_meanwhile_is_told_what_was_aborted_in_it(tmp_path: Path) -> None:
+    """The read has the old bytes; the new segment's index would not speak of a transaction of which nothing is left."""
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=250, delete_retention_ms=0))
+    append(log, produced(7, 0, 2, transactional=True))
+    append(log, marker(7, commit=False))
+    for number in range(9):
+        append(log, put(a=f"v{number}"))
+    log.state.expire(NOW_MS + 10**9, 1)
+    disk.cold = True
+    reading = log.read(0, max_bytes=1000, limit=log.last_stable_offset)
+    assert isinstance(reading, ColdRead)
+    task = asyncio.create_task(reading.resolve())
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2):
+        log.cleaned_to = None
+        await clean(log, now_ms=now_ms)
+    result = await task
+    assert next(iter_batches(result.records))[0].producer_id == 7
+    assert log.aborted_transactions(0, result) == [(7, 0)]
+    assert not len(log.segments.first.txn_index)
+    log.close(clean=True)
+
+
+async def test_a_cleaning_gives_others_their_turn_every_few_records(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=200_000))
+    for codec in Compression:
+        rows = [(b"k%d" % (number % 900), b"v" * 20, NOW_MS, ()) for number in range(2000)]
+        append(log, build_batch(rows, compression=codec))
+    log.roll(NOW_MS)
+    loop = asyncio.get_running_loop()
+    slices: list[float] = []
+    resumed = loop.time()
+
+    async def pace(moved_bytes: int) -> None:
+        nonlocal resumed
+        slices.append(loop.time() - resumed)
+        await asyncio.sleep(0)
+        resumed = loop.time()
+
+    await clean(log, pace=pace)
+    assert len(slices) > 5 * 2000 * 2 // 128, "twice over each record"
+    assert len(fetched(log, committed=False)) == 900
+    log.close(clean=True)
+
+
+async def test_what_does_not_fit_the_map_is_for_the_next_time(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(60):
+        append(log, put(**{f"k{number % 30}": f"v{number}"}))
+    before = latest(fetched(log, committed=False))
+    limits = CleanerLimits(ENTRY_BYTES * 8, 1.0, 1000)
+    ends = []
+    while cleanable(log, NOW_MS).dirty_bytes:
+        ends.append((await clean(log, limits=limits)).end_offset)
+        assert latest(fetched(log, committed=False)) == before
+    assert ends == sorted(set(ends))
+    assert len(ends) > 3
+    assert ends[-1] == log.segments.active.base_offset
+    log.close(clean=True)
+
+
+async def test_a_follower_of_a_compacted_log_knows_its_gaps_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
+    """Also where nobody knows yet that the topic is compacted."""
+    leader = open_log(disk, str(tmp_path / "leader"), CONFIG)
+    for number in range(60):
+        append(leader, put(**{f"k{number % 7}": f"v{number}"}))
+    await clean(leader)
+    await clean(leader)
+    follower = open_log(disk, str(tmp_path / "follower"), CONFIG)
+    at = 0
+    while at < leader.log_end_offset:
+        info = follower.append_as_follower(read(leader, at), now_ms=NOW_MS)
+        assert info is not None
+        at = info.last_offset + 1
+    follower.close(clean=False)
+    again = open_log(disk, str(tmp_path / "follower"), LogConfig(segment_bytes=600))
+    again.update_high_watermark(again.log_end_offset)
+    assert again.log_end_offset == leader.log_end_offset
+    assert fetched(again, committed=False) == fetched(leader, committed=False)
+    again.close(clean=True)
+    leader.close(clean=True)
+
+
+async def test_nothing_above_the_first_unstable_offset_is_touched(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(20):
+        append(log, put(a=f"v{number}"))
+    first = append(log, produced(7, 0, 1, transactional=True)).first_offset
+    for number in range(40):
+        append(log, put(a=f"w{number}"))
+    done = await clean(log)
+    assert done.end_offset <= first
+    kept = [record.offset for record in fetched(log, committed=False)]
+    assert kept[kept.index(first) :] == list(range(first, log.log_end_offset))
+    log.close(clean=True)

@@ -1,0 +1,266 @@
+"""The checkers of groups against hand-written logs and histories: a good one, and a bad one per anomaly, which must be found."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.sim.checkers import groups
+from tests.sim.checkers.batches import read_batches
+from tests.sim.checkers.evidence import Evidence, GroupEvidence
+from tests.sim.checkers.group_log import GroupModel
+from tests.sim.checkers.visibility import PartitionModel
+from tests.sim.history import COMMIT, END, HEARTBEAT, INFO, OFFSETS, OK, PRODUCE, SYNC, TXN_COMMIT, History, Operation
+from tests.sim.workloads.consumer_protocol import decode_assignment, encode_assignment
+from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
+
+TOPIC = "ledger"
+INPUT, OUTPUT = (TOPIC, 0), (TOPIC, 1)
+TOPIC_ID = bytes(range(16))
+COPIERS, READERS = "copy-1", "read-1"
+ID = f"{COPIERS}/0"
+PID = 7
+
+
+def string(text: str) -> bytes:
+    return struct.pack(">h", len(text)) + text.encode()
+
+
+def offset_record(group: str, index: int, offset: int | None) -> tuple[bytes, bytes | None]:
+    key = struct.pack(">h", 1) + string(group) + string(TOPIC) + struct.pack(">i", index)
+    return key, None if offset is None else struct.pack(">hqi", 3, offset, -1) + string("") + struct.pack(">q", 0)
+
+
+def member_record(member: str, epoch: int, assigned: list[int], revoked: list[int]) -> tuple[bytes, bytes]:
+    key = struct.pack(">h", 8) + string(COPIERS) + string(member)
+    value = struct.pack(">hiib", 0, epoch, epoch - 1, 0) + owned(assigned) + owned(revoked) + b"\0"
+    return key, value
+
+
+def owned(indexes: list[int]) -> bytes:
+    if not indexes:
+        return b"\1"
+    return b"\2" + TOPIC_ID + bytes([len(indexes) + 1]) + struct.pack(f">{len(indexes)}i", *indexes) + b"\0\0"
+
+
+def group_record(kind: int, epoch: int | None) -> tuple[bytes, bytes | None]:
+    key = struct.pack(">h", kind) + string(COPIERS)
+    if epoch is None:
+        return key, None
+    return key, struct.pack(">h", 0) + (string("consumer") if kind == 2 else b"") + struct.pack(">i", epoch)
+
+
+@dataclass
+class Case:
+    """A ledger with records in its first partition and copies in its second, the log of the groups, and what clients saw."""
+
+    history: History = field(default_factory=History)
+    logs: dict[int, bytes] = field(default_factory=lambda: {0: b"", 1: b"", 2: b""})
+    """Of both partitions of the ledger, and of the groups."""
+    ends: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0, 2: 0})
+    begun_anew: list[tuple[str, int]] = field(default_factory=list)
+    final: list[Operation] = field(default_factory=list)
+
+    def write(self, log: int, *records: tuple[bytes | None, bytes | None], pid: int = -1) -> None:
+        attributes = TRANSACTIONAL if pid >= 0 else 0
+        self.logs[log] += encode_batch(
+            list(records),
+            timestamp=1,
+            producer_id=pid,
+            producer_epoch=0,
+            attributes=attributes,
+            base_offset=self.ends[log],
+        )
+        self.ends[log] += len(records)
+
+    def mark(self, log: int, *, commit: bool = True) -> None:
+        self.logs[log] += encode_marker(
+            producer_id=PID,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            commit=commit,
+            timestamp=1,
+            base_offset=self.ends[log],
+        )
+        self.ends[log] += 1
+
+    def copy(self, *offsets: int, upto: int, commit: bool = True, offsets_too: bool = True) -> None:
+        """One transaction of a copier, in the files."""
+        self.write(1, *((None, f"{self.ends[1]:08d}<{COPIERS}:0:{offset}>".encode()) for offset in offsets), pid=PID)
+        if offsets_too:
+            self.write(2, offset_record(COPIERS, 0, upto), pid=PID)
+            self.mark(2, commit=commit)
+        self.mark(1, commit=commit)
+
+    def op(self, kind: str, *, outcome: str = OK, **details: Any) -> Operation:
+        details = {"coordinated": True, **details}
+        return self.history.complete(
+            self.history.invoke(kind, details.pop("process", "x"), 0.0, **details), outcome, 0.0
+        )
+
+    def grant(self, member: str, epoch: int, *indexes: int, kind: str = SYNC, group: str = COPIERS) -> Operation:
+        granted = tuple((TOPIC, index) for index in indexes)
+        return self.op(kind, group=group, member=member, member_epoch=epoch, granted=granted)
+
+    def findings(self) -> list[str]:
+        model = GroupModel.of(read_batches(self.logs[2]))
+        found = GroupEvidence(
+            copiers=(COPIERS,),
+            places=(INPUT, OUTPUT),
+            topic_id=TOPIC_ID,
+            committed={place: each.offset for place, each in model.committed.items() if each.offset is not None},
+            said=model.said,
+            final=self.final,
+            begun_anew=self.begun_anew,
+        )
+        for change in model.changes:
+            found.changes.setdefault(change.place, []).append(change)
+        ledger = {(TOPIC, index): PartitionModel.of(read_batches(self.logs[index])) for index in (0, 1)}
+        evidence = Evidence(self.history, ledger, groups=found)
+        return [*model.findings, *(each for check in groups.CHECKERS for each in check(evidence))]
+
+
+def good() -> Case:
+    case = Case()
+    case.write(0, *((None, b"%08d" % number) for number in range(4)))
+    case.grant("m", 1, 0)
+    case.copy(0, 1, upto=2)
+    case.op(
+        TXN_COMMIT, group=COPIERS, member="m", member_epoch=1, offsets=((INPUT, 2),), transactional_id=ID, transaction=1
+    )
+    case.op(END, commit=True, transactional_id=ID, transaction=1)
+    case.op(PRODUCE, transactional_id=ID, transaction=2)
+    case.op(OFFSETS, group=COPIERS, partitions=(INPUT,), offsets=((INPUT, 2),))
+    case.copy(2, upto=3, commit=False)
+    case.copy(2, 3, upto=4)
+    case.write(2, offset_record(READERS, 0, 3))
+    case.op(COMMIT, group=READERS, member="r", offsets=((INPUT, 3),))
+    case.write(2, member_record("m", 4, [0], []), member_record("n", 3, [1], []))
+    case.grant("m", 4, 0, kind=HEARTBEAT)
+    case.final = [case.op(OFFSETS, group=COPIERS, partitions=(INPUT,), offsets=((INPUT, 4),))]
+    return case
+
+
+def test_a_good_run_has_no_findings() -> None:
+    assert good().findings() == []
+
+
+def copied_twice(case: Case) -> None:
+    case.copy(3, upto=4)
+
+
+def passed_over(case: Case) -> None:
+    case.write(0, (None, b"00000009"), (None, b"00000010"))
+    case.copy(5, upto=6)
+
+
+def without_offset(case: Case) -> None:
+    case.write(0, (None, b"00000009"))
+    case.copy(4, upto=5, offsets_too=False)
+
+
+def of_nothing(case: Case) -> None:
+    case.copy(77, upto=4)
+
+
+def told_otherwise(case: Case) -> None:
+    case.final.append(case.op(OFFSETS, group=COPIERS, partitions=(INPUT,), offsets=((INPUT, 3),)))
+
+
+def gone_back(case: Case) -> None:
+    case.write(2, offset_record(COPIERS, 0, 2))
+    case.write(2, offset_record(COPIERS, 0, 4))
+
+
+def commit_lost(case: Case) -> None:
+    case.op(COMMIT, group=READERS, member="r", offsets=((INPUT, 4),))
+
+
+def read_back(case: Case) -> None:
+    case.op(COMMIT, group=READERS, member="r", offsets=((INPUT, 2),))
+    case.write(2, offset_record(READERS, 0, 2))
+
+
+def settled_and_not_told(case: Case) -> None:
+    case.op(OFFSETS, group=COPIERS, partitions=(INPUT,), offsets=((INPUT, 1),))
+
+
+def commits_for_another(case: Case) -> None:
+    case.grant("n", 5, 0)
+    case.op(
+        TXN_COMMIT, group=COPIERS, member="m", member_epoch=4, offsets=((INPUT, 4),), transactional_id=ID, transaction=9
+    )
+
+
+def two_in_one_epoch(case: Case) -> None:
+    case.grant("a", 9, 0, 1)
+    case.grant("b", 9, 1)
+
+
+def told_what_is_not_written(case: Case) -> None:
+    case.grant("m", 4, 0, 1, kind=HEARTBEAT)
+
+
+def two_owners_in_the_log(case: Case) -> None:
+    case.write(2, member_record("n", 5, [], [0]))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (copied_twice, "the record at 3 has 2 visible copies"),
+        (passed_over, "the record at 4 has no visible copy"),
+        (without_offset, "the record at 4 has a visible copy, the group's offset is 4"),
+        (of_nothing, "a visible copy of a record at 77"),
+        (told_otherwise, "the coordinator says 3 of ledger-0, its log says 4"),
+        (gone_back, "offset 2 (record"),
+        (commit_lost, "I7 lost: read-1 committed 4"),
+        (read_back, "offset 2 (record"),
+        (settled_and_not_told, "was told (event"),
+        (commits_for_another, "I8 copy-1: m of epoch 4 commits"),
+        (two_in_one_epoch, "in epoch 9 ('ledger', 1) belongs to a and to b"),
+        (told_what_is_not_written, "which is not in the log"),
+        (two_owners_in_the_log, "partition 0 belongs to m and to n"),
+    ],
+)
+def test_what_is_wrong_is_found(spoil: Callable[[Case], None], expected: str) -> None:
+    case = good()
+    spoil(case)
+    assert any(expected in finding for finding in case.findings()), case.findings()
+
+
+def test_a_commit_that_was_overtaken_by_the_next_one_of_its_member_may_come_late() -> None:
+    case = good()
+    case.op(COMMIT, group=READERS, member="r", offsets=((OUTPUT, 2),), outcome=INFO)
+    case.op(COMMIT, group=READERS, member="r", offsets=((OUTPUT, 4),))
+    case.write(2, offset_record(READERS, 1, 4))
+    case.write(2, offset_record(READERS, 1, 2))
+    assert case.findings() == []
+
+
+def test_a_group_that_was_empty_may_count_its_epochs_anew() -> None:
+    case = good()
+    first = case.grant("a", 9, 1)
+    case.begun_anew = [(COPIERS, first.completed)]
+    case.history.clock += 1
+    case.grant("b", 9, 1)
+    assert case.findings() == []
+
+
+def test_changes_of_protocol_and_new_beginnings_are_seen_in_the_log() -> None:
+    case = Case()
+    case.write(2, group_record(2, 3))
+    case.write(2, group_record(2, None), group_record(3, 3))
+    case.write(2, group_record(3, None), group_record(2, 4))
+    case.write(2, group_record(2, None), group_record(3, 1))
+    model = GroupModel.of(read_batches(case.logs[2]))
+    assert (model.counters["group upgraded"], model.counters["group downgraded"]) == (2, 1)
+    assert model.begun_anew == {COPIERS: 1}
+
+
+def test_assignments_are_read_as_they_are_written() -> None:
+    partitions = ((TOPIC, 0), (TOPIC, 3), ("other", 1))
+    assert decode_assignment(encode_assignment(partitions)) == partitions
+    assert decode_assignment(b"") == ()

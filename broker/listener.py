@@ -199,10 +199,8 @@ class Connection(BufferedProtocol):
         self._update_reading()
 
     def _may_take(self) -> bool:
-        if self._has_enough():
-            return False
         held_bytes = self._request_bytes + self._response_bytes
-        return self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
+        return not self._has_enough() and self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
 
     def _has_enough(self) -> bool:
         """It is this connection's own doing that it is not read on."""

@@ -1,9 +1,7 @@
 """One node: a broker and a controller in one process, built, started and stopped in one visible order.
 
 Each step of `start` puts its own end on a stack; `stop` takes them off, latest first. So what a failed start leaves behind,
-and what a clean stop does, is what the steps say, and nothing else.
-
-The node in simulation is this one, over a simulated loop, disk and clock.
+and what a clean stop does, is what the steps say, and nothing else. The node in simulation is this one.
 """
 
 from asyncio import CancelledError, Task, current_task, timeout
@@ -230,10 +228,10 @@ class Node:
     def _offer_early(self, shared: Shared, network: PeerRaftNetwork) -> None:
         """What handlers reach before there are partitions: enough to vote, to register, to follow the metadata."""
         config = self.config
-        forwarding = Forwarding(self._controller_id, self.peers, request_timeout_ms=config.request_timeout_ms)
+        forwarding = Forwarding(lambda: self.raft.leader_id, self.peers, request_timeout_ms=config.request_timeout_ms)
         self.controller_client = ControllerClient(
             self.controller,
-            self._controller_id,
+            lambda: self.raft.leader_id,
             self.peers,
             forwarding,
             request_timeout_ms=config.request_timeout_ms,
@@ -272,8 +270,8 @@ class Node:
     async def _register(self) -> None:
         """Tell the controller that this broker is here, and wait until it may lead."""
         config = self.config
-        clean = self.logs.previous_broker_epoch >= 0
-        vouched = self.logs.previous_broker_epoch if clean else self.life.last_broker_epoch()
+        left = self.logs.previous_broker_epoch  # below 0 after anything but a clean stop
+        vouched = left if left >= 0 else self.life.last_broker_epoch()
         registration = BrokerRegistration(
             config.node_id,
             self.logs.cluster_id,
@@ -339,17 +337,16 @@ class Node:
         self.metadata.subscribe(groups.on_metadata)
         self._warn_of_strays()
         Jobs(config, env.clock, self.partitions, self.logs, self.tasks, replication, self.topic_settings).start()
-        services = self.services
-        services.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng)
-        services.topic_maker = TopicMaker(config, self.metadata, self.controller_client, voters=len(self._voters))
+        self.services.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, env.rng)
+        self.services.topic_maker = TopicMaker(config, self.metadata, self.controller_client, voters=len(self._voters))
 
     def _disk_failed(self, what: str, others_can_serve: bool) -> None:
         """A partition is offline for good. Where other brokers have replicas they get everything, and at once."""
         with suppress(OSError):
             self.life.forget()
         if others_can_serve:
-            remedy = "free space or replace the disk, then restart this node"
-            self.lifecycle.want_fence(f"the disk of {self.config.log_dirs} has refused {what}; {remedy}")
+            why = f"the disk of {self.config.log_dirs} has refused {what}"
+            self.lifecycle.want_fence(f"{why}; free space or replace the disk, then restart this node")
 
     def _serve(self) -> None:
         """Take up the requests that wait, and all that come."""
@@ -373,9 +370,6 @@ class Node:
                 _logger.warning("a log belongs to no partition of this broker", directory=log.directory)
 
     # -- where the others are
-
-    def _controller_id(self) -> int:
-        return self.raft.leader_id
 
     def _address_of(self, node_id: int, channel: Channel) -> Address | None:
         """Controllers by `controller.quorum.voters`, brokers by what they have registered for other brokers."""

@@ -170,8 +170,7 @@ class Partition:
         acks: int = ACKS_ALL,
         unhurried: bool = False,
     ) -> AppendInfo:
-        """Append one batch as the leader; on return the watermarks are where the commit gate lets them be. `unhurried`:
-        nobody waits for its commit.
+        """Append one batch as the leader; the watermarks are where the commit gate lets them be. `unhurried`: nobody waits.
 
         Raises Refusal before anything is written, with the log's own reasons, or KAFKA_STORAGE_ERROR, after which the
         partition is offline and nothing of the batch is acknowledged.

@@ -32,5 +32,5 @@ async def test_no_promise_is_broken(tmp_path: Path) -> None:
     assert figures.transactions_committed > 0
     assert figures.transactions_aborted > 0
     for group in outcome.findings.groups.values():
-        assert group.rebalances > 1, group
+        assert group.rebalances > 0, group
         assert group.inputs > 0, group

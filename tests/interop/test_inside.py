@@ -79,6 +79,19 @@ def test_status_names_the_metrics_and_they_tell_of_transactions_and_groups(
     open_one.abort_transaction(TIMEOUT_S)
 
 
+def test_refusals_and_fences_are_counted(cluster: LocalCluster, topic: str, there: tuple[str, str]) -> None:
+    first = piped("a\n", "produce", topic, "--transactional-id", topic, *there)
+    assert first.returncode == 0, first.stderr
+    before = scraped(urls(cluster)[0])
+    assert piped("b\n", "produce", topic, "--transactional-id", topic, *there).returncode == 0
+    assert odradek("groups", "delete", f"{topic}-none", *there).returncode == 1
+    after = scraped(urls(cluster)[0])
+    fenced = "odradek_transactions_fenced_total"
+    assert after[fenced] == before[fenced] + 1
+    refused = 'kafka_network_requestmetrics_errors_total{error="GROUP_ID_NOT_FOUND",request="DeleteGroups"}'
+    assert after[refused] == before.get(refused, 0) + 1
+
+
 def urls(cluster: LocalCluster) -> list[str]:
     state = answer("status", "--dir", str(cluster.directory.path))
     return [str(broker["metrics"]) for broker in state["brokers"]]

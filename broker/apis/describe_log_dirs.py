@@ -58,5 +58,5 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     acl="DESCRIBE on the cluster",
-    gaps=("the size of the volume is not told.",),
+    gaps=("the size of the volume is not told",),
 )

@@ -41,6 +41,7 @@ async def _described(context: RequestContext, request: DescribeTransactionsReque
     _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)
     hidden = dict.fromkeys(denied)
     states: list[TransactionState] = []
+    hidden = denied
     for transactional_id in dict.fromkeys(asked):
         if transactional_id in hidden:
             states.append(_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))

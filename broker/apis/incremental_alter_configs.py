@@ -85,5 +85,5 @@ API: Final = Api(
     refuse=refuse,
     forward=True,
     acl="ALTER_CONFIGS on the topic, or on the cluster for brokers",
-    gaps=("client metrics, groups and loggers are not resources here.",),
+    gaps=("client metrics, groups and loggers are not resources here",),
 )

@@ -112,3 +112,7 @@ def test_every_handler_says_what_it_does_and_what_its_versions_are() -> None:
     for api in API_TABLE:
         section = text.partition(f"\n## {api.name}\n")[2].partition("\n## ")[0]
         assert "Behavior:" in section, api.name
+
+
+def test_no_sentence_ends_twice() -> None:
+    assert [line for line in api_doc.render(API_TABLE).splitlines() if line.endswith("..")] == []

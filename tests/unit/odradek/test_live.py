@@ -39,7 +39,12 @@ def drawn(directory: Path, answer: dict[str, Any]) -> str:
 
 def test_everything_is_drawn_and_names_are_no_markup(tmp_path: Path) -> None:
     text = drawn(tmp_path, ANSWER)
-    for said in ("app[red]", "under-replicated: 1 of payments", "no answer of broker 2: what only it knows is missing here", "open transactions: 0"):
+    for said in (
+        "app[red]",
+        "under-replicated: 1 of payments",
+        "no answer of broker 2: what only it knows is missing here",
+        "open transactions: 0",
+    ):
         assert said in text
     assert "partitions: 1" in text
 

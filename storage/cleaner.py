@@ -14,6 +14,7 @@ Readers keep the segment that they have begun with: its files are renamed, and r
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -128,14 +129,18 @@ class Cleaning:
         log, plan = self._log, self._plan
         sources = [segment for segment in log.segments if segment.base_offset < plan.bound]
         aborted = [entry for segment in log.segments for entry in segment.txn_index.entries()]
+        stopping = False
         try:
             await self._drive(self._map_offsets(sources, aborted))
             end = min(self._offsets.latest_offset + 1, plan.bound)
             taken = [segment for segment in sources if segment.base_offset < end]
             log.note_gaps()
             return await self._rewrite(taken, aborted, end)
+        except CancelledError:
+            stopping = True  # nobody is left who would be held up by what is freed in one go
+            raise
         finally:
-            while self._offsets.release():
+            while not stopping and self._offsets.release():
                 await self._pace(0)
 
     async def _rewrite(self, sources: list[Segment], aborted: list[AbortedTransaction], end: int) -> CleaningDone:

@@ -160,3 +160,26 @@ async def test_nothing_above_the_first_unstable_offset_is_touched(disk: OsDisk, 
     kept = [record.offset for record in fetched(log, committed=False)]
     assert kept[kept.index(first) :] == list(range(first, log.log_end_offset))
     log.close(clean=True)
+
+
+async def test_a_compaction_that_is_cancelled_ends_at_once(disk: OsDisk, tmp_path: Path) -> None:
+    """A node that stops does not wait for memory to be given back slice by slice."""
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(60):
+        append(log, put(**{f"k{number}": "v"}))
+    paced = 0
+    reached = asyncio.Event()
+
+    async def pace(_moved_bytes: int) -> None:
+        nonlocal paced
+        paced += 1
+        if not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    cleaning = asyncio.create_task(clean(log, pace=pace))
+    await reached.wait()
+    cleaning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cleaning
+    assert paced == 1

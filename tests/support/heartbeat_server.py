@@ -22,6 +22,7 @@ from tests.support.broker_context import config, image
 from tests.support.raw_client import RawClient
 
 Handle = Callable[[RequestContext, HeartbeatRequest], Any]
+LEAST_TOLD = -10
 
 
 def ask(name: str, generation: int = 0) -> HeartbeatRequest:
@@ -29,7 +30,13 @@ def ask(name: str, generation: int = 0) -> HeartbeatRequest:
 
 
 def tell(number: int) -> HeartbeatResponse:
-    return HeartbeatResponse(throttle_time_ms=number)
+    """An answer that carries `number`, as a time below zero: any other would silence the connection for so long."""
+    return HeartbeatResponse(throttle_time_ms=LEAST_TOLD - number)
+
+
+def told(answer: HeartbeatResponse) -> int:
+    """The number that `tell` has put in."""
+    return LEAST_TOLD - answer.throttle_time_ms
 
 
 def refuse(

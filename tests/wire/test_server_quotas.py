@@ -9,8 +9,8 @@ import pytest
 from broker.api import RequestContext
 from broker.muting import Muting
 from broker.ports import Unlimited
-from protocol.messages.heartbeat import HeartbeatRequest
-from tests.support.heartbeat_server import ask, serving, tell
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.support.heartbeat_server import ask, serving
 from tests.support.raw_client import encode_request
 
 SILENCE_MS = 150
@@ -32,7 +32,7 @@ class Over(Unlimited):
 
 async def test_the_answer_leaves_at_once_and_the_next_request_waits() -> None:
     quotas = Over()
-    async with serving(lambda *_: tell(0)) as server:
+    async with serving(lambda *_: HeartbeatResponse()) as server:
         server.services.quotas = quotas
         server.services.clock.monotonic_us = count().__next__
         loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ async def test_the_answer_leaves_at_once_and_the_next_request_waits() -> None:
 
 
 async def test_what_the_controller_says_counts_too() -> None:
-    async with serving(lambda *_: tell(SILENCE_MS)) as server:
+    async with serving(lambda *_: HeartbeatResponse(throttle_time_ms=SILENCE_MS)) as server:
         loop = asyncio.get_running_loop()
         client = await server.connect()
         began_s = loop.time()
@@ -63,7 +63,7 @@ async def test_a_request_without_an_answer_counts_as_well() -> None:
     quotas = Over()
 
     def handle(context: RequestContext, request: HeartbeatRequest) -> Any:
-        return None if request.generation_id else tell(0)
+        return None if request.generation_id else HeartbeatResponse()
 
     async with serving(handle) as server:
         server.services.quotas = quotas

@@ -2,7 +2,7 @@
 
 | file | format |
 |---|---|
-| `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint` | version 0, count, `topic partition offset` |
+| `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint`, `cleaner-offset-checkpoint` (compacted so far) | version 0, count, `topic partition offset` |
 | `leader-epoch-checkpoint` | version 0, count, `epoch startOffset` |
 | `partition.metadata` | `version: 0`, `topic_id: <base64url>`, no newline at the end |
 | `meta.properties` | Java properties, version 1 |

@@ -128,6 +128,8 @@ class Cleaning:
         """
         log, plan = self._log, self._plan
         sources = [segment for segment in log.segments if segment.base_offset < plan.bound]
+        if not sources:
+            raise CleaningInterrupted  # retention has been here since it was planned
         aborted = [entry for segment in log.segments for entry in segment.txn_index.entries()]
         stopping = False
         try:
@@ -162,8 +164,9 @@ class Cleaning:
         log = self._log
         self._check()
         base = sources[0].base_offset
-        for suffix in names.SEGMENT_SUFFIXES:
-            log.disk.remove(f"{log.directory}/{names.offset_file(base, suffix)}{names.CLEANED_SUFFIX}")
+        for suffix in names.SEGMENT_SUFFIXES:  # of an earlier cleaning that the disk would not let clean up
+            for ending in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX):
+                log.disk.remove(f"{log.directory}/{names.offset_file(base, suffix)}{ending}")
         cleaned = Segment(
             log.disk,
             log.directory,
@@ -189,9 +192,11 @@ class Cleaning:
             swapped = True
         finally:
             if not swapped:
-                cleaned.close()
-                if not log.closed:  # else its directory may be another's by now; the next start finds what is left
-                    cleaned.remove()
+                # Why this ends is what counts: what is left goes with the next cleaning, or start.
+                with suppress(OSError):
+                    cleaned.close()
+                    if not log.closed:  # else its directory may be another's by now
+                        cleaned.remove()
         self._swap_files(cleaned, sources)
         await log.disk.sync_directory(log.directory)
         return cleaned.size

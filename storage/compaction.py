@@ -103,9 +103,9 @@ def _overdue(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> b
 def groups(segments: Sequence[SegmentFacts], config: LogConfig, *, bound: int) -> list[list[SegmentFacts]]:
     """Neighbours that become one segment: together they are no larger than one may be, nor are their indexes."""
     made: list[list[SegmentFacts]] = []
-    ends = [*(segment.base_offset for segment in segments[1:]), bound]
     size = entries = 0
-    for segment, end in zip(segments, ends, strict=True):
+    for number, segment in enumerate(segments, 1):
+        end = segments[number].base_offset if number < len(segments) else bound
         size += segment.size
         entries += _index_entries(segment, config)
         fits = (

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from broker.compaction import pacing
+from broker.latest_records import LatestRecords
+from broker.log_replay import replay
+from protocol.batch import Compression, build_batch
+from protocol.errors import ErrorCode, Refusal
+from runtime.shard import Marker, ShardRecord
 from storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS
 from storage.config import LogConfig
 from storage.log_manager import LogManager
+from storage.producer_entry import Origin
 from tests.support.cleaning import fetched, latest
 from tests.support.compaction_bench import COMPACTED, Bench
 
@@ -149,3 +155,104 @@ async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: 
     await task
     assert log.cleaned_to is None
     assert not list((tmp_path / "t-0").glob("*.swap"))
+
+
+async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put(count=60, keys=7)
+    await bench.compaction.clean_due()
+    bench.put(count=30, keys=7)
+    await bench.compaction.clean_due()
+    partition, log = bench.rig.partition(), bench.log()
+    expected = [(record.offset, record.key, record.value) for record in fetched(log, committed=False)]
+    assert len(expected) < 30
+    visited: list[tuple[int, bytes | None, bytes | None]] = []
+
+    def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
+        assert isinstance(entry, ShardRecord)
+        visited.append((offset, entry.key, entry.value))
+
+    await replay(partition, log.log_start_offset, log.log_end_offset, visit, read_bytes=100)
+    assert visited == expected
+    kept = LatestRecords(partition)
+    await kept.read_on(read_bytes=100)
+    assert await kept.replay(lambda *_: None) == log.log_end_offset
+    assert len(kept) == 7
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+async def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path, codec: Compression) -> None:
+    bench = Bench(tmp_path)
+    now_ms = bench.rig.clock.now_ms
+    data = build_batch([(b"k", b"v", now_ms, ()), (None, b"v", now_ms, ())], compression=codec)
+    with pytest.raises(Refusal) as refused:
+        bench.rig.partition().append(data, origin=Origin.CLIENT, now_ms=now_ms)
+    assert refused.value.error is ErrorCode.INVALID_RECORD
+
+
+async def test_what_was_cut_is_dirty_again_and_that_is_written_down_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    await bench.compaction.clean_due()
+    log = bench.log()
+    assert bench.offsets(CLEANER_OFFSETS)["t", 0] == log.cleaned_to
+    assert log.cleaned_to is not None
+    offset = log.cleaned_to - 1
+    await bench.logs.lower_recovery_point("t", 0, offset)
+    assert bench.offsets(CLEANER_OFFSETS)["t", 0] == offset == log.cleaned_to
+    log.truncate_to(offset - 1, now_ms=0)
+    assert log.cleaned_to <= offset - 1
+
+
+async def test_a_stop_is_a_stop_also_where_the_disk_does_not_remove_what_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    task = asyncio.create_task(bench.compaction.run())
+    while not list((tmp_path / "t-0").glob("*.cleaned")):
+        await asyncio.sleep(0)
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "remove refused", path)
+
+    monkeypatch.setattr(bench.disk, "remove", refuse)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(task), 1)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("moment", ["before", "amid"])
+async def test_retention_may_take_what_is_to_be_cleaned(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LogConfig(segment_bytes=400, cleanup_policy=("compact", "delete"), retention_ms=1_000)
+    bench = Bench(tmp_path, config)
+    bench.put()
+    log, clock = bench.log(), bench.rig.clock
+
+    def expire() -> None:
+        clock.now_ms += 5_000
+        assert log.delete_expired_segments(clock.now_ms) > 0
+        clock.now_ms -= 5_000
+
+    if moment == "before":
+        written = bench.logs.checkpoint_recovery_points
+
+        async def checkpoint() -> None:
+            await written()
+            expire()
+
+        monkeypatch.setattr(bench.logs, "checkpoint_recovery_points", checkpoint)
+        await bench.compaction.clean_due()
+    else:
+        task = asyncio.create_task(bench.compaction.clean_due())
+        while not list((tmp_path / "t-0").glob("*.cleaned")):
+            await asyncio.sleep(0)
+        expire()
+        await task
+    assert len(log.segments) == 1
+    assert log.log_start_offset == log.log_end_offset == log.segments.active.base_offset
+    assert not [path for path in (tmp_path / "t-0").iterdir() if path.suffix in {".cleaned", ".swap"}]
+    assert bench.rig.partition().online

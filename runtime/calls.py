@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 class Call:
     """One command on its way. `future` is None when nobody waits for the answer (timers, effects)."""
 
-    __slots__ = ("command", "deadline_s", "future", "guard", "handle", "wait_s_max")
+    __slots__ = ("command", "deadline_s", "future", "guard", "handle", "timer", "wait_s_max")
 
     def __init__(
-        self, command: Any, future: Future[Any] | None, deadline_s: float, wait_s_max: float, guard: int = 0
+        self,
+        command: Any,
+        future: Future[Any] | None,
+        deadline_s: float,
+        wait_s_max: float,
+        guard: int = 0,
+        timer: Hashable = None,
     ) -> None:
-        """`deadline_s` is loop time; `wait_s_max` is how long it may wait in a queue; `guard` goes to the log with it."""
+        """`deadline_s` is loop time; `wait_s_max` is how long it may wait in a queue; `guard` goes to the log with it; `timer`
+        is the key of the timer that it comes from.
+        """
         self.command = command
+        self.timer = timer
         self.guard = guard
         self.future = future
         self.deadline_s = deadline_s

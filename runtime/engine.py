@@ -1,9 +1,7 @@
 """The engine of one replicated shard: load, decide, append, apply, park until committed.
 
-One engine serves one leadership of one log partition: `load` once, `unload` once; whoever leads again makes a new one.
-Everything happens on the event loop in plain calls, so a shard has one owner and needs no lock.
-
-Rules kept here, so that no core has to think of them:
+One engine serves one leadership of one log partition: `load` once, `unload` once; whoever leads again makes a new one. Everything
+happens on the event loop in plain calls, so a shard has one owner and needs no lock. Rules kept here, not in any core:
 
 - A decision's records are one atomic batch, applied right after the append: the next command sees them.
 - Every answer (refusals and reads too) and every effect waits until the high watermark has passed the log end at the
@@ -12,6 +10,7 @@ Rules kept here, so that no core has to think of them:
   that wait, for a bounded time, and are told that the shard loads.
 - A batch refused before writing changes nothing. A batch that is not committed when its request's time is up is
   answered with an error, but stays applied, and its effects follow when it is committed. There is no undo.
+  The command of a timer is decided again after a while.
 - An I/O error, or an exception out of `apply`, leaves memory and log apart: the shard is dropped, to be loaded again.
 """
 
@@ -36,6 +35,7 @@ from runtime.shard import (
     Marker,
     Shard,
     ShardRecord,
+    Timer,
     Unavailable,
 )
 from runtime.timers import TimerQueue
@@ -46,6 +46,7 @@ R = TypeVar("R")
 NO_LIMITS_GIVEN = EngineLimits()
 NO_ANSWERS_GIVEN = Unavailable()
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+TIMER_RETRY_MS = 500  # before the command of a timer is decided again whose records the log has refused
 
 
 class LoadCancelled(Exception):
@@ -85,7 +86,7 @@ class Engine(Generic[C, R]):
         self._on_dropped = on_dropped
         self._limits = limits
         self._unavailable = unavailable
-        self._timers = TimerQueue(clock, self.tell)
+        self._timers = TimerQueue(clock, self._on_timer)
         self._parked: deque[Parked] = deque()
         self._waiting = Queues()
         self._early: dict[Call, None] = {}
@@ -181,10 +182,13 @@ class Engine(Generic[C, R]):
 
     def tell(self, command: C) -> None:
         """Decide a command that nobody waits for. Dropped, like any refused one, when the shard is not active."""
+        self._on_timer(None, command)
+
+    def _on_timer(self, key: Hashable, command: C) -> None:
         if self.state is EngineState.ACTIVE:
             assert self._loop is not None
             wait_s_max = self._limits.wait_ms_max / 1_000
-            self._start(Call(command, None, self._loop.time() + wait_s_max, wait_s_max))
+            self._start(Call(command, None, self._loop.time() + wait_s_max, wait_s_max, timer=key))
 
     def mark(self, marker: Marker, write: Callable[[], int]) -> None:
         """Have `write` put the end of a transaction into the log, and take it in, between two commands.
@@ -277,6 +281,7 @@ class Engine(Generic[C, R]):
                 self.shard.apply(offset, record, self.leader_epoch)
                 offset += 1
         except Refusal as refusal:
+            self._timers.again(Timer(call.timer, command=call.command, delay_ms=TIMER_RETRY_MS))
             self._park(call, Refusal(self.shard.append_refusal(refusal.error)), None)
             return False
         except Exception as broken:  # noqa: BLE001  OSError, or a bug in apply: log and memory are apart

@@ -23,8 +23,8 @@ class TimerQueue:
     Equal deadlines fire in the order in which they were set. `fire` may set further timers.
     """
 
-    def __init__(self, clock: Clock, fire: Callable[[Any], None]) -> None:
-        """Nothing is armed before the first `set`."""
+    def __init__(self, clock: Clock, fire: Callable[[Hashable, Any], None]) -> None:
+        """`fire(key, command)`. Nothing is armed before the first `set`."""
         self._clock = clock
         self._fire = fire
         self._wall: list[Entry] = []
@@ -45,6 +45,11 @@ class TimerQueue:
             self._push(self._monotonic, self._clock.monotonic_ms() + timer.delay_ms, timer)
         else:
             self._live.pop(timer.key, None)
+
+    def again(self, timer: Timer) -> None:
+        """Set a timer that has fired in vain, unless its key has another one by now. A key of None is no timer's."""
+        if timer.key is not None and timer.key not in self._live:
+            self.set(timer)
 
     def clear(self) -> None:
         """Cancel everything."""
@@ -95,5 +100,5 @@ class TimerQueue:
         for entry in due:
             if self._is_live(entry):
                 _, command = self._live.pop(entry[2])
-                self._fire(command)
+                self._fire(entry[2], command)
         self._arm()

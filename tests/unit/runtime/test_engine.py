@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from protocol.errors import ErrorCode, Refusal
+from runtime.engine import TIMER_RETRY_MS
 from runtime.shard import EngineState
 from tests.support.cells import TIMEOUT_MS, Add, Mark, Put, Rig, refused
 
@@ -202,3 +203,17 @@ async def test_a_timer_comes_back_as_a_command_when_the_wall_clock_says_so() -> 
     rig.clock.now_ms += 1_000
     rig.engine._timers._expire()
     assert rig.cells.values == {"a": 8}
+
+
+async def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
+    """Who is gone would stay a member for ever: nothing else sets that timer again."""
+    rig = await Rig().loaded()
+    rig.put("a", 7)
+    rig.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    rig.clock.now_ms += 1_000
+    rig.engine._timers._expire()
+    assert (rig.cells.values, rig.engine.timers) == ({"a": 7}, 1)
+    rig.log.refuse = None
+    rig.clock.now_ms += TIMER_RETRY_MS
+    rig.engine._timers._expire()
+    assert (rig.cells.values, rig.engine.timers) == ({"a": 8}, 0)

@@ -8,7 +8,7 @@ from tests.support.fake_shard_log import FakeClock
 def queue() -> tuple[TimerQueue, FakeClock, list[str]]:
     fired: list[str] = []
     clock = FakeClock(0)
-    return TimerQueue(clock, fired.append), clock, fired
+    return TimerQueue(clock, lambda _key, command: fired.append(command)), clock, fired
 
 
 async def test_deadlines_fire_in_order_and_equal_ones_as_they_were_set() -> None:
@@ -57,7 +57,7 @@ async def test_a_jump_of_the_wall_clock_is_noticed() -> None:
 
 async def test_a_real_timer_fires_by_itself() -> None:
     done = asyncio.get_running_loop().create_future()
-    timers = TimerQueue(FakeClock(5), done.set_result)
+    timers = TimerQueue(FakeClock(5), lambda _key, command: done.set_result(command))
     timers.set(Timer("a", 5, "now"))
     assert await done == "now"
 
@@ -65,7 +65,7 @@ async def test_a_real_timer_fires_by_itself() -> None:
 async def test_a_command_that_sets_its_timer_for_now_does_not_starve_the_loop() -> None:
     fired: list[str] = []
 
-    def fire(command: str) -> None:
+    def fire(_key: object, command: str) -> None:
         fired.append(command)
         timers.set(Timer("a", 0, "again"))
 

@@ -153,7 +153,7 @@ def show_known(arguments: list[str], columns: dict[str, str], *, as_json: bool, 
     answer = ask(*arguments)
     silent = answer["unanswered"]
     show(answer["rows"], columns, as_json=as_json, empty="none that is known" if silent else empty)
-    for node_id, reason in silent.items():
+    for node_id, reason in sorted(silent.items()):
         errors.print(
             f"broker {node_id} did not answer ({reason}): what it leads or coordinates is missing here", markup=False
         )

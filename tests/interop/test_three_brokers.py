@@ -183,8 +183,12 @@ def test_a_node_id_that_a_living_broker_has_is_refused(tmp_path: Path) -> None:
     with detached(tmp_path, *session) as bootstrap:
         twin = 1 if status(tmp_path)["controller"] != 1 else 2
         config = str(ClusterDirectory(tmp_path).config(twin))
-        own = ("--set", f"log.dirs={tmp_path / 'other'}", "--set", "listeners=PLAINTEXT://127.0.0.1:0")
-        own += ("--set", "odradek.metrics.listener=127.0.0.1:0")
+        where = (
+            f"log.dirs={tmp_path / 'other'}",
+            "listeners=PLAINTEXT://127.0.0.1:0",
+            "odradek.metrics.listener=127.0.0.1:0",
+        )
+        own = [word for each in where for word in ("--set", each)]
         refused = odradek("broker", "--config", config, *own, *session)
         assert refused.returncode == 1
         address = bootstrap.split(",")[twin - 1]

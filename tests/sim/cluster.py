@@ -105,10 +105,14 @@ class Cluster:
         if self.options.lossy:
             self.gates.forget()
 
+    def disk_refused(self, machine: Machine) -> None:
+        """Nobody can say what of its data is on its disk, and it vouches for nothing of it."""
+        self._suspects[machine.number] = None
+
     def may_lose_data(self, machine: Machine) -> bool:
         """The fault model: one broker at a time, unless everything is flushed before it is acknowledged.
 
-        Who has lost data counts until it is in sync again with all partitions that are placed on it.
+        Who has lost data, or whose disk has refused something, counts until it is in sync again with all partitions that are placed on it.
         """
         options = self.options
         if options.brokers == 1:
@@ -133,9 +137,10 @@ class Cluster:
         monitor = self.monitor
         assert monitor is not None
         states = monitor.metadata.partitions.values()
-        return self.machine(number).up.is_set() and all(
-            number in state.isr for state in states if number in state.replicas
-        )
+        machine = self.machine(number)
+        # The others learn a little later that its disk has failed: until it is started again what they say of it means nothing.
+        known_good = machine.up.is_set() and not machine.disk_failed
+        return known_good and all(number in state.isr for state in states if number in state.replicas)
 
     # -- judgement
 

@@ -69,6 +69,11 @@ class Machine:
         """A sync has failed: what the page cache shows is not on the disk."""
         return self._cache_lies
 
+    @property
+    def disk_failed(self) -> bool:
+        """Its disk has refused something since the node was started last."""
+        return self._disk_failed
+
     # -- life
 
     async def start(self) -> bool:
@@ -293,6 +298,7 @@ class Machine:
 
         def struck() -> None:
             self._disk_failed = True
+            self.cluster.disk_refused(self)
             self._cache_lies = fault.operation == "sync"
             self.loop.call_later(restart_after, self._crash_if, name, context=self.loop.context_of("operator"))
 

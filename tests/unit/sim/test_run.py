@@ -153,3 +153,26 @@ def test_who_is_lost_for_ever_is_the_one_whose_data_is_not_back_in_sync() -> Non
     cluster.machine(2).up.set()  # no partition is placed on it
     assert all(cluster.may_stay_away(machine) for machine in cluster.machines)
     loop.close()
+
+
+def test_nobody_else_loses_data_before_a_broker_whose_disk_has_refused_something_is_whole_again() -> None:
+    loop = SimLoop(Random(1))
+    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    cluster = Cluster(loop, Random(1), options)
+    cluster.monitor = Run(loop, Random(1), options).monitor
+    refused, other = cluster.machine(1), cluster.machine(2)
+
+    async def refuse() -> None:
+        await cluster.start()
+        refused.disk_fault(DiskFault("write", "/t-", 5), restart_after=100.0)
+        assert cluster.may_lose_data(other), "it has not struck"
+        assert refused.disk is not None
+        with pytest.raises(OSError, match="simulated"):
+            refused.disk.fault("write", "/t-0/0.log")
+        assert not cluster.may_lose_data(other), "in sync, as far as the others know yet"
+        assert cluster.may_lose_data(refused)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(refuse())
+    loop.close()

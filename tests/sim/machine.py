@@ -188,8 +188,9 @@ class Machine:
         await self._bury(name)
 
     def restart(self, *, downtime: float) -> None:
-        """Stop cleanly and come back (SIGTERM)."""
+        """Stop cleanly and come back (SIGTERM). A second signal changes nothing: `broker.__main__` stops its node once."""
         if self.up.is_set() and self.alive and not self._cache_lies:
+            self.up.clear()
             self._supervise(self.restart_cleanly(downtime), "operator")
 
     async def restart_cleanly(self, downtime: float) -> None:

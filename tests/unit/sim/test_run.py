@@ -121,6 +121,26 @@ def test_a_node_that_was_about_to_restart_when_a_sync_failed_does_not_come_back_
     loop.close()
 
 
+def test_a_node_that_is_told_twice_to_stop_stops_once() -> None:
+    """As a broker does with a second signal: it is heard, and changes nothing."""
+    loop = SimLoop(Random(1))
+    cluster = Cluster(loop, Random(1), replace(draw(1, brokers=1), faults=[]))
+    machine = cluster.only
+
+    async def restart() -> None:
+        await cluster.start()
+        machine.restart(downtime=0.1)
+        machine.restart(downtime=0.2)
+        await asyncio.sleep(5.0)
+        assert (machine.lives, machine.alive) == (2, True)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(restart())
+    assert cluster.violations == []
+    loop.close()
+
+
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_where_one_was_left_dead(
     *, gone: bool

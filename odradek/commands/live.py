@@ -19,6 +19,8 @@ from odradek.commands.status import (
     TRANSACTION_COLUMNS,
     UNKNOWN,
     broker_row,
+    known,
+    open_known,
     remarks,
 )
 from odradek.questions import answer_lines
@@ -59,17 +61,14 @@ def view(cluster: ClusterDirectory, state: ClusterState, answer: Mapping[str, An
     ]
     if failed:
         parts.append(Text(str(failed), style="bold red"))
+    partitions = None if told["partitions"] is None else [row for row in told["partitions"] if not row["internal"]]
     sections = (
-        ("open transactions", told["transactions"], {name: name for name in TRANSACTION_COLUMNS}),
-        ("groups", told["groups"], GROUP_COLUMNS),
-        (
-            "partitions",
-            None if told["partitions"] is None else [row for row in told["partitions"] if not row["internal"]],
-            {name: name for name in PARTITION_COLUMNS},
-        ),
+        ("open transactions", open_known(told), told["transactions"], {name: name for name in TRANSACTION_COLUMNS}),
+        ("groups", known(told["groups"]), told["groups"], GROUP_COLUMNS),
+        ("partitions", known(partitions), partitions, {name: name for name in PARTITION_COLUMNS}),
     )
-    for title, found, columns in sections:
-        parts += [Text(), Text(f"{title}: {'unknown' if found is None else len(found)}", style="bold")]
+    for title, count, found, columns in sections:
+        parts += [Text(), Text(f"{title}: {count}", style="bold")]
         if found:
             parts.append(table_of(found, columns))
     return Group(*parts)

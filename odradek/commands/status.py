@@ -14,7 +14,7 @@ from odradek.directory import ClusterDirectory, ClusterState
 from odradek.watch import outlook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 BROKER_COLUMNS = ("node_id", "endpoint", "state", "role", "rack", "leads", "pid", "metrics", "log")
 PARTITION_COLUMNS = (
@@ -142,12 +142,25 @@ def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
     else:
         show(answer["groups"], GROUP_COLUMNS, as_json=False, empty="no groups")
     print()
+    if answer["transactions"] is not None:
+        columns = {name: name for name in TRANSACTION_COLUMNS}
+        show(answer["transactions"], columns, as_json=False, empty="no open transactions")
+    if answer["unanswered"]:
+        print(f"open transactions: {open_known(answer)}")
+
+
+def known(found: Sequence[Any] | None) -> str:
+    """How many; None is not known."""
+    return "unknown" if found is None else str(len(found))
+
+
+def open_known(answer: Mapping[str, Any]) -> str:
+    """How many transactions are open, and who may know of others but did not answer."""
+    count = known(answer["transactions"])
+    if not answer["unanswered"]:
+        return count
     silent = ", ".join(str(node_id) for node_id in answer["unanswered"])
-    if answer["transactions"] is None:
-        print(f"open transactions: unknown, no answer of broker {silent}")
-        return
-    columns = {name: name for name in TRANSACTION_COLUMNS}
-    show(answer["transactions"], columns, as_json=False, empty="no open transactions")
+    return f"{count}{' or more' if answer['transactions'] else ''}, no answer of broker {silent}"
 
 
 def remarks(answer: Mapping[str, Any]) -> list[str]:

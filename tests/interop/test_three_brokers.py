@@ -13,7 +13,18 @@ import pytest
 from odradek import BrokerFailed, LocalCluster
 from odradek.directory import ClusterDirectory
 from odradek.processes import ProcessId
-from tests.support.local_clusters import ODRADEK, TIMEOUT_S, commit, detached, kill, odradek, pid, read, status
+from tests.support.local_clusters import (
+    ODRADEK,
+    TIMEOUT_S,
+    await_ended,
+    commit,
+    detached,
+    kill,
+    odradek,
+    pid,
+    read,
+    status,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +77,7 @@ def test_a_killed_broker_is_missed_and_brought_back_while_the_others_go_on(tmp_p
 def test_a_lost_majority_is_said_and_ends_with_the_remedy(tmp_path: Path) -> None:
     with detached(tmp_path) as bootstrap:
         commit(bootstrap, "t", b"1")
+        await_ended(tmp_path)
         kill(tmp_path, 1)
         kill(tmp_path, 3)
         asked = odradek("status", "--dir", str(tmp_path))

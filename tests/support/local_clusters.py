@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,13 @@ def commit(bootstrap: str, topic: str, value: bytes) -> None:
     producer.begin_transaction()
     producer.produce(topic, value, partition=0)
     producer.commit_transaction(TIMEOUT_S)
+
+
+def await_ended(directory: Path) -> None:
+    """Until no transaction is open: the markers of one follow its answer."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while found := status(directory)["transactions"]:
+        assert time.monotonic() < deadline, f"open: {found}"
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes]:

@@ -25,7 +25,7 @@ ANSWER: dict[str, Any] = {
     "partitions": [PARTITION],
     "under_replicated": ["payments-0"],
     "groups": [{"group": "app[red]", "type": "consumer", "state": "Stable", "lag": 3, "stable_lag": 0}],
-    "transactions": [],
+    "transactions": None,
     "unanswered": [2],
 }
 
@@ -43,7 +43,8 @@ def test_everything_is_drawn_and_names_are_no_markup(tmp_path: Path) -> None:
         "app[red]",
         "under-replicated: 1 of payments",
         "no answer of broker 2: what only it knows is missing here",
-        "open transactions: 0",
+        "open transactions: unknown, no answer of broker 2",
+        "groups: 1",
     ):
         assert said in text
     assert "partitions: 1" in text

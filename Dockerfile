@@ -16,6 +16,6 @@ RUN pip install --no-cache-dir --no-deps . && useradd --system --home /var/lib/o
 USER odradek
 VOLUME /var/lib/odradek
 # Brokers watch each other by datagrams on the port of the inter-broker listener.
-EXPOSE 9092 9092/udp 19092
+EXPOSE 9091 9091/udp 9092 19092
 ENV ODRADEK_LOG_DIRS=/var/lib/odradek/data
 CMD ["odradek", "broker"]

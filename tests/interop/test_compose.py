@@ -24,7 +24,9 @@ pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60.0
-INTERNAL_PORT = "9092"
+INTERNAL_PORT, CLIENT_PORT = "9091", "9092"
+"""In the network of the containers: for brokers, and for their clients."""
+HOST, CONTAINERS = "the host", "containers"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
 
@@ -34,31 +36,36 @@ class ThisMachine:
 
     def __init__(self, directory: Path, ports: list[int]) -> None:
         published = [service["ports"][0].partition(":")[0] for service in SERVICES.values()]
-        self._internal = dict(zip(SERVICES, ports, strict=False))
-        self.external = dict(zip(published, ports[len(SERVICES) :], strict=True))
+        count = len(SERVICES)
+        self._inside = {
+            INTERNAL_PORT: dict(zip(SERVICES, ports[:count], strict=True)),
+            CLIENT_PORT: dict(zip(SERVICES, ports[count : 2 * count], strict=True)),
+        }
+        self._external = dict(zip(published, ports[2 * count :], strict=True))
         self._directory = directory
 
     def rewritten(self, text: str, service: str) -> str:
-        for name, port in self._internal.items():
-            text = text.replace(f"{name}:{INTERNAL_PORT}", f"localhost:{port}")
-        for port, free in self.external.items():
-            text = text.replace(f":{port}", f":{free}")
-        text = re.sub(rf":{INTERNAL_PORT}\b", f":{self._internal[service]}", text)
+        for port, of_services in self._inside.items():
+            for name, free in of_services.items():
+                text = text.replace(f"{name}:{port}", f"localhost:{free}")
+        for published, free in self._external.items():
+            text = text.replace(f":{published}", f":{free}")
+        for port, of_services in self._inside.items():
+            text = re.sub(rf":{port}\b", f":{of_services[service]}", text)
         return text.replace("/var/lib/odradek", str(self._directory / service))
 
     def environment(self, service: str) -> dict[str, str]:
         given = {name: self.rewritten(value, service) for name, value in SERVICES[service]["environment"].items()}
         return {**os.environ, **given, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
-    @property
-    def bootstrap(self) -> str:
-        """As it is seen from the host."""
-        return ",".join(f"localhost:{port}" for port in self.external.values())
+    def bootstrap(self, seen_from: str) -> str:
+        ports = self._external if seen_from == HOST else self._inside[CLIENT_PORT]
+        return ",".join(f"localhost:{port}" for port in ports.values())
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThisMachine]:
-    with HeldPorts("127.0.0.1", 2 * len(SERVICES)) as held, ExitStack() as ends:
+    with HeldPorts("127.0.0.1", 3 * len(SERVICES)) as held, ExitStack() as ends:
         machine = ThisMachine(tmp_path_factory.mktemp("volumes"), held.ports)
         processes = []
         for service, described in SERVICES.items():
@@ -74,15 +81,17 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThisMachine]:
         yield machine
 
 
-def test_a_transaction_commits_on_three_replicas_of_each_partition(machine: ThisMachine) -> None:
-    producer = Producer({"bootstrap.servers": machine.bootstrap, "transactional.id": "compose"})
+@pytest.mark.parametrize("seen_from", [HOST, CONTAINERS])
+def test_a_transaction_commits_on_three_replicas_of_each_partition(machine: ThisMachine, seen_from: str) -> None:
+    bootstrap = machine.bootstrap(seen_from)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "compose"})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
     producer.produce("greetings", b"hello")
     producer.commit_transaction(TIMEOUT_S)
-    metadata = AdminClient({"bootstrap.servers": machine.bootstrap}).list_topics(timeout=TIMEOUT_S)
+    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
     seen = sorted(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
-    assert seen == sorted(machine.bootstrap.split(",")), "clients on the host are sent to what is published there"
+    assert seen == sorted(bootstrap.split(",")), "clients are sent on to where they came in"
     for topic in ("greetings", "__transaction_state"):
         for partition in metadata.topics[topic].partitions.values():
             assert len(partition.replicas) == len(SERVICES)
@@ -126,7 +135,10 @@ def test_the_voters_are_the_services() -> None:
         environment = service["environment"]
         assert environment["ODRADEK_NODE_ID"] == str(number)
         assert f"{number}@{name}:{INTERNAL_PORT}" in environment["ODRADEK_CONTROLLER_QUORUM_VOTERS"].split(",")
-        assert f"INTERNAL://{name}:{INTERNAL_PORT}" in environment["ODRADEK_ADVERTISED_LISTENERS"].split(",")
+        advertised = environment["ODRADEK_ADVERTISED_LISTENERS"].split(",")
+        assert f"INTERNAL://{name}:{INTERNAL_PORT}" in advertised
+        assert f"CLIENT://{name}:{CLIENT_PORT}" in advertised
+        assert environment["ODRADEK_INTER_BROKER_LISTENER_NAME"] == "INTERNAL"
 
 
 def test_the_compose_client_accepts_the_file() -> None:

@@ -16,6 +16,7 @@ import structlog
 from cluster.membership.addresses import AddressBook
 from cluster.membership.messages import Rejected
 from cluster.membership.transitions import State
+from cluster.membership.wall_clocks import WallClocks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -74,6 +75,7 @@ class MembershipDriver:
         self._loop: AbstractEventLoop
         self._outgoing: Queue[Message] = Queue(OUTGOING_MAX)
         self._taken = 0
+        self._wall_clocks = WallClocks()
         self._timer: TimerHandle | None = None
         self._armed_ms: int | None = None
 
@@ -188,18 +190,37 @@ class MembershipDriver:
         self._taken = 0
 
     def _take(self, data: bytes, source: Any) -> None:
-        message = self._codec.decode(data)
-        if isinstance(message, Rejected):
+        datagram = self._codec.decode(data)
+        if isinstance(datagram, Rejected):
             self.traffic.rejected += 1
             if (
                 self.traffic.rejected == 1
             ):  # the others are counted; one is told, or a misconfiguration would stay unseen
-                _logger.warning("a datagram was dropped", source=source[0], reason=message.value)
+                _logger.warning("a datagram was dropped", source=source[0], reason=datagram.value)
             return
         self.traffic.received += 1
+        message = datagram.message
+        self._compare_clocks(message.source, datagram.sent_ms)
         self._book.met(message.source, source)
         self._core.step(message, self._clock.monotonic_ms())
         self._work()
+
+    def _compare_clocks(self, node_id: int, sent_ms: int) -> None:
+        if self._address_of(node_id) is None:
+            return
+        ahead_ms = self._wall_clocks.heard(node_id, sent_ms=sent_ms, now_ms=self._clock.wall_ms())
+        if ahead_ms is None:
+            return
+        if ahead_ms == 0:
+            _logger.info("the clocks of two nodes agree again", member=node_id)
+            return
+        _logger.warning(
+            "the clocks of two nodes differ",
+            member=node_id,
+            ahead_ms=ahead_ms,
+            remedy=f"set the clocks of this host and of node {node_id}'s by one time service (NTP): "
+            "time-outs of transactions and retention go by the clock of the broker that leads the partition",
+        )
 
     async def _send(self, stream: Any) -> None:
         while True:
@@ -210,7 +231,7 @@ class MembershipDriver:
                 continue
             self._forget_errors(stream)
             try:
-                await stream.send(self._codec.encode(message), address)
+                await stream.send(self._codec.encode(message, self._clock.wall_ms()), address)
             except asyncio_dgram.TransportClosed:
                 return
             except OSError:

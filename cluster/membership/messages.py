@@ -1,6 +1,7 @@
 """The datagrams of the failure detector: values, and their bytes on the wire.
 
-    version u8 | kind u8 | source u32 | target u32 | life u64 | counter u32 | sequence u32      the head; life and counter are the source's
+    version u8 | kind u8 | sent i64                                                         the head; when it was sent: ms, the source's wall clock
+    source u32 | target u32 | life u64 | counter u32 | sequence u32                         life and counter are the source's
     subject u32                                                                             PING_REQUEST: whom to ping
     subject u32 | life u64 | counter u32                                                    ACK: who has answered, and as what
     count u8 | count * (node u32 | life u64 | counter u32 | state u8)                       rumours
@@ -21,14 +22,14 @@ from typing import Final, TypeAlias
 
 from cluster.membership.transitions import State
 
-VERSION: Final = 1
+VERSION: Final = 2
 DATAGRAM_BYTES_MAX: Final = 1_400
 """No datagram is longer, so that none is cut to pieces on the way."""
 TAG_BYTES: Final = 16
 UNKNOWN_LIFE: Final = 0
 """The life of a node that has not registered as a broker, as others know it."""
 
-_HEAD: Final = struct.Struct(">BBIIQII")
+_HEAD: Final = struct.Struct(">BBqIIQII")
 _SUBJECT: Final = struct.Struct(">I")
 _ANSWERED: Final = struct.Struct(">IQI")
 _RUMOUR: Final = struct.Struct(">IQIB")
@@ -104,6 +105,15 @@ class Ack:
 
 Message: TypeAlias = Ping | PingRequest | Ack
 
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """What has arrived. `sent_ms` is the wall clock of the source, which may be wrong."""
+
+    sent_ms: int
+    message: Message
+
+
 _KINDS: Final[dict[type[Message], Kind]] = {Ping: Kind.PING, PingRequest: Kind.PING_REQUEST, Ack: Kind.ACK}
 
 
@@ -115,12 +125,13 @@ class Codec:
             key=blake2b(cluster_id.encode(), digest_size=32).digest(), digest_size=TAG_BYTES, person=b"odradek-members"
         )
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: Message, sent_ms: int) -> bytes:
         kind = _KINDS[type(message)]
         parts = [
             _HEAD.pack(
                 VERSION,
                 kind,
+                sent_ms,
                 message.source,
                 message.target,
                 message.life,
@@ -141,7 +152,7 @@ class Codec:
         body = b"".join(parts)
         return body + self._tag(body)
 
-    def decode(self, data: bytes) -> Message | Rejected:
+    def decode(self, data: bytes) -> Datagram | Rejected:
         if not _HEAD.size + 1 + TAG_BYTES <= len(data) <= DATAGRAM_BYTES_MAX:
             return Rejected.SIZE
         if data[0] != VERSION:
@@ -160,19 +171,23 @@ class Codec:
         return digest.digest()
 
 
-def _parse(body: bytes) -> Message:
-    _, kind, source, target, life, counter, sequence = _HEAD.unpack_from(body)
+def _parse(body: bytes) -> Datagram:
+    _, kind, sent_ms, source, target, life, counter, sequence = _HEAD.unpack_from(body)
     offset = _HEAD.size
+    message: Message
     if kind == Kind.PING:
-        return Ping(source, target, life, counter, sequence, _rumours(body, offset))
-    if kind == Kind.PING_REQUEST:
+        message = Ping(source, target, life, counter, sequence, _rumours(body, offset))
+    elif kind == Kind.PING_REQUEST:
         (subject,) = _SUBJECT.unpack_from(body, offset)
-        return PingRequest(source, target, life, counter, sequence, subject, _rumours(body, offset + _SUBJECT.size))
-    if kind == Kind.ACK:
+        rumours = _rumours(body, offset + _SUBJECT.size)
+        message = PingRequest(source, target, life, counter, sequence, subject, rumours)
+    elif kind == Kind.ACK:
         subject, its_life, its_counter = _ANSWERED.unpack_from(body, offset)
         rumours = _rumours(body, offset + _ANSWERED.size)
-        return Ack(source, target, life, counter, sequence, subject, its_life, its_counter, rumours)
-    raise ValueError(kind)
+        message = Ack(source, target, life, counter, sequence, subject, its_life, its_counter, rumours)
+    else:
+        raise ValueError(kind)
+    return Datagram(sent_ms, message)
 
 
 def _rumours(body: bytes, offset: int) -> tuple[Rumour, ...]:

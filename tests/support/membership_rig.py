@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from cluster.membership.core import MembershipCore
 from cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec
-from cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_LIFE, Codec, Message
+from cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_LIFE, Codec, Datagram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cluster.membership.messages import Message
     from cluster.membership.transitions import State
 
 EVENTS_MAX = 3_000_000
@@ -153,7 +154,7 @@ class Rig:
             self.heard[b, a] = self.now_ms
 
     def _send(self, message: Message) -> None:
-        data = self.codec.encode(message)
+        data = self.codec.encode(message, self.now_ms)
         assert len(data) <= DATAGRAM_BYTES_MAX
         pair = (message.source, message.target)
         if pair in self.udp_cuts or self.rng.random() < self.weather.loss:
@@ -175,10 +176,10 @@ class Rig:
 
     def _reader(self, target: int, node: Node, data: bytes) -> Callable[[], None]:
         def read() -> None:
-            message = self.codec.decode(data)
-            assert isinstance(message, Message.__args__)
+            datagram = self.codec.decode(data)
+            assert isinstance(datagram, Datagram)
             if self.nodes[target] is node and self._alive(target):
-                node.core.step(message, self.now_ms)
+                node.core.step(datagram.message, self.now_ms)
                 self._work(target)
 
         return read

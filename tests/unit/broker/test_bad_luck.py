@@ -16,6 +16,7 @@ from protocol.errors import ErrorCode
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.several_nodes import Nodes
 
+HOUR_MS = 3_600_000
 VALUES = [b"%d" % number for number in range(20)]
 
 
@@ -169,19 +170,28 @@ async def test_without_a_majority_of_replicas_nothing_is_acknowledged(tmp_path: 
         assert [value for value in await nodes.values("t") if value != b"refused"] == [*VALUES, b"again"]
 
 
-async def test_a_clock_that_is_an_hour_ahead_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, -HOUR_MS])
+async def test_a_clock_that_is_an_hour_off_changes_nothing_and_is_named(tmp_path: Path, ahead_ms: int) -> None:
     nodes = Nodes(tmp_path, 3)
-    try:
-        made = {each: nodes.make(each, clock_ahead_ms=3_600_000 if each == 2 else 0) for each in nodes.ids}
-        await nodes.start_made(made, [])
-        await nodes.create("t", [2, 1, 3], min_insync_replicas="2")
-        assert await nodes.produce("t", *VALUES) is ErrorCode.NONE
-        await stop(nodes, 2)
-        await nodes.until(1, lambda image: (part := image.partition("t", 0)) is not None and part.leader == 1)
-        assert await nodes.produce("t", b"after") is ErrorCode.NONE
-        assert await nodes.values("t") == [*VALUES, b"after"]
-    finally:
-        await nodes.stop()
+    with capture_logs() as logs:
+        try:
+            made = {each: nodes.make(each, clock_ahead_ms=ahead_ms if each == 2 else 0) for each in nodes.ids}
+            await nodes.start_made(made, [])
+            await nodes.create("t", [2, 1, 3], min_insync_replicas="2")
+            assert await nodes.produce("t", *VALUES) is ErrorCode.NONE
+            await stop(nodes, 2)
+            await nodes.until(1, lambda image: (part := image.partition("t", 0)) is not None and part.leader == 1)
+            assert await nodes.produce("t", b"after") is ErrorCode.NONE
+            assert await nodes.values("t") == [*VALUES, b"after"]
+        finally:
+            await nodes.stop()
+    told = [entry for entry in logs if entry["event"] == "the clocks of two nodes differ"]
+    assert {entry["member"] for entry in told} == ({2} if ahead_ms > 0 else {1, 3}), (
+        "whoever is behind says who is ahead"
+    )
+    for entry in told:
+        assert HOUR_MS - 60_000 < entry["ahead_ms"] < HOUR_MS + 60_000
+        assert f"of node {entry['member']}'s by one time service (NTP)" in entry["remedy"]
 
 
 async def test_a_second_process_with_the_same_node_id_is_told_who_has_it(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_node_without_an_address_is_not_sent_to_and_a_stranger_is_answered_whe
                     answered.set_result(data)
 
         transport, _ = await loop.create_datagram_endpoint(Stranger, remote_addr=(HOST, cluster.ports[0]))
-        transport.sendto(Codec("a cluster").encode(Ping(9, 1, 9, 0, 1)))
+        transport.sendto(Codec("a cluster").encode(Ping(9, 1, 9, 0, 1), 0))
         assert await answered
         transport.close()
         await cluster.end()
@@ -173,7 +173,7 @@ def test_answers_that_cannot_be_sent_do_not_pile_up() -> None:
         await cluster.start(1)
         driver = cluster.drivers[1]
         for sequence in range(OUTGOING_MAX + 10):
-            driver._take(Codec("a cluster").encode(Ping(9, 1, 9, 0, sequence)), ("127.0.0.1", 9))
+            driver._take(Codec("a cluster").encode(Ping(9, 1, 9, 0, sequence), 0), ("127.0.0.1", 9))
         assert driver.traffic.overflow == 10
         await cluster.end()
 

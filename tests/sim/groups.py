@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.group_options import CLASSIC, CONSUMER, COPIER, GroupPlan
 from tests.sim.history import OK, Operation
 from tests.sim.inspector import SETUP_ATTEMPTS_MAX, Inspector
@@ -120,8 +119,7 @@ class Groups:
             await asyncio.sleep(0.05)
         else:
             raise TimeoutError("no coordinator of groups")
-        found = await inspector.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12)
-        watch.topic_id = found.topics[0].topic_id  # type: ignore[attr-defined]
+        watch.topic_id = await inspector.topic_id(TOPIC)
 
     def start(self, dialects: list[Dialect]) -> None:
         for plan in self.plans:

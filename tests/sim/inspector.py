@@ -8,12 +8,15 @@ from protocol.messages.describe_producers import DescribeProducersRequest
 from protocol.messages.describe_producers import TopicRequest as ProducersOfTopic
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.history import Partition
 from tests.sim.workloads.client import NONE, TRANSACTION_KEY, Client
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from protocol.schema import Message
 
 TOPIC_EXISTS: Final = 36
@@ -57,6 +60,17 @@ class Inspector(Client):
                 return
             await asyncio.sleep(0.05)
         raise TimeoutError("no coordinator")
+
+    async def topic_id(self, name: str) -> "UUID":
+        """A node that has not heard of the topic yet says that there is none, and gives it no id: another one is asked."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        for _ in range(SETUP_ATTEMPTS_MAX):
+            response = await self.ask(request, 12)
+            (topic,) = response.topics  # type: ignore[attr-defined]
+            if topic.error_code == NONE:
+                return topic.topic_id  # type: ignore[no-any-return]
+            await asyncio.sleep(0.05)
+        raise TimeoutError(f"{name} is nowhere known")
 
     async def describe_producers(self, partitions: list[Partition]) -> dict[Partition, list[SnapshotRow]]:
         """What each partition's leader knows of its producers."""

@@ -1,13 +1,15 @@
-"""What a simulated client knows of who leads."""
+"""What a simulated client knows of who leads, and the inspector of a topic."""
 
 import asyncio
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.sim.inspector import Inspector
 from tests.sim.workloads.client import Client, NobodyKnown
 
 PLACE = ("ledger", 0)
@@ -39,3 +41,15 @@ def test_a_client_that_knows_a_newer_leader_takes_no_notice_of_an_older_one() ->
         with pytest.raises(NobodyKnown):
             asyncio.run(ask())
     assert [asyncio.run(ask()) for _ in range(2)] == [3, 4]
+
+
+def test_the_id_of_a_topic_is_asked_for_until_a_node_knows_the_topic() -> None:
+    known = MetadataResponseTopic(name="ledger", topic_id=UUID(int=7))
+    answers = [MetadataResponseTopic(name="ledger", error_code=3), known]
+
+    class Learning(Inspector):
+        async def ask(self, request: Any, version: int, node: int | None = None) -> MetadataResponse:
+            return MetadataResponse(topics=[answers.pop(0)])
+
+    world = SimpleNamespace(rng=Random(1), options=SimpleNamespace(brokers=3))
+    assert asyncio.run(Learning(cast("Any", world), "inspector").topic_id("ledger")) == UUID(int=7)

@@ -6,7 +6,7 @@ from coordinator.group.classic.commands import (
     JoinTimeUp,
     SyncTimeUp,
 )
-from coordinator.group.classic.rebalance import begin, dismiss, end_join, restart_session, wait_more
+from coordinator.group.classic.rebalance import begin, dismiss, end_join, restart_session, wait_for_members, wait_more
 from coordinator.group.classic.state import ClassicGroup
 from coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
 from coordinator.group.state import State
@@ -53,12 +53,15 @@ def decide_sync_time_up(state: State, command: SyncTimeUp, now_ms: int) -> Decis
 
 def start_sessions(state: State, group: ClassicGroup, now_ms: int, done: Consequences) -> None:
     """After a load: members have a whole session to find the new coordinator. A group that has become too large since
-    is asked to join again, so that its members can commit before some of them find no room.
+    is asked to join again, so that its members can commit before some of them find no room; one that was about to
+    rebalance goes on with that.
     """
     for member in group.members.values():
         restart_session(group, member, done)
     config = state.configs.broker()
-    if len(group.members) > config.group_max_size:
+    if group.state is ClassicState.PREPARING:
+        wait_for_members(group, done)
+    elif len(group.members) > config.group_max_size:
         look_up(group.state, Event.OVERSIZED)
         begin(group, config, now_ms, done)
 

@@ -54,7 +54,7 @@ def begin(group: ClassicGroup, config: GroupConfig, now_ms: int, done: Consequen
     elif group.all_joined:
         end_join(group, now_ms, done)
     else:
-        _wait_for_members(group, done)
+        wait_for_members(group, done)
 
 
 def wait_more(group: ClassicGroup, delay_ms: int, left_ms: int, done: Consequences) -> None:
@@ -63,7 +63,8 @@ def wait_more(group: ClassicGroup, delay_ms: int, left_ms: int, done: Consequenc
     done.timers.append(Timer(join_key(group.group_id), delay_ms=delay_ms, command=command))
 
 
-def _wait_for_members(group: ClassicGroup, done: Consequences) -> None:
+def wait_for_members(group: ClassicGroup, done: Consequences) -> None:
+    """The join phase of a group that has members."""
     key, delay_ms = join_key(group.group_id), group.rebalance_timeout_ms
     done.timers.append(Timer(key, delay_ms=delay_ms, command=JoinTimeUp(group.group_id)))
 
@@ -82,7 +83,7 @@ def end_join(group: ClassicGroup, now_ms: int, done: Consequences) -> None:
         done.timers.append(Timer(session_key(group.group_id, member.member_id)))
     if group.members and not group.elect():
         look_up(group.state, Event.NOBODY_JOINED)
-        _wait_for_members(group, done)
+        wait_for_members(group, done)
         return
     action = look_up(group.state, Event.ALL_JOINED if group.members else Event.NOBODY_LEFT)
     group.next_generation(now_ms)

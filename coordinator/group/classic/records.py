@@ -61,10 +61,15 @@ def new_group_record(group: ClassicGroup, now_ms: int) -> ShardRecord:
 
 
 def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group that a record describes. Of the members' protocols it has the chosen one."""
+    """The group that a record describes. Of the members' protocols it has the chosen one.
+
+    Members without a leader have come out of a consumer group and are to rebalance. (Kafka writes a leader, and a
+    successor takes the group for stable.)
+    """
+    with_members = ClassicState.PREPARING if value.leader is None else ClassicState.STABLE
     group = ClassicGroup(
         group_id,
-        state=ClassicState.STABLE if value.members else ClassicState.EMPTY,
+        state=with_members if value.members else ClassicState.EMPTY,
         protocol_type=value.protocol_type,
         protocol_name=value.protocol,
         generation=value.generation,

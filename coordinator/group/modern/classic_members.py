@@ -13,7 +13,7 @@ from coordinator.group.classic.state import protocols_of
 from coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from coordinator.group.modern.checks import check_instance, check_room
 from coordinator.group.modern.consumer_protocol import by_topic_id, subscription_of, version_of, written_assignment
-from coordinator.group.modern.downgrade import may_downgrade_by, to_classic
+from coordinator.group.modern.downgrade import is_settled, may_downgrade_by, to_classic
 from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.finding import group_for
 from coordinator.group.modern.heartbeat import reconciled, take_place
@@ -111,13 +111,13 @@ def _joined(
         ((owned.topic, owned.partitions) for owned in subscription.owned_partitions), draft.state.topics
     )
     owned = [(topic_id, sorted(partitions)) for topic_id, partitions in topics.items()]
-    if downgrade:
-        rebalance = group.assignment_epoch < group_epoch
-        if not rebalance:
+    if static is not None and downgrade:
+        settled = group.assignment_epoch == group_epoch and is_settled(group, static)
+        if settled:
             target = group.target_of(member)
             member = reconciled(draft, member, group.assignment_epoch, target, owned, resubscribed=resubscribed)
-        to_classic(draft, {}, joining=member, rebalance=rebalance)
-        return member
+        to_classic(draft, {}, joining=member, rebalance=not settled)
+        return replace(member, epoch=group.epoch)
     epoch, target = target_for(draft, before, member, group_epoch)
     member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
     assert member.classic is not None

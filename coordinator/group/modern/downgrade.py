@@ -1,6 +1,7 @@
 """A consumer group becomes a classic group when its last member of the consumer protocol is gone (KIP-848)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from coordinator.group.classic import state as c
@@ -10,7 +11,7 @@ from coordinator.group.classic.transitions import ClassicState
 from coordinator.group.modern.consumer_protocol import version_of, written_assignment
 from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.member import Member
-from coordinator.group.modern.state import CONSUMER_PROTOCOL
+from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
 from protocol.errors import ErrorCode, Malformed, Refusal
 from runtime.shard import Timer
 
@@ -38,8 +39,16 @@ def _is_allowed(draft: Draft, size: int) -> bool:
     return config.consumer_migration_policy.lower() in DOWNGRADES and size <= config.group_max_size
 
 
+def is_settled(group: ConsumerGroup, replaced: Member) -> bool:
+    """Do all but `replaced` have what they are to have? As members of a classic group they would not ask for more, nor be
+    asked to give up anything, before they rebalance. (Kafka does not look, and leaves them as they are.)
+    """
+    others = (member for member in group.members.values() if member.member_id != replaced.member_id)
+    return all(member.is_reconciled_to(group.epoch) for member in others)
+
+
 def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member | None = None, rebalance: bool) -> None:
-    """Raises Refusal(GROUP_ID_NOT_FOUND) when a member's metadata cannot be read.
+    """Everybody keeps what he holds. Raises Refusal(GROUP_ID_NOT_FOUND) when a member's metadata cannot be read.
 
     `joining` takes the place of the static member with its instance id.
     """
@@ -54,21 +63,21 @@ def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member |
         state_ms=draft.now_ms,
     )
     staying = [member for member in group.members.values() if member.member_id not in {**leaving, **renamed}]
-    for member in (*staying, *(() if joining is None else (joining,))):
+    members = {member.member_id: member for member in (*staying, *(() if joining is None else (joining,)))}
+    for member in members.values():
         classic.add(_classic_member(member), CONSUMER_PROTOCOL)
     classic.protocol_name = classic.vote()
-    old_ids = {new: old for old, new in renamed.items()}
     for each in classic.members.values():
-        target = group.targets.get(old_ids.get(each.member_id, each.member_id), {})
         try:
             version = version_of(each.metadata(classic.protocol_name))
         except Malformed as malformed:
             raise Refusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the group {group.group_id}: {malformed}."
             ) from malformed
-        each.assignment = written_assignment(target, draft.state.topics, version)
+        each.assignment = written_assignment(members[each.member_id].held, draft.state.topics, version)
     classic.restore_topics()
-    draft.records += (*group.tombstones(renamed), group_record(classic, detail=classic))
+    record = group_record(replace(classic, leader=None) if rebalance else classic, detail=classic)
+    draft.records += (*group.tombstones(renamed), record)
     for member_id in group.members:
         draft.stop_all(member_id)
     _start(draft, classic, rebalance=rebalance)

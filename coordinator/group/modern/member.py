@@ -75,6 +75,14 @@ class Member:
     def uses_classic(self) -> bool:
         return self.classic is not None
 
+    @property
+    def held(self) -> Partitions:
+        """What nobody else may have: its own, and what it has been told to give up."""
+        return {
+            topic_id: {**self.assigned.get(topic_id, {}), **self.revoking.get(topic_id, {})}
+            for topic_id in {**self.assigned, **self.revoking}
+        }
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 

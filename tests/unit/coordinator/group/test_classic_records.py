@@ -65,6 +65,19 @@ def test_records_of_old_brokers_have_one_time_out_and_no_leader() -> None:
     assert found.topics is None
 
 
+def test_a_group_with_members_and_no_leader_rebalances_once_it_is_loaded() -> None:
+    rig = ClassicRig()
+    group = ClassicGroup(GROUP, protocol_type="consumer", protocol_name="range", generation=3, state_ms=5)
+    protocols = (("range", b"r"),)
+    group.add(Member("a", None, "c", "/1.2.3.4", 60_000, 90_000, protocols, assignment=b"!"), "consumer")
+    group.leader = None
+    rig.log.append(replace(group_record(group, detail=None), memo=None))
+    rig.crash()
+    assert rig.heartbeat("a", 3) == "REBALANCE_IN_PROGRESS"
+    rig.wait(60_000)  # nobody has come
+    assert rig.heartbeat("a", 3) == "UNKNOWN_MEMBER_ID"
+
+
 def test_a_tombstone_of_the_log_takes_the_group_away() -> None:
     rig = ClassicRig()
     rig.join()

@@ -106,10 +106,10 @@ class Config:
     replica_fetch_wait_max_ms: int = row("replica.fetch.wait.max.ms", INT, 500, "The longest that a leader holds the fetch of a follower that has everything.", low=1)
     replica_fetch_min_bytes: int = row("replica.fetch.min.bytes", INT, 1, "Bytes that a leader waits for, at most so long, before it answers a follower.", low=0)
     replica_fetch_backoff_ms: int = row("replica.fetch.backoff.ms", INT, 1000, "The longest pause before a follower asks again after a failure; pauses begin at 20 ms and double.", low=0)
-    leader_replication_throttled_rate: int = row("leader.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that followers may take of throttled replicas here, unless they are in sync.", low=0, scope=Scope.DYNAMIC)
-    follower_replication_throttled_rate: int = row("follower.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that throttled replicas here take from their leaders, unless they are in sync.", low=0, scope=Scope.DYNAMIC)
-    leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "The replicas whose leaders are throttled: partition:broker, comma separated, or * for all.", topic="leader.replication.throttled.replicas")
-    follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "The replicas that are throttled as followers: partition:broker, comma separated, or * for all.", topic="follower.replication.throttled.replicas")
+    leader_replication_throttled_rate: int = row("leader.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that followers may take of throttled replicas here, unless they are in sync.", low=0, scope=Scope.DYNAMIC_ALONE)
+    follower_replication_throttled_rate: int = row("follower.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that throttled replicas here take from their leaders, unless they are in sync.", low=0, scope=Scope.DYNAMIC_ALONE)
+    leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "The replicas whose leaders are throttled: partition:broker, comma separated, or * for all.", topic="leader.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
+    follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "The replicas that are throttled as followers: partition:broker, comma separated, or * for all.", topic="follower.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
     replica_selector_class: str | None = row("replica.selector.class", STR, None, "Which replica consumers are sent to: unset is the leader, RackAwareReplicaSelector one in the rack that they name (client.rack).", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector", "org.apache.kafka.common.replica.LeaderSelector"))
 
     # Transactions and producers

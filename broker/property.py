@@ -47,8 +47,12 @@ class Scope(Enum):
     """The same value for every broker."""
     TOPIC = "topic"
     """The default of a topic's own property."""
+    TOPIC_ALONE = "topic alone"
+    """Of topics: no broker has a default of it, and Kafka's tools see none."""
     DYNAMIC = "dynamic"
     """Of a broker, and may change while it runs: whoever obeys it asks `TopicSettings.current`."""
+    DYNAMIC_ALONE = "dynamic alone"
+    """The same for what Kafka only knows while a broker runs: it is described where it has been set."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +72,12 @@ class Property:
     @property
     def is_dynamic(self) -> bool:
         """Can it be changed while a broker runs?"""
-        return self.scope in {Scope.TOPIC, Scope.DYNAMIC}
+        return self.scope in {Scope.TOPIC, Scope.DYNAMIC, Scope.DYNAMIC_ALONE}
+
+    @property
+    def has_default(self) -> bool:
+        """Does a broker that was told nothing describe it?"""
+        return self.scope not in {Scope.TOPIC_ALONE, Scope.DYNAMIC_ALONE}
 
     @property
     def attribute(self) -> str:
@@ -190,7 +199,7 @@ def row(
     topic: str | None = None,
 ) -> Any:
     """A dataclass field that carries its property. The field's name must be the property's with `_` for `.`."""
-    scope = Scope.TOPIC if topic else scope
+    scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
     made = Property(name, kind, default, doc, scope, low, high, choices, topic)
     return dataclasses.field(default=default, metadata={"property": made})
 

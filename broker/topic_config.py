@@ -3,14 +3,14 @@
 The properties of topics are the rows of `broker.config` that have a topic name. Implements `cluster.controller.port.TopicConfigs`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 from broker.config import PROPERTIES, Config
 from broker.group_config import check_group_settings
-from broker.property import ConfigError, Kind, Property, invalid_value
+from broker.property import ConfigError, Kind, Property, Scope, invalid_value
 from cluster.controller.port import ConfigValue
 from cluster.delta import MetadataDelta
 from cluster.image import RESOURCE_BROKER, MetadataImage
@@ -23,6 +23,8 @@ TOPIC_PROPERTIES: Final[dict[str, Property]] = {
     if prop.topic_name
 }
 """Every property that a topic can have, by the topic's name for it."""
+BROKER_PROPERTIES: Final = {name: prop for name, prop in PROPERTIES.items() if prop.scope is not Scope.TOPIC_ALONE}
+"""Every property that a broker can have."""
 
 PRODUCER_ID_EXPIRATION: Final = PROPERTIES["producer.id.expiration.ms"]
 VERIFICATION: Final = PROPERTIES["transaction.partition.verification.enable"]
@@ -118,7 +120,7 @@ class TopicSettings:
 
     def validate_broker(self, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG), INVALID_REQUEST for what is read when a node starts."""
-        unknown = [name for name in configs if name not in PROPERTIES]
+        unknown = [name for name in configs if name not in BROKER_PROPERTIES]
         if unknown:
             raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
         fixed = [name for name in configs if not PROPERTIES[name].is_dynamic]
@@ -161,7 +163,7 @@ class TopicSettings:
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
         """Every setting of a topic that has `configs` set, in order of name."""
         return tuple(
-            ConfigValue(name, self.text(name, configs), int(self.synonyms(name, configs)[0].source))
+            ConfigValue(name, self.text(name, configs), int(source_of(self.synonyms(name, configs))))
             for name in TOPIC_PROPERTIES
         )
 
@@ -197,9 +199,16 @@ class TopicSettings:
         return max(-1, value) if prop.kind is Kind.LONG else value
 
 
+def source_of(synonyms: Sequence[Synonym]) -> Source:
+    """Where a setting comes from."""
+    return synonyms[0].source if synonyms else Source.DEFAULT
+
+
 def broker_synonyms(config: Config, prop: Property) -> list[Synonym]:
     """What the node's configuration says about one property, the value in force first."""
-    found = []
+    found: list[Synonym] = []
+    if not prop.has_default:
+        return found
     if prop.name in config.given and (text := prop.render(getattr(config, prop.attribute))) is not None:
         found.append(Synonym(prop.name, text, Source.STATIC_BROKER))
     if (text := prop.render(prop.default)) is not None:

@@ -14,12 +14,19 @@ from itertools import dropwhile
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.config import PROPERTIES
 from broker.config_requests import check_right
 from broker.group_config import GROUP_PROPERTIES
 from broker.ports import AclOperation
 from broker.property import Property, Scope
-from broker.topic_config import TOPIC_PROPERTIES, Source, Synonym, TopicSettings, broker_synonyms
+from broker.topic_config import (
+    BROKER_PROPERTIES,
+    TOPIC_PROPERTIES,
+    Source,
+    Synonym,
+    TopicSettings,
+    broker_synonyms,
+    source_of,
+)
 from broker.topic_names import is_valid
 from cluster.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from protocol.errors import ErrorCode, Refusal
@@ -91,9 +98,10 @@ def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str)
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
     config, settings = services.config, services.topic_settings
     entries = []
-    for prop in PROPERTIES.values():
+    for prop in BROKER_PROPERTIES.values():
         synonyms = [*settings.dynamic_synonyms(prop), *broker_synonyms(config, prop)]
-        entries.append(_entry(request, prop, prop.name, synonyms[0].value if synonyms else None, synonyms))
+        if synonyms or prop.has_default:
+            entries.append(_entry(request, prop, prop.name, synonyms[0].value if synonyms else None, synonyms))
     return entries
 
 
@@ -115,7 +123,7 @@ def _dynamic(defaults: Mapping[str, str]) -> list[tuple[Property, str, Synonym]]
     """What was set for all brokers, in order of the properties."""
     return [
         (prop, defaults[prop.name], Synonym(prop.name, defaults[prop.name], Source.CLUSTER_DEFAULT))
-        for prop in PROPERTIES.values()
+        for prop in BROKER_PROPERTIES.values()
         if prop.name in defaults
     ]
 
@@ -127,7 +135,7 @@ def _entry(
         name=name,
         value=value,
         read_only=name == prop.name and prop.scope is Scope.STATIC,
-        config_source=synonyms[0].source if synonyms else Source.DEFAULT,
+        config_source=source_of(synonyms),
         synonyms=[
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
             for synonym in (synonyms if request.include_synonyms else ())

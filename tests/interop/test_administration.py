@@ -105,6 +105,27 @@ def test_replicas_are_moved_added_and_leaders_follow(clusters: dict[str, Cluster
     assert same(clusters, REASSIGN, "--list")[1] == "No partition reassignments found."
 
 
+def test_a_throttled_move_takes_its_time_until_it_may_go_faster(clusters: dict[str, Cluster], tmp_path: Path) -> None:
+    create(clusters, "heavy", "1:2")
+    load = ("--topic", "heavy", "--num-records", "4000", "--record-size", "1000", "--throughput", "-1")
+    for cluster in clusters.values():
+        assert run_tool("kafka-producer-perf-test", *load, "--bootstrap-server", cluster.bootstrap).returncode == 0
+    goal = plan(tmp_path / "goal.json", "heavy", p0=[1, 3])
+    move = (REASSIGN, "--reassignment-json-file", goal)
+    assert same(clusters, *move, "--execute", "--throttle", "1000")[0] == "exit 0"
+    topic = ("--entity-type", "topics", "--entity-name", "heavy")
+    broker = ("--entity-type", "brokers", "--entity-name", "3")
+    limits = same(clusters, "kafka-configs", "--describe", *topic)
+    assert any("follower.replication.throttled.replicas=0:3" in line for line in limits)
+    assert any("throttled.rate=1000" in line for line in same(clusters, "kafka-configs", "--describe", *broker))
+    assert "Reassignment of partition heavy-0 is still in progress." in same(clusters, *move, "--verify")
+    assert same(clusters, *move, "--execute", "--additional", "--throttle", "100000000")[0] == "exit 0"
+    until(clusters, lambda lines: any("is completed" in line for line in lines), *move, "--verify")
+    for entity in (topic, broker):
+        left = same(clusters, "kafka-configs", "--describe", *entity)
+        assert not any("throttled" in line for line in left), "the tool takes the limits away when the move has ended"
+
+
 def test_features_go_down_and_up(clusters: dict[str, Cluster]) -> None:
     change = [
         ("downgrade", "transaction.version=1"),

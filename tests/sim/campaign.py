@@ -4,12 +4,16 @@ import functools
 import multiprocessing
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
+from tests.sim.cells import Cell, report, since, unmet, visits
 from tests.sim.cluster_options import FAULTS_CERTAIN
 from tests.sim.options import draw
-from tests.sim.run import Result, run_seed
+from tests.sim.result import Result
+from tests.sim.run import run_seed
 
 PROCESSES: Final = 2
 SEEDS_PER_PROCESS: Final = 50
@@ -62,6 +66,7 @@ REACHABLE_BY_GROUPS: Final = (
 """The same for a campaign with runs that have groups."""
 REACHABLE_BY_GROUPS_OF_CLUSTERS: Final = ("group coordinator fail-over with offsets pending",)
 REACHABILITY_GROUPS_MIN: Final = 30
+REACHABILITY_EVENTS_MIN: Final = 60
 REACHABILITY_SEEDS_MIN: Final = 100
 REACHABILITY_ALONE_MIN: Final = 60
 
@@ -77,6 +82,7 @@ class Campaign:
         self.failed: list[Result] = []
         self.thin: list[Result] = []
         self.counters: dict[str, int] = {}
+        self.cells: Counter[Cell] = Counter()
         self.seeds = 0
         self.cluster_seeds = 0
         self.group_seeds = 0
@@ -96,6 +102,7 @@ class Campaign:
         self.virtual_seconds += result.virtual_seconds
         for name, count in result.counters.items():
             self.counters[name] = self.counters.get(name, 0) + count
+        self.cells.update(result.cells)
         if not result.passed:
             self.failed.append(result)
         least = LEAST_ALONE if result.brokers == 1 else LEAST_OF_CLUSTERS
@@ -119,7 +126,8 @@ class Campaign:
         if self.group_seeds >= REACHABILITY_GROUPS_MIN:
             wanted += REACHABLE_BY_GROUPS
             wanted += REACHABLE_BY_GROUPS_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
-        return [name for name in wanted if not self.counters.get(name)]
+        events = unmet(self.cells) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
+        return [name for name in wanted if not self.counters.get(name)] + events
 
     def progress(self) -> str:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
@@ -137,7 +145,7 @@ class Campaign:
         )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]
-        return "\n".join(lines)
+        return "\n".join([*lines, "tables:", *report(self.cells)])
 
 
 def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int | None = None) -> Iterator[Result]:
@@ -152,7 +160,9 @@ def run_range(seeds: Iterable[int], *, processes: int = PROCESSES, brokers: int 
 
 
 def run_drawn(seed: int, *, brokers: int | None = None) -> Result:
-    return run_seed(seed, options=draw(seed, brokers=brokers))
+    before = visits()
+    result = run_seed(seed, options=draw(seed, brokers=brokers))
+    return replace(result, cells=since(before))
 
 
 def explain(result: Result) -> str:

@@ -30,7 +30,8 @@ from storage.log import PartitionLog
 from storage.producer_entry import ProducerUpdate
 from tests.sim import planted_cluster, planted_groups
 from tests.sim.options import FLUSH, Options, draw
-from tests.sim.run import Result, run_seed
+from tests.sim.result import Result
+from tests.sim.run import run_seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import traceback
 import warnings
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
@@ -29,6 +28,7 @@ from tests.sim.node_config import ROOT
 from tests.sim.options import OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, TRANSACTIONS_MIN, Options, draw
 from tests.sim.overflow import rewrite_epochs
 from tests.sim.rest import Rest
+from tests.sim.result import Result
 from tests.sim.trace import Trace
 from tests.sim.workloads.producers import (
     CLASSIC,
@@ -51,31 +51,6 @@ AFTER_ATTEMPTS: Final = 4
 TV2: Final = 2
 
 Producers = dict[Partition, list[SnapshotRow]]
-
-
-@dataclass
-class Result:
-    """What came of one seed. `findings` empty = passed."""
-
-    seed: int
-    findings: list[str]
-    digest: str
-    counters: dict[str, int]
-    operations: int
-    transactions: int
-    faults: int
-    virtual_seconds: float
-    steps: int
-    wall_seconds: float = 0.0
-    options: str = ""
-    brokers: int = 1
-    groups: bool = False
-    history: History | None = field(default=None, repr=False)
-    trace: Trace | None = field(default=None, repr=False)
-
-    @property
-    def passed(self) -> bool:
-        return not self.findings
 
 
 def run_seed(

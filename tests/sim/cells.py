@@ -1,0 +1,81 @@
+"""How often each cell of the tables of the machines has decided something in a run: what a campaign did not meet it did not try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from coordinator.group.classic import transitions as classic
+from coordinator.group.modern import transitions as consumer
+from coordinator.txn import transitions as txn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Cell: TypeAlias = tuple[str, str, str]
+"""Table, event and state."""
+
+_TABLES: Final[dict[str, tuple[Mapping[Any, object], Mapping[Any, int], object]]] = {
+    "transactions": (txn.TRANSITIONS, txn.VISITS, txn.Outcome.BUG),
+    "classic groups": (classic.TRANSITIONS, classic.VISITS, classic.Outcome.BUG),
+    "consumer groups": (consumer.TRANSITIONS, consumer.VISITS, consumer.Action.BUG),
+}
+CELLS: Final[tuple[Cell, ...]] = tuple(
+    (table, event.name, state.name)
+    for table, (transitions, _, bug) in _TABLES.items()
+    for (state, event), action in transitions.items()
+    if action is not bug
+)
+"""All that can be met."""
+
+_NOT_TRIED: Final = {
+    "classic groups": {
+        *("JOIN_CHANGED", "JOIN_FOLLOWER", "OVERSIZED"),
+        *("COMMIT_ALONE", "TXN_COMMIT_ALONE", "DELETE_OFFSETS", "DELETE"),
+        *("JOIN_REPLACES_ANEW", "NOBODY_JOINED", "SYNC_TIMER"),
+    },
+    "consumer groups": {"RESUBSCRIBED", "HOLDING", "HOLDING_RESUBSCRIBED", "REBALANCE_TIME_OUT"},
+}
+"""Events that the members of the simulator never bring about, or hardly ever: the machines of tests/machines visit every cell."""
+
+GROUP_EVENTS: Final[tuple[tuple[str, str], ...]] = tuple(
+    dict.fromkeys((table, event) for table, event, _ in CELLS if table in _NOT_TRIED and event not in _NOT_TRIED[table])
+)
+"""Table and event: what a campaign with groups has to meet."""
+
+
+def unmet(counts: Mapping[Cell, int]) -> list[str]:
+    """The events of the tables of groups that should have been met and were not."""
+    met = {(table, event) for (table, event, _), count in counts.items() if count}
+    return [f"{table}: {event}" for table, event in GROUP_EVENTS if (table, event) not in met]
+
+
+def visits() -> dict[Cell, int]:
+    """Since this process began."""
+    return {
+        (table, event.name, state.name): count
+        for table, (_, counts, _) in _TABLES.items()
+        for (state, event), count in counts.items()
+    }
+
+
+def since(before: Mapping[Cell, int]) -> dict[Cell, int]:
+    """What has been visited after `before` was counted."""
+    return {cell: count - before[cell] for cell, count in visits().items() if count > before[cell]}
+
+
+def report(counts: Mapping[Cell, int]) -> list[str]:
+    """A line per table, and one per event with its states."""
+    lines: list[str] = []
+    for table in _TABLES:
+        cells = [cell for cell in CELLS if cell[0] == table]
+        met = sum(1 for cell in cells if counts.get(cell))
+        lines.append(f"  {table}: {met} of {len(cells)} cells of the table")
+        events = dict.fromkeys(event for _, event, _ in cells)
+        lines += [
+            f"    {event:<22} "
+            + ", ".join(
+                f"{state} {counts.get((table, event, state), 0)}" for _, named, state in cells if named == event
+            )
+            for event in events
+        ]
+    return lines

@@ -1,0 +1,37 @@
+"""What came of one seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sim.cells import Cell
+    from tests.sim.history import History
+    from tests.sim.trace import Trace
+
+
+@dataclass
+class Result:
+    """What came of one seed. `findings` empty = passed."""
+
+    seed: int
+    findings: list[str]
+    digest: str
+    counters: dict[str, int]
+    operations: int
+    transactions: int
+    faults: int
+    virtual_seconds: float
+    steps: int
+    wall_seconds: float = 0.0
+    options: str = ""
+    brokers: int = 1
+    groups: bool = False
+    cells: dict[Cell, int] = field(default_factory=dict)
+    history: History | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings

@@ -294,12 +294,12 @@ class Monitor:
         )
 
     def _judge_leader(self, place: Partition, number: int, epoch: int) -> None:
-        """I11: who acts as the leader for the first time in an epoch holds all that was ever said to be committed."""
+        """I11: who acts as the leader for the first time in an epoch holds all that was ever said to be committed up to then."""
         if (place, epoch) in self._judged:
             return
         self._judged[place, epoch] = None
         committed = self.committed.get(place)
-        missing = committed.missing_in(self.hosts[number].log(place)) if committed is not None else None
+        missing = committed.missing_in(self.hosts[number].log(place), epoch) if committed is not None else None
         if missing is not None:
             self.violations.append(
                 f"I11 {place}: broker {number} leads in epoch {epoch} without offset {missing.base_offset} (epoch {missing.leader_epoch}), which was committed"

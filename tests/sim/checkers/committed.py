@@ -23,9 +23,14 @@ class CommittedLog:
                 self.end = batch.last_offset + 1
         return True
 
-    def missing_in(self, log: ReplicaLog) -> Batch | None:
-        """The first committed batch that the log does not hold as it was."""
+    def missing_in(self, log: ReplicaLog, epoch: int) -> Batch | None:
+        """The first committed batch that the log of the leader of `epoch` does not hold as it was.
+
+        A leader that has not heard of its successors yet need not hold what those have committed.
+        """
         for batch in self.batches:
+            if batch.leader_epoch > epoch:
+                return None
             held = log.find(batch.base_offset)
             if held is None or held.identity != batch.identity:
                 return batch

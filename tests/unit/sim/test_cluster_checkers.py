@@ -78,11 +78,23 @@ def test_committed_batches_that_a_new_leader_lacks_are_named() -> None:
     committed = CommittedLog()
     assert not committed.extend(short, 2)
     assert committed.extend(full, 2)
-    assert committed.missing_in(full) is None
+    assert committed.missing_in(full, 0) is None
     for log in (short, other):
-        missing = committed.missing_in(log)
+        missing = committed.missing_in(log, 0)
         assert missing is not None
         assert missing.base_offset == 1
+
+
+def test_a_leader_need_not_hold_what_its_successors_have_committed() -> None:
+    full, deposed = ReplicaLog(), ReplicaLog()
+    for log, raw in ((full, (data(0, b"a"), data(1, b"b", epoch=1))), (deposed, (data(0, b"a"),))):
+        for batch in batches(*raw):
+            log.add(batch, 0, 0)
+    committed = CommittedLog()
+    assert committed.extend(full, 2)
+    assert committed.missing_in(deposed, 0) is None
+    assert committed.missing_in(deposed, 1) is committed.batches[1]
+    assert committed.missing_in(ReplicaLog(), 0) is committed.batches[0]
 
 
 def uvarint_ids(*ids: int) -> bytes:

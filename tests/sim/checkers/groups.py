@@ -240,17 +240,24 @@ class _Grants:
 
 
 def check_members_fenced(evidence: Evidence) -> Iterator[str]:
-    """I8 of groups: who has been told that a partition is his is the only one who may commit for it, until somebody else is told so."""
+    """I8 of groups: who has been told that a partition is his is the only one who may commit for it, until somebody else is told so.
+
+    The word of a coordinator that was deposed takes nothing from anybody. But a successor under the same instance id, in the same generation,
+    is what he is by his JoinGroup: the coordinator that then tells him his assignment may have been deposed since.
+    """
     grants: dict[str, _Grants] = {}
+    deposed: dict[str, _Grants] = {}
     for operation in evidence.history.of(SYNC, HEARTBEAT):
-        if operation.outcome == OK and operation.granted is not None and operation.coordinated:
-            grants.setdefault(operation.group, _Grants()).add(operation)
+        if operation.outcome == OK and operation.granted is not None:
+            (grants if operation.coordinated else deposed).setdefault(operation.group, _Grants()).add(operation)
     for operation in evidence.history.of(COMMIT, TXN_COMMIT):
         if operation.outcome != OK or operation.group not in grants:
             continue
         for place, _ in operation.offsets:
             told = grants[operation.group].by_place.get(place, [])
-            mine = max((each.completed for each in told if each.member == operation.member), default=-1)
+            heard = deposed.get(operation.group, _Grants()).by_place.get(place, [])
+            succeeded = max((each.completed for each in heard if each.member == operation.member), default=-1)
+            mine = max((each.completed for each in told if _his(each, operation, succeeded)), default=-1)
             for other in told:
                 if other.member != operation.member and mine < other.invoked and other.completed < operation.invoked:
                     yield (
@@ -258,6 +265,14 @@ def check_members_fenced(evidence: Evidence) -> Iterator[str]:
                         f"after {other.member} of epoch {other.member_epoch} was told that it is his (event {other.completed})"
                     )
                     break
+
+
+def _his(grant: Operation, commit: Operation, succeeded: int) -> bool:
+    """Was it told to who commits, or to the one whom he had succeeded by the event `succeeded`?"""
+    if grant.member == commit.member:
+        return True
+    same = grant.instance and (grant.instance, grant.member_epoch) == (commit.instance, commit.member_epoch)
+    return bool(same) and grant.invoked < succeeded
 
 
 def check_one_owner(evidence: Evidence) -> Iterator[str]:

@@ -240,6 +240,31 @@ def test_a_commit_that_was_overtaken_by_the_next_one_of_its_member_may_come_late
     assert case.findings() == []
 
 
+@pytest.mark.parametrize(("instance", "fenced"), [("i", False), ("j", True)])
+def test_a_successor_of_an_instance_may_have_heard_it_from_a_coordinator_that_was_deposed(
+    instance: str, *, fenced: bool
+) -> None:
+    case = good()
+    for member, name, coordinated in (("old", "i", True), ("new", instance, False)):
+        told: dict[str, Any] = {
+            "group": COPIERS,
+            "member": member,
+            "instance": name,
+            "member_epoch": 9,
+            "granted": (INPUT,),
+        }
+        case.op(SYNC, coordinated=coordinated, **told)
+    own: dict[str, Any] = {
+        "group": COPIERS,
+        "member": "new",
+        "instance": instance,
+        "member_epoch": 9,
+        "offsets": ((INPUT, 5),),
+    }
+    case.op(TXN_COMMIT, **own, transactional_id=ID, transaction=9)
+    assert any(finding.startswith("I8") for finding in case.findings()) == fenced
+
+
 def test_a_group_that_was_empty_may_count_its_epochs_anew() -> None:
     case = good()
     first = case.grant("a", 9, 1)

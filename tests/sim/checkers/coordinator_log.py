@@ -1,11 +1,11 @@
 """The checkers' own reader of `__transaction_state`: what the coordinator decided, in order."""
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.fields import Fields
 from tests.sim.checkers.replica_log import ReplicaLog
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, FENCE = range(8)
@@ -50,36 +50,6 @@ class Entry:
     timestamp: int = field(default=-1)
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
-
-    def take(self, layout: str) -> int:
-        value = struct.unpack_from(layout, self.data, self.position)[0]
-        self.position += struct.calcsize(layout)
-        return int(value)
-
-    def uvarint(self) -> int:
-        shift = result = 0
-        while True:
-            byte = self.data[self.position]
-            self.position += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-            shift += 7
-
-    def string(self, *, flexible: bool) -> str:
-        size = self.uvarint() - 1 if flexible else self.take(">h")
-        text = self.data[self.position : self.position + size].decode()
-        self.position += size
-        return text
-
-    def count(self, *, flexible: bool) -> int:
-        return self.uvarint() - 1 if flexible else self.take(">i")
-
-
 def read_entries(batches: Iterable[Batch]) -> list[Entry]:
     """All entries of one partition's batches, control batches left out."""
     entries = []
@@ -97,29 +67,29 @@ def read_entries(batches: Iterable[Batch]) -> list[Entry]:
 
 
 def parse_entry(key: bytes, value: bytes | None) -> Entry:
-    reader = _Reader(key)
-    version = reader.take(">h")
+    reader = Fields(key)
+    version = reader.number(">h")
     if version != 0:
         raise ValueError(f"transaction log key of version {version}")
     entry = Entry(-1, -1, reader.string(flexible=False))
     if value is None:
         entry.removed = True
         return entry
-    reader = _Reader(value)
-    flexible = reader.take(">h") >= 1
-    entry.producer_id = reader.take(">q")
-    entry.producer_epoch = reader.take(">h")
-    entry.timeout_ms = reader.take(">i")
-    entry.state = reader.take(">b")
+    reader = Fields(value)
+    flexible = reader.number(">h") >= 1
+    entry.producer_id = reader.number(">q")
+    entry.producer_epoch = reader.number(">h")
+    entry.timeout_ms = reader.number(">i")
+    entry.state = reader.number(">b")
     partitions: list[tuple[str, int]] = []
     for _ in range(max(0, reader.count(flexible=flexible))):
         topic = reader.string(flexible=flexible)
-        partitions.extend((topic, reader.take(">i")) for _ in range(reader.count(flexible=flexible)))
+        partitions.extend((topic, reader.number(">i")) for _ in range(reader.count(flexible=flexible)))
         if flexible:
             _skip_tags(reader, entry, top=False)
     entry.partitions = frozenset(partitions)
-    entry.updated_ms = reader.take(">q")
-    entry.started_ms = reader.take(">q")
+    entry.updated_ms = reader.number(">q")
+    entry.started_ms = reader.number(">q")
     if flexible:
         _skip_tags(reader, entry, top=True)
     if reader.position != len(value):
@@ -127,16 +97,16 @@ def parse_entry(key: bytes, value: bytes | None) -> Entry:
     return entry
 
 
-def _skip_tags(reader: _Reader, entry: Entry, *, top: bool) -> None:
+def _skip_tags(reader: Fields, entry: Entry, *, top: bool) -> None:
     for _ in range(reader.uvarint()):
         tag, size = reader.uvarint(), reader.uvarint()
         end = reader.position + size
         if top and tag == 0:
-            entry.previous_producer_id = reader.take(">q")
+            entry.previous_producer_id = reader.number(">q")
         elif top and tag == 1:
-            entry.next_producer_id = reader.take(">q")
+            entry.next_producer_id = reader.number(">q")
         elif top and tag == 2:
-            entry.client_version = reader.take(">h")
+            entry.client_version = reader.number(">h")
         reader.position = end
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.sim.checkers.batches import COMMIT, Batch
+from tests.sim.checkers.fields import Fields
 from tests.sim.checkers.replica_log import ReplicaLog
 
 OFFSET_KEYS: Final = (0, 1)
@@ -37,65 +38,38 @@ class Member:
     owned: Owned
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
+def _partitions(fields: Fields) -> Owned:
+    found = []
+    for _ in range(fields.count(flexible=True)):
+        topic_id = fields.bytes(16)
+        found += [(topic_id, fields.number(">i")) for _ in range(fields.count(flexible=True))]
+        _skip_tags(fields)
+    return frozenset(found)
 
-    def take(self, layout: str) -> int:
-        value = struct.unpack_from(layout, self.data, self.position)[0]
-        self.position += struct.calcsize(layout)
-        return int(value)
 
-    def string(self) -> str:
-        size = self.take(">h")
-        text = self.data[self.position : self.position + size].decode()
-        self.position += max(0, size)
-        return text
-
-    def uvarint(self) -> int:
-        shift = result = 0
-        while True:
-            byte = self.data[self.position]
-            self.position += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-            shift += 7
-
-    def skip_tags(self) -> None:
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            size = self.uvarint()
-            self.position += size
-
-    def partitions(self) -> Owned:
-        found = []
-        for _ in range(self.uvarint() - 1):
-            topic_id = self.data[self.position : self.position + 16]
-            self.position += 16
-            found += [(topic_id, self.take(">i")) for _ in range(self.uvarint() - 1)]
-            self.skip_tags()
-        return frozenset(found)
+def _skip_tags(fields: Fields) -> None:
+    for _ in range(fields.uvarint()):
+        fields.uvarint()
+        fields.bytes(fields.uvarint())
 
 
 def read_offset(key: bytes, value: bytes | None) -> tuple[Place, int | None]:
     """The place, and the offset; None of a tombstone."""
-    reader = _Reader(key)
-    reader.take(">h")
-    place = (reader.string(), reader.string(), reader.take(">i"))
+    reader = Fields(key)
+    reader.number(">h")
+    place = (reader.string(), reader.string(), reader.number(">i"))
     return place, None if value is None else struct.unpack_from(">q", value, 2)[0]
 
 
 def read_member(value: bytes) -> Member:
     """ConsumerGroupCurrentMemberAssignmentValue."""
-    reader = _Reader(value)
-    reader.take(">h")
-    epoch = reader.take(">i")
-    reader.take(">i")
-    reader.take(">b")
-    assigned = reader.partitions()
-    return Member(epoch, assigned, assigned | reader.partitions())
+    reader = Fields(value)
+    reader.number(">h")
+    epoch = reader.number(">i")
+    reader.number(">i")
+    reader.number(">b")
+    assigned = _partitions(reader)
+    return Member(epoch, assigned, assigned | _partitions(reader))
 
 
 @dataclass
@@ -139,8 +113,8 @@ class GroupModel:
             if kind in OFFSET_KEYS:
                 self._offset(batch, batch.base_offset + index, key, value)
                 continue
-            reader = _Reader(key)
-            reader.take(">h")
+            reader = Fields(key)
+            reader.number(">h")
             group = reader.string()
             if kind in {CLASSIC_GROUP, CONSUMER_GROUP}:
                 self._group(group, kind, value)
@@ -183,11 +157,11 @@ class GroupModel:
             if self.kinds.get(group) == kind:
                 self._dead[group] = None
             return
-        reader = _Reader(value)
-        reader.take(">h")
+        reader = Fields(value)
+        reader.number(">h")
         if kind == CLASSIC_GROUP:
             reader.string()
-        epoch = reader.take(">i")
+        epoch = reader.number(">i")
         self._count("classic generation" if kind == CLASSIC_GROUP else "epoch of a consumer group")
         if self.kinds.get(group, kind) != kind:
             self._count("group upgraded" if kind == CONSUMER_GROUP else "group downgraded")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.fields import Fields
 
 TOPIC, PARTITION, PARTITION_CHANGE, REMOVE_TOPIC = 2, 3, 5, 9
 LEADER_CHANGE: Final = 2
@@ -58,89 +59,63 @@ class MetadataModel:
         changes: list[Change] = []
         for _, value in batch.records:
             assert value is not None
-            changes += self._record(_Reader(value))
+            changes += self._record(Fields(value))
         return changes
 
-    def _record(self, reader: "_Reader") -> list[Change]:
+    def _record(self, reader: "Fields") -> list[Change]:
         assert reader.uvarint() == 1, "frame version"
         kind, version = reader.uvarint(), reader.uvarint()
         if kind == TOPIC:
-            name = reader.string()
-            self._topics[reader.take(16)] = name
+            name = reader.string(flexible=True)
+            self._topics[reader.bytes(16)] = name
         elif kind == PARTITION:
             return [self._partition(reader, version)]
         elif kind == PARTITION_CHANGE:
             return self._change(reader)
         elif kind == REMOVE_TOPIC:
-            name = self._topics.pop(reader.take(16), "")
+            name = self._topics.pop(reader.bytes(16), "")
             gone = [place for place in self.partitions if place[0] == name]
             return [Change(place, self.partitions.pop(place), None) for place in gone]
         return []
 
-    def _partition(self, reader: "_Reader", version: int) -> Change:
-        index = reader.int32()
-        place = (self._topics[reader.take(16)], index)
-        replicas, isr, removing, adding = (reader.ids() for _ in range(4))
-        leader, leader_epoch, _ = reader.int32(), reader.int32(), reader.int32()
+    def _partition(self, reader: "Fields", version: int) -> Change:
+        index = reader.number(">i")
+        place = (self._topics[reader.bytes(16)], index)
+        replicas, isr, removing, adding = (_ids(reader) for _ in range(4))
+        leader, leader_epoch, _ = reader.number(">i"), reader.number(">i"), reader.number(">i")
         if version >= 1:
-            reader.take(16 * (reader.uvarint() - 1))
+            reader.bytes(16 * reader.count(flexible=True))
         before = self.partitions.get(place)
         after = self.partitions[place] = PartitionState(replicas, isr, leader, leader_epoch, adding, removing)
         return Change(place, before, after)
 
-    def _change(self, reader: "_Reader") -> list[Change]:
-        index = reader.int32()
-        name = self._topics.get(reader.take(16))
+    def _change(self, reader: "Fields") -> list[Change]:
+        index = reader.number(">i")
+        name = self._topics.get(reader.bytes(16))
         before = self.partitions.get((name or "", index))
         if name is None or before is None:
             return []
         after = before
         for _ in range(reader.uvarint()):
             tag, size = reader.uvarint(), reader.uvarint()
-            field = _Reader(reader.take(size))
+            field = Fields(reader.bytes(size))
             if tag == 0:
-                after = replace(after, isr=field.ids())
+                after = replace(after, isr=_ids(field))
             elif tag == 1:
-                leader = field.int32()
+                leader = field.number(">i")
                 if leader != NO_CHANGE:
                     after = replace(after, leader=leader, leader_epoch=before.leader_epoch + 1)
             elif tag == 2:
-                after = replace(after, replicas=field.ids())
+                after = replace(after, replicas=_ids(field))
             elif tag == 3:
-                after = replace(after, removing=field.ids())
+                after = replace(after, removing=_ids(field))
             elif tag == 4:
-                after = replace(after, adding=field.ids())
+                after = replace(after, adding=_ids(field))
             elif tag == 6:
-                after = replace(after, eligible=field.ids())
+                after = replace(after, eligible=_ids(field))
         self.partitions[name, index] = after
         return [Change((name, index), before, after)]
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
-
-    def take(self, size: int) -> bytes:
-        part = self.data[self.position : self.position + size]
-        self.position += size
-        return part
-
-    def uvarint(self) -> int:
-        shift = result = 0
-        while True:
-            byte = self.data[self.position]
-            self.position += 1
-            result |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return result
-            shift += 7
-
-    def int32(self) -> int:
-        return int.from_bytes(self.take(4), "big", signed=True)
-
-    def string(self) -> str:
-        return self.take(self.uvarint() - 1).decode()
-
-    def ids(self) -> tuple[int, ...]:
-        return tuple(self.int32() for _ in range(max(0, self.uvarint() - 1)))
+def _ids(fields: Fields) -> tuple[int, ...]:
+    return tuple(fields.number(">i") for _ in range(fields.count(flexible=True)))

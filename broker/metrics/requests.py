@@ -45,9 +45,9 @@ class Histogram:
 class ApiMetrics:
     """One API since the start."""
 
-    __slots__ = ("_count_errors", "bytes_in", "bytes_out", "errors", "name", "times")
+    __slots__ = ("bytes_in", "bytes_out", "errors", "name", "times")
 
-    def __init__(self, name: str, response: type[Any]) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.times = Histogram()
         """From the whole request to the answer, what it waited for included: Kafka's TotalTimeMs."""
@@ -55,16 +55,15 @@ class ApiMetrics:
         self.bytes_out = 0
         self.errors: Counts = {}
         """Error code -> how often, in the response or anywhere inside; NONE is not counted."""
-        self._count_errors = counter_of(response)
 
     def answered(self, response: Any, *, bytes_in: int, bytes_out: int, us: int) -> None:
         self.times.observe(us)
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
         if response is not None:
-            self._count_errors(response, self.errors)
+            counter_of(type(response))(response, self.errors)
 
 
 def api_metrics(table: tuple[AnyApi, ...]) -> dict[int, ApiMetrics]:
     """By API key."""
-    return {api.key: ApiMetrics(api.name, api.response) for api in table}
+    return {api.key: ApiMetrics(api.name) for api in table}

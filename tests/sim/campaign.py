@@ -40,6 +40,7 @@ REACHABLE_BY_CLUSTERS: Final = (
     "disk replaced by an empty one",
     "reassignment completed",
     "topic deleted",
+    "metadata snapshot fetched",
     "one broker left dead",
     "one broker left cut",
     "refused: not the leader",

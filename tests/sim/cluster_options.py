@@ -78,6 +78,7 @@ def draw_cluster(rng: Random, options: "Options", brokers: int, *, pairs: bool) 
     if options.replication == options.min_in_sync:
         options.leave_behind = ""  # nothing could be written any more
     options.faults = _draw_faults(rng, options, pairs=pairs)
+    options.snapshot_bytes = rng.choice((2_000, 5_000, 20_000, 20 << 20))
 
 
 def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]:

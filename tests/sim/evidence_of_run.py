@@ -1,7 +1,7 @@
 """Gathers, when a run is over, what the checkers judge; and counts what it has reached."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence, Replicas, SnapshotRow
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.nemesis import Nemesis
     from tests.sim.world import LateFrame, World
 
+FETCH_SNAPSHOT: Final = 59
 LEADERLESS_MS = 60_000
 """How long several brokers may need to agree again, whatever the faults, before a late abort is held against them."""
 FAULTS_THAT_DELAY = ("leadership", "cut_all", "disk_write", "disk_sync")
@@ -140,6 +141,7 @@ def count_reached(world: "World", evidence: Evidence) -> None:
         **evidence.counters,
     }.items():
         world.count(name, count)
+    world.count("metadata snapshot fetched", world.loop.network.requests[FETCH_SNAPSHOT])
     spans: dict[str, list[tuple[int, int]]] = {}
     for operation in history.of(INIT, END):
         if operation.transactional_id is not None:

@@ -7,6 +7,7 @@ reset, and the frame arrives later on another connection, when the client has lo
 import asyncio
 import itertools
 import struct
+from collections import Counter
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ class Network:
         self.faults: list[FrameFault] = []
         self.blocked_until = 0.0
         self.links = Links()
+        self.requests: Counter[int] = Counter()
+        """How many were sent, by API key."""
         self.on_fault: Callable[[FrameFault, int, bytes], None] | None = None
         self.on_late_delivery: Callable[[bytes], None] | None = None
         self._loop: SimLoop | None = None

@@ -81,4 +81,5 @@ def _of_a_cluster(options: "Options") -> dict[str, Any]:
         "replica.lag.time.max.ms": options.replica_lag_ms,
         "replica.fetch.wait.max.ms": min(500, options.replica_lag_ms // 2),
         "request.timeout.ms": 3000,
+        "metadata.log.max.record.bytes.between.snapshots": options.snapshot_bytes,
     }

@@ -57,6 +57,8 @@ class Options:
     election_timeout_ms: int = 1000
     session_timeout_ms: int = 9000
     replica_lag_ms: int = 30_000
+    snapshot_bytes: int = 20 << 20
+    """New metadata that leads to a snapshot, which lets go of the log before the one before it."""
     clock_drifts: tuple[float, ...] = ()
     leave_behind: str = ""
     """How one broker is left when faults end: not at all, dead, or cut off."""

@@ -160,6 +160,7 @@ class Pipe:
         if self.is_request and len(frame) >= SIZE.size + REQUEST_START.size:
             api_key, _, correlation_id = REQUEST_START.unpack_from(frame, SIZE.size)
             self.api_keys[correlation_id] = api_key
+            self.network.requests[api_key] += 1
             if api_key in ENDS_TRANSACTIONS:
                 self._sent_last.append(frame)
         fault = self.network.frame_fault(self, frame)

@@ -6,6 +6,7 @@ nothing that is sent by TCP goes past the proxy, except for what the supervisor 
 
 from __future__ import annotations
 
+import itertools
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from odradek.processes import BrokerCommand, BrokerFailed, BrokerProcess, Lifeline
 from odradek.startup import stop_all, wait_ready
 from tests.chaos.clients.common import HEARTBEAT_MS, SESSION_MS
-from tests.support.kafka_broker import KafkaBroker, free_port
+from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_cluster import REPLICATED, KafkaCluster
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +89,8 @@ class System(Protocol):
 
 
 def draw_ports(brokers: int) -> dict[int, Ports]:
-    return {node_id: Ports(*(free_port() for _ in range(6))) for node_id in range(1, brokers + 1)}
+    drawn = iter(free_ports(6 * brokers))
+    return {node_id: Ports(*itertools.islice(drawn, 6)) for node_id in range(1, brokers + 1)}
 
 
 def doors(ports: dict[int, Ports]) -> list[str]:

@@ -16,7 +16,9 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek import BrokerDied, BrokerFailed, LocalCluster
+from odradek.launch import BROKERS_DEFAULT
 from odradek.processes import ProcessId
+from tests.support.ports import one_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,8 +111,8 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_says_so(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with one_taken(BROKERS_DEFAULT, 0) as ports:
+        port = ports[0]
         finished = odradek("up", "--dir", str(tmp_path / "new"), "--port", str(port), "--detach")
     assert finished.returncode == 1
     assert str(port) in finished.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from tests.support.local_clusters import (
     read,
     status,
 )
+from tests.support.ports import one_taken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,9 +154,8 @@ def test_only_so_many_brokers_can_be_started(tmp_path: Path, brokers: str) -> No
 
 
 def test_a_taken_port_names_the_broker_that_cannot_have_it(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        failed = odradek("up", "--dir", str(tmp_path), "--port", str(port - 1), "--detach")
+    with one_taken(BROKERS, 1) as [first, port, _]:
+        failed = odradek("up", "--dir", str(tmp_path), "--port", str(first), "--detach")
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1].startswith(f"broker 2: cannot listen on 127.0.0.1:{port}")
     state = ClusterDirectory(tmp_path).read_state()

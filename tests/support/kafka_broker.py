@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pipeline.leash import Leashed
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,14 +43,6 @@ class Usage:
 
     rss_bytes: int
     cpu_seconds: float
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def process_usage(pid: int) -> Usage:

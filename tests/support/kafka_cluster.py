@@ -8,7 +8,8 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
-from tests.support.kafka_broker import KafkaBroker, Usage, free_port
+from tests.support.kafka_broker import KafkaBroker, Usage
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ class KafkaCluster:
     def local(cls, count: int = 3, settings: Mapping[str, str] | None = None) -> Self:
         """Plain listeners on free ports, everything replicated."""
         ids = range(1, count + 1)
-        ports = {node_id: (free_port(), free_port()) for node_id in ids}
+        drawn = iter(free_ports(2 * count))
+        ports = {node_id: (next(drawn), next(drawn)) for node_id in ids}
         voters = ",".join(f"{node_id}@127.0.0.1:{ports[node_id][1]}" for node_id in ids)
         brokers = {}
         for node_id in ids:

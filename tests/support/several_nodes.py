@@ -33,12 +33,6 @@ READ_BYTES = 1_000_000
 CLUSTER_ID = "kVp1Jq8tQ4mB2cW7xYz0Ag"
 
 
-def free_ports(count: int) -> list[int]:
-    """For TCP and UDP; none that an outgoing connection is given in between."""
-    with HeldPorts("127.0.0.1", count) as held:
-        return held.ports
-
-
 class ShiftedClock(SystemClock):
     """The wall clock of a machine that nobody has set."""
 

@@ -13,7 +13,7 @@ from protocol.codec import encode_response
 from protocol.connection import parse_request
 from protocol.messages.vote import VoteRequest, VoteResponse
 from runtime.tasks import Tasks
-from tests.support.several_nodes import free_ports
+from tests.support.ports import free_ports
 
 Answer = Callable[[int, asyncio.StreamWriter], None]
 

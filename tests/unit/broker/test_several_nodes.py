@@ -17,8 +17,9 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol.messages.envelope import EnvelopeRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from tests.support.ports import free_ports
 from tests.support.raw_client import ConnectionLost, encode_request
-from tests.support.several_nodes import CLUSTER_ID, Nodes, free_ports
+from tests.support.several_nodes import CLUSTER_ID, Nodes
 
 WITHIN_S = 30
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chaos.journal import Journal, events_of
 from tests.chaos.proxy import BOTH, CLIENTS, END_TXN, Proxy, source_of
-from tests.support.kafka_broker import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -17,7 +17,7 @@ from cluster.membership.messages import Codec, Ping
 from cluster.membership.transitions import State
 from runtime.tasks import Tasks
 from tests.support.membership_process import HOST, member
-from tests.support.several_nodes import free_ports
+from tests.support.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
+import tempfile
 
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message
 
+LAST_WORDS_BYTES = 2_000
 FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidPidMappingException")
 
 
@@ -18,10 +21,15 @@ class LineProcess:
     """The process. It says ``ok`` once it is ready, and answers every command with lines up to ``ok`` or ``error``."""
 
     def __init__(self, *command: str) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
-        self._answer()
+        try:
+            self._answer()
+        except BaseException:
+            self.kill()  # nobody else has it: what is left open here fails some later test
+            raise
 
     def call(self, *fields: str) -> list[list[str]]:
         """The rows of the answer. Raises Fenced, ClientFailed."""
@@ -40,7 +48,13 @@ class LineProcess:
             if fields[0] == "error":
                 raise (Fenced if any(name in fields[2] for name in FENCED) else ClientFailed)(fields[2])
             records.append(fields[1:])
-        raise ClientFailed("the client's process ended")
+        code = self._process.wait(TIMEOUT_S)
+        raise ClientFailed(f"the client's process ended with {code}: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - LAST_WORDS_BYTES))
+        return self._errors.read().decode(errors="replace")
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -50,6 +64,7 @@ class LineProcess:
         self._process.wait(TIMEOUT_S)
         self._process.stdin.close()
         self._process.stdout.close()
+        self._errors.close()
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -57,6 +72,7 @@ class LineProcess:
         self._process.stdin.close()
         self._process.wait(TIMEOUT_S)
         self._process.stdout.close()
+        self._errors.close()
 
 
 def text(content: bytes | None) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from tests.support.queries import ended
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,11 +46,6 @@ def to_parquet(
 
 def parquet_values(spark: SparkSession, out: Path) -> list[str]:
     return sorted(row.value for row in spark.read.parquet(str(out / "rows")).collect())
-
-
-def finish(query: StreamingQuery) -> None:
-    assert query.awaitTermination(60)
-    assert query.exception() is None
 
 
 def test_a_batch_written_by_the_sink_is_read_by_the_source(spark: SparkSession, topics: Topics) -> None:
@@ -159,7 +156,7 @@ def test_available_now_reads_in_bounded_batches_and_ends(spark: SparkSession, to
     query = to_parquet(
         spark, topics, tmp_path, trigger={"availableNow": True}, subscribe=topic, maxOffsetsPerTrigger=40
     )
-    finish(query)
+    ended(query)
     assert [progress.numInputRows for progress in query.recentProgress] == [40, 40, 20]
     assert parquet_values(spark, tmp_path) == sorted(numbered(50, "0-") + numbered(50, "1-"))
 
@@ -186,7 +183,7 @@ def test_a_query_goes_on_from_its_checkpoint(spark: SparkSession, topics: Topics
             topics.write(topic, numbered(25, f"{run}-{partition}-"), partition=partition)
             expected += numbered(25, f"{run}-{partition}-")
         query = to_parquet(spark, topics, tmp_path, trigger={"availableNow": True}, subscribe=topic)
-        finish(query)
+        ended(query)
         assert sum(progress.numInputRows for progress in query.recentProgress) == 50
         assert parquet_values(spark, tmp_path) == sorted(expected)
 
@@ -198,11 +195,11 @@ def test_a_pattern_finds_topics_that_appear_between_runs(spark: SparkSession, to
     topics.write(stranger, numbered(10, "stranger"))
     pattern = {"subscribePattern": f".*{family}.*"}
     assert values(source(spark, topics, **pattern)) == numbered(10, "one")
-    finish(to_parquet(spark, topics, tmp_path, trigger={"availableNow": True}, **pattern))
+    ended(to_parquet(spark, topics, tmp_path, trigger={"availableNow": True}, **pattern))
     other = topics.new(2, name=f"{family}-other")
     topics.write(other, numbered(10, "other"), partition=1)
     topics.write(one, numbered(10, "two"))
-    finish(to_parquet(spark, topics, tmp_path, trigger={"availableNow": True}, **pattern))
+    ended(to_parquet(spark, topics, tmp_path, trigger={"availableNow": True}, **pattern))
     assert parquet_values(spark, tmp_path) == sorted(numbered(10, "one") + numbered(10, "two") + numbered(10, "other"))
 
 
@@ -213,7 +210,7 @@ def test_a_stream_into_the_sink_arrives_whole(spark: SparkSession, topics: Topic
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap)
     rows = stream.option("subscribe", topic).option("startingOffsets", "earliest").load().select("key", "value")
     sink = rows.writeStream.format("kafka").option("kafka.bootstrap.servers", topics.bootstrap).option("topic", target)
-    finish(sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+    ended(sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
     assert values(source(spark, topics, subscribe=target)) == sorted(numbered(200, "0-") + numbered(200, "1-"))
 
 

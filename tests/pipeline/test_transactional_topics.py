@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from tests.support.queries import ended
 from tests.support.topics import SECONDS_MAX
 
 if TYPE_CHECKING:
@@ -68,9 +69,7 @@ def stream(
     query = (
         rows.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     )
-    assert query.awaitTermination(60)
-    assert query.exception() is None
-    return query
+    return ended(query)
 
 
 def ends(query: StreamingQuery, topic: str) -> list[int]:

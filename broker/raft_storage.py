@@ -160,6 +160,7 @@ class PartitionRaftStorage:
             await self._logs.lower_recovery_point(METADATA_TOPIC, 0, offset)
         if offset < self._log.log_end_offset:
             self._log.truncate_to(offset, now_ms=self._clock.wall_ms())
+            await self._log.sync_cut()
 
     def write(self, batches: Sequence[bytes]) -> None:
         now_ms = self._clock.wall_ms()
@@ -197,6 +198,7 @@ class PartitionRaftStorage:
     async def restart_at(self, snapshot: EpochEnd) -> None:
         await self._logs.lower_recovery_point(METADATA_TOPIC, 0, 0)
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms=self._clock.wall_ms())
+        await self._log.sync_cut()
         await self._log.flush()
         for each in self._snapshots.complete():
             if each != snapshot:

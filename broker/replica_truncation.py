@@ -1,7 +1,8 @@
 """Making a follower's log agree with its leader's: cutting it where the two part, or beginning anew where the leader begins.
 
-Rare work that waits: for the disk (recovery points are lowered there before a log is cut) or for the leader's word. Whatever
-is waited for, the partition may have got another leader, or leads itself, by then: `holds` says whether it is still wanted.
+Rare work that waits: for the disk (recovery points are lowered there before a log is cut, and the cut is there before anything is
+fetched again) or for the leader's word. Whatever is waited for, the partition may have got another leader, or leads itself, by then:
+`holds` says whether it is still wanted.
 """
 
 from collections.abc import Callable
@@ -67,6 +68,7 @@ class Mender:
                 _say("a replica begins anew where its leader begins", followed, offset)
                 partition.log.truncate_fully_and_start_at(offset, now_ms=self.clock.wall_ms())
                 partition.was_cut()
+                await partition.log.sync_cut()
                 if offset < started:  # a later start, written down, would hide from the next life what comes now
                     await self.logs.checkpoint_log_starts()
         except OSError as error:
@@ -108,6 +110,7 @@ class Mender:
                     _say("a replica is cut to agree with its leader", followed, cut.offset)
                 log.truncate_to(cut.offset, now_ms=self.clock.wall_ms())
                 partition.was_cut()
+                await log.sync_cut()
         except OSError as error:
             partition.take_offline(error)
             return Event.DISK_FAILED

@@ -30,7 +30,8 @@ What may run on the event loop
 | `File.read_cold`, `File.sync`, `Disk.sync_directory`,       | awaited: the work is done in a thread                   |
 | `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                         |
 | `File.read`, `File.sync_now`, `Disk.read_file`,             | no: start-up, recovery, close-down, and command line    |
-| `Disk.write_atomic`, `Disk.lock_directory`                  | tools                                                   |
+| `Disk.write_atomic`, `Disk.lock_directory`,                 | tools                                                   |
+| `Disk.sync_directory_now`                                   |                                                         |
 
 There is no mmap: a truncated or failing file would end the process with SIGBUS (docs/decisions/0003-no-mmap.md).
 """
@@ -129,6 +130,9 @@ class Disk(Protocol):
 
     async def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable."""
+
+    def sync_directory_now(self, path: str) -> None:
+        """As `sync_directory`, waiting on the spot."""
 
     async def remove_tree(self, path: str) -> None:
         """Remove a directory and everything below; an absent one is no error."""

@@ -196,6 +196,8 @@ class PartitionLog(LogBase):
     def _check_writable(self) -> None:
         if self.failed or self.closed:
             raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed")
+        if self.unsynced_cut is not None:
+            self.sync_cut_now()
 
     # -- read ---------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from storage import checkpoint, names, retention, truncation
+from storage import checkpoint, cuts, names, retention, truncation
 from storage.config import OpenOptions
 from storage.flushing import Flusher
 from storage.recovery import Loader
@@ -75,6 +75,7 @@ class LogBase:
         self.closed = False
         self.deleted: list[DeletedFiles] = []
         self.cuts = 0  # how often the end was cut: a read that began before must not be believed
+        self.unsynced_cut: Segment | None = None  # where the log was cut last, until that is durable
         self.cleaned_to: int | None = None  # how far compaction has come; None when it has never been here
         self._gaps_noted = loader.gaps_noted
         self.refresh_stable_offset()
@@ -332,7 +333,7 @@ class LogBase:
         """Cut the log so that it ends at `offset`, or at the start of the batch that holds it; whether anything was cut.
 
         Waits for the disk. The recovery point that is on the disk has to be lowered first: see
-        `LogManager.lower_recovery_point`. Raises OSError, after which the log has failed.
+        `LogManager.lower_recovery_point`. Afterwards: `sync_cut`. Raises OSError, after which the log has failed.
         """
         try:
             return truncation.truncate_to(self, offset, now_ms=now_ms)
@@ -348,12 +349,33 @@ class LogBase:
             self.failed = True
             raise
 
+    async def sync_cut(self) -> None:
+        """Return when it is durable that the log was cut, as it has to be before an append. Raises OSError, after which the log has failed."""
+        try:
+            await cuts.sync(self)
+        except OSError:
+            if not self.closed:
+                self.failed = True
+                raise
+
+    def sync_cut_now(self) -> None:
+        """As `sync_cut`, waiting on the spot, for who cannot await: a replica that leads before its cut is durable."""
+        if self.unsynced_cut is None:
+            return
+        try:
+            cuts.sync_now(self.disk, self.directory, self.unsynced_cut)
+        except OSError:
+            self.failed = True
+            raise
+        self.unsynced_cut = None
+
     def close(self, *, clean: bool) -> None:
         """Give up the files. With `clean` everything is made durable first, with a snapshot at the end. Raises OSError."""
         if self.closed:
             return
         try:
             if clean and not self.failed:
+                self.sync_cut_now()
                 self.segments.active.seal()
                 if self.log_end_offset > 0:
                     self.snapshots.take(self.state.producers.values(), self.log_end_offset)

@@ -22,6 +22,8 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 GAPS_MARK = "odradek.gaps"
 """An empty file in a log's directory: compaction, here or at the leader, has left gaps between its offsets."""
+CUT_MARK = "odradek.cut"
+"""An empty file in a log's directory: the log has been cut, and the disk may not know it yet."""
 DELETED_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
 

@@ -222,6 +222,9 @@ class OsDisk:
     async def sync_directory(self, path: str) -> None:
         await self.in_thread(lambda: _sync_directory(path))
 
+    def sync_directory_now(self, path: str) -> None:
+        _sync_directory(path)
+
     async def remove_tree(self, path: str) -> None:
         if self._hold_unsynced:
             self._forget_tree(path)

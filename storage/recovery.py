@@ -16,7 +16,7 @@ import structlog
 
 from protocol.batch import HEADER_BYTES, read_header, verify_crc
 from protocol.errors import Malformed, Refusal
-from storage import checkpoint, names
+from storage import checkpoint, cuts, names
 from storage.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES, CorruptIndex, TimeIndex, TxnIndex
 from storage.leader_epochs import LeaderEpochs
 from storage.producer_entry import EndMarker, Origin
@@ -81,6 +81,7 @@ class Loader:
             self._derive_epochs()
         self.epochs.truncate_from_end(self.log_end_offset + 1)  # an epoch may begin at the end, before its first record
         self.epochs.truncate_from_start(self.log_start_offset)
+        cuts.finish(self._disk, self._directory, self.segments.active)
 
     # -- what is there --------------------------------------------------------------------------------------------------
 
@@ -240,6 +241,7 @@ class Loader:
                 dropped_bytes=segment.size - scan.position,
                 reason=scan.stopped,
             )
+            cuts.announce(self._disk, self._directory)
             segment.file.truncate(scan.position)
             segment.size = scan.position
         segment.seal()
@@ -277,6 +279,7 @@ class Loader:
             self._remove(later)
 
     def _remove(self, segment: Segment) -> None:
+        cuts.announce(self._disk, self._directory)
         for path in segment.rename_away():
             self._disk.remove(path)
         segment.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from storage import cuts
 from storage.reads import load_indexes, locate, run_now
 from storage.recovery import Replay, first_timestamp, replay_producers
 from storage.scan import Scan
@@ -26,6 +27,7 @@ def truncate_to(log: LogBase, offset: int, *, now_ms: int) -> bool:
     if offset < log.segments.first.base_offset:
         start_at(log, offset, now_ms=now_ms)
         return True
+    cuts.announce(log.disk, log.directory)
     log.retire(log.segments.remove_from(offset + 1))
     end = _cut_segment(log, log.segments.active, offset)
     log.epochs.truncate_from_end(end)
@@ -43,6 +45,7 @@ def truncate_to(log: LogBase, offset: int, *, now_ms: int) -> bool:
 
 def start_at(log: LogBase, offset: int, *, now_ms: int) -> None:
     """As `LogBase.truncate_fully_and_start_at`."""
+    cuts.announce(log.disk, log.directory)
     log.retire(log.segments.remove_from(-1))
     log.segments.add(Segment(log.disk, log.directory, offset, created_ms=now_ms, create=True))
     log.flusher.names_changed = True
@@ -56,6 +59,7 @@ def start_at(log: LogBase, offset: int, *, now_ms: int) -> None:
 
 def _settle(log: LogBase, end: int) -> None:
     log.cuts += 1
+    log.unsynced_cut = log.segments.active
     log.log_end_offset = end
     log.high_watermark = min(log.high_watermark, end)
     if log.cleaned_to is not None:

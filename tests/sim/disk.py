@@ -215,6 +215,10 @@ class SimDisk:
         await self.wait(self.sync_seconds())
         directory.make_durable(max(0, pending - (directory.settled - settled)))
 
+    def sync_directory_now(self, path: str) -> None:
+        self.changing("syncdir", path)
+        self.medium.directory(path).make_durable()
+
     async def remove_tree(self, path: str) -> None:
         self.changing("rmtree", path)
         await self.wait(self.sync_seconds())

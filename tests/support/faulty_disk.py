@@ -48,6 +48,10 @@ class FaultyDisk(OsDisk):
         self.check("sync_directory", path)
         await super().sync_directory(path)
 
+    def sync_directory_now(self, path: str) -> None:
+        self.check("sync_directory", path)
+        super().sync_directory_now(path)
+
 
 class FaultyFile:
     def __init__(self, disk: FaultyDisk, path: str, file: File) -> None:

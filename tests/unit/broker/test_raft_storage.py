@@ -161,6 +161,15 @@ async def test_a_snapshot_of_the_leader_makes_everything_else_obsolete(tmp_path:
         assert beyond.data == b""
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_was_cut_is_durable_before_anything_is_written_behind_it(tmp_path: Path, *, restarted: bool) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    snapshot = await replica.snapshot(5)
+    await (replica.storage.restart_at(snapshot) if restarted else replica.storage.truncate_to(5))
+    assert (replica.log.cuts, replica.log.log_end_offset, replica.log.unsynced_cut) == (1, 5, None)
+
+
 # ---- loss -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """What has to be on the disk when a replica is made to agree with its leader."""
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,29 @@ from storage.producer_entry import Origin
 from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
 
 LEADER = 2
+
+
+def followed_by(rig: Rig) -> Any:
+    """A replica of four batches that follows LEADER."""
+    topic_id = rig.topic("t", replicas=(NODE, LEADER))
+    partition = rig.partition()
+    for _ in range(4):
+        partition.log.append_as_leader(batch(), leader_epoch=0, origin=Origin.REPLICATION, now_ms=NOW_MS)
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=LEADER))
+    following = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
+    return SimpleNamespace(partition=partition, following=following)
+
+
+def mender_of(rig: Rig, done: list[tuple[str, int]]) -> Mender:
+    peers: Any = Leader()
+    return Mender(
+        NODE,
+        Directory(rig, done),
+        peers,
+        rig.clock,
+        1000,
+        LostHeads(lambda: done.append(("vouched", 0)), lambda _: None),
+    )
 
 
 class Directory:
@@ -65,3 +89,26 @@ async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_
     event = await mender.locate(followed, lambda _: partition.online)
     assert event is (Event.DISK_FAILED if failing else Event.TRUNCATED)
     assert done == ([("recovery point", 0)] if failing else [("recovery point", 0), ("log start", 0), ("vouched", 0)])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("failing", [False, True])
+async def test_what_is_cut_is_cut_on_the_disk_before_anything_is_fetched_again(
+    tmp_path: Path, *, anew: bool, failing: bool
+) -> None:
+    rig = Rig(tmp_path)
+    followed = followed_by(rig)
+    log = followed.partition.log
+    mender = mender_of(rig, [])
+    rig.disk.sync_gate = asyncio.Event()
+    work = mender.start_at(followed, 2, lambda _: True) if anew else mender.cut_to_epoch(followed, 0, 2, lambda _: True)
+    mending = asyncio.ensure_future(work)
+    while log.unsynced_cut is None:
+        await asyncio.sleep(0)
+    assert log.log_end_offset == 2
+    assert not mending.done()
+    if failing:
+        rig.disk.failing["sync"] = EIO
+    rig.disk.sync_gate.set()
+    assert await mending is (Event.DISK_FAILED if failing else Event.TRUNCATED)
+    assert (log.unsynced_cut is None, followed.partition.online) == (not failing, not failing)

@@ -20,9 +20,9 @@ from tests.chaos.clients.common import (
     SESSION_MS,
     Client,
 )
-from tests.chaos.clients.confluent_producer import TRIES_MAX, Sender
+from tests.chaos.clients.confluent_producer import TRIES_MAX, Sender, end_transaction
 from tests.chaos.clients.member import ABORTED_SHARE, BATCH_MAX, SLOW_SECONDS, SLOW_SHARE, Notes, Place, key_of
-from tests.sim.history import END, INFO, INIT, OK
+from tests.sim.history import INFO, INIT, OK
 
 POLL_SECONDS = 0.3
 PAUSE_SECONDS = 0.2
@@ -176,26 +176,8 @@ class Member:
 
     def end(self, transaction: int, *, commit: bool) -> bool:
         assert self.sender is not None
-        producer = self.sender.producer
-        number = self.client.end(transaction, commit=commit, written=True)
-        for _ in range(TRIES_MAX):
-            try:
-                if commit:
-                    producer.commit_transaction(CALL_SECONDS)
-                else:
-                    producer.abort_transaction(CALL_SECONDS)
-            except KafkaException as failed:
-                error = failed.args[0]
-                if error.retriable():
-                    continue
-                self.client.journal.complete(END, number, INFO, error=error.code(), why=error.str())
-                if error.txn_requires_abort() and commit:
-                    self.end(transaction, commit=False)
-                return False
-            self.client.journal.complete(END, number, OK)
-            return True
-        self.client.journal.complete(END, number, INFO)
-        return False
+        ended = end_transaction(self.client, self.sender.producer, transaction, commit=commit, written=True)
+        return ended is commit
 
     def rewind(self) -> bool:
         """Back to what is committed; as a new member where that cannot be told. Without a producer that is done when there is one again."""

@@ -53,6 +53,31 @@ def config(client: Client) -> dict[str, Any]:
     return found | timeout | {"transactional.id": order.transactional_id}
 
 
+def end_transaction(
+    client: Client, producer: Producer, transaction: int, *, commit: bool, written: bool
+) -> bool | None:
+    """How it has ended: True committed, False aborted (also where it could not be committed); None when nobody knows."""
+    number = client.end(transaction, commit=commit, written=written)
+    for _ in range(TRIES_MAX):
+        try:
+            if commit:
+                producer.commit_transaction(CALL_SECONDS)
+            else:
+                producer.abort_transaction(CALL_SECONDS)
+        except KafkaException as failed:
+            error = failed.args[0]
+            if error.retriable():
+                continue
+            client.journal.complete(END, number, INFO, error=error.code(), why=error.str())
+            if error.txn_requires_abort() and commit:
+                return end_transaction(client, producer, transaction, commit=False, written=written)
+            return None
+        client.journal.complete(END, number, OK)
+        return commit
+    client.journal.complete(END, number, INFO)
+    return None
+
+
 class Sender:
     """Sends to a partition and notes what comes of it. `fatal` is set when only a new producer can go on."""
 
@@ -151,32 +176,11 @@ class Transactions:
                 self.sender.poll(0.005)
         time.sleep(self.client.overtime_seconds())
         commit = self.client.rng.random() > 1 / 3
-        good = self._end(number, commit=commit, written=bool(places))
+        good = (
+            end_transaction(self.client, self.sender.producer, number, commit=commit, written=bool(places)) is not None
+        )
         time.sleep(self.client.think_seconds())
         return good
-
-    def _end(self, transaction: int, *, commit: bool, written: bool) -> bool:
-        assert self.sender is not None
-        producer = self.sender.producer
-        number = self.client.end(transaction, commit=commit, written=written)
-        for _ in range(TRIES_MAX):
-            try:
-                if commit:
-                    producer.commit_transaction(CALL_SECONDS)
-                else:
-                    producer.abort_transaction(CALL_SECONDS)
-            except KafkaException as failed:
-                error = failed.args[0]
-                if error.retriable():
-                    continue
-                self.client.journal.complete(END, number, INFO, error=error.code(), why=error.str())
-                if error.txn_requires_abort() and commit:
-                    return self._end(transaction, commit=False, written=written)
-                return False
-            self.client.journal.complete(END, number, OK)
-            return True
-        self.client.journal.complete(END, number, INFO)
-        return False
 
 
 def main() -> int:

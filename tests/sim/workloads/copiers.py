@@ -209,10 +209,9 @@ class Copier(TransactionalProducer):
                 await fetch_offsets(self, self.member.group, self.world.partitions, stable=False)
         calm = self.world.monitor.groups.calm
         commit = fine and (calm or self.rng.random() >= self.options.abort)
-        touched = self.dialect.generation == 2 or bool(
-            self.added
-        )  # a classic transaction that nothing was added to is none
-        ended = await self.end(commit=commit) if touched else True
+        # A classic transaction that nothing was added to is none: who was refused at once begins with InitProducerId again.
+        touched = self.dialect.generation == 2 or bool(self.added)
+        ended = await self.end(commit=commit) if touched else fine
         if ended and commit:
             self.turns.positions.update(ends)
         else:

@@ -20,6 +20,9 @@ from storage.reads import ColdRead, ReadResult
 
 TOPIC_ID_MIN_VERSION: Final = 13
 SESSIONS_MIN_VERSION: Final = 7
+LINGER_ROUNDS: Final = 6
+"""How often an answer goes around the loop before it leaves: some microseconds where nothing else happens. In a loop that is busy others'
+records arrive meanwhile and go along, and every answer that need not be sent saves both brokers a request."""
 UNHURRIED_S: Final = 0.005
 """How long records that nobody waits for may wait for others to go along with."""
 WATERMARKS_EVERY_MS: Final = 100
@@ -276,7 +279,7 @@ class _Fetch:
 
     def wake_soon(self) -> None:
         if self._soon is None:
-            self._soon = self._loop.call_soon(self._linger)
+            self._soon = self._loop.call_soon(self._linger, LINGER_ROUNDS)
 
     def wake_later(self) -> None:
         if self._later is None:
@@ -288,9 +291,11 @@ class _Fetch:
             self._session.hurry()
             self.wake_soon()
 
-    def _linger(self) -> None:
-        """Once more around the loop: what has arrived meanwhile goes along, and every answer saves its follower a round."""
-        self._soon = self._loop.call_soon(self._wake)
+    def _linger(self, rounds: int) -> None:
+        if rounds > 1:
+            self._soon = self._loop.call_soon(self._linger, rounds - 1)
+        else:
+            self._wake()
 
     def _wake(self) -> None:
         self._soon = None

@@ -39,7 +39,7 @@ class Parked(Protocol):
     """A fetch that waits for something to tell."""
 
     def wake_soon(self) -> None:
-        """Answer in the loop's next round: what else this one appends goes with it."""
+        """Answer within a few rounds of the loop: what else is appended in them goes along."""
 
     def wake_later(self) -> None:
         """Answer in a few milliseconds, if nothing else comes before."""

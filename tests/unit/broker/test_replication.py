@@ -11,7 +11,7 @@ import pytest
 from broker.fetch_sessions import INITIAL_EPOCH
 from broker.partition import Partition
 from broker.peers import Channel
-from broker.replica_fetch import WATERMARKS_EVERY_MS, Gathering
+from broker.replica_fetch import LINGER_ROUNDS, WATERMARKS_EVERY_MS, Gathering
 from broker.replica_fetcher import FETCH_VERSION
 from broker.replica_sessions import ReplicaSlot
 from cluster.records import RemoveTopicRecord
@@ -218,6 +218,28 @@ async def test_records_that_nobody_waits_for_go_along_with_the_next_ones(
     leader.append(b"b", index=1)
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
     assert [sorted(each) for each in told if each] == [[0, 1]] * 2
+
+
+async def test_what_arrives_while_the_loop_goes_around_leaves_in_one_answer(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.topic(2)
+    leader = brokers[1]
+    await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
+    told: list[list[int]] = []
+    finish = Gathering.finish
+
+    def noted(self: Gathering, context: Any) -> Any:
+        told.append([slot.index for slot, row in self.rows if row.records])
+        return finish(self, context)
+
+    monkeypatch.setattr(Gathering, "finish", noted)
+    leader.append(b"a", index=0)
+    for _ in range(LINGER_ROUNDS - 1):
+        await asyncio.sleep(0)
+    leader.append(b"b", index=1)
+    await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
+    assert [each for each in told if each] == [[0, 1]] * 2
 
 
 async def test_records_that_nobody_waits_for_are_replicated_although_nothing_follows_them(brokers: Brokers) -> None:

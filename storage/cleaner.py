@@ -27,7 +27,7 @@ from storage.batch_filter import BATCH_UNITS, BatchFilter, LastOfProducer, Steps
 from storage.cleaned_transactions import CleanedTransactions
 from storage.config import LONG_MAX
 from storage.offset_map import OffsetMap
-from storage.segment import Segment, WrittenBatch
+from storage.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -333,14 +333,14 @@ class _Output:
         self._segment = segment
         self._index_interval_bytes = index_interval_bytes
         self._chunk_bytes = chunk_bytes
-        self._batches: list[WrittenBatch] = []
+        self._batches: list[BatchHeader] = []
         self._buffers: list[Buffer] = []
         self._size = 0
 
     def add(self, batch: Buffer) -> int:
         """Bytes that have been written. Raises as `flush`."""
         header = read_header(batch)
-        self._batches.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, header.size))
+        self._batches.append(header)
         self._buffers.append(batch)
         self._size += header.size
         return self.flush() if self._size >= self._chunk_bytes else 0

@@ -7,6 +7,7 @@ topic; a change is a new object (`PartitionLog.update_config`), never a mutation
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 LONG_MAX = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
@@ -52,11 +53,11 @@ class LogConfig:
     verification_enabled: bool = True  # transaction.partition.verification.enable
     validate_records_all: bool = False  # odradek.validate.records=all (docs/decisions/0002-record-validation.md)
 
-    @property
+    @cached_property
     def compacted(self) -> bool:
         return CLEANUP_COMPACT in self.cleanup_policy
 
-    @property
+    @cached_property
     def roll_ms(self) -> int:
         """The age at which a segment is rolled: what is to be compacted in time must not stay in the active one."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
@@ -65,7 +66,7 @@ class LogConfig:
     def deletes(self) -> bool:
         return CLEANUP_DELETE in self.cleanup_policy
 
-    @property
+    @cached_property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == LOG_APPEND_TIME
 

@@ -24,10 +24,11 @@ from storage.log_base import LogBase, ProducerRow
 from storage.producer_entry import Origin
 from storage.producer_state import AppendPlan
 from storage.reads import ColdRead, ReadResult
-from storage.segment import WrittenBatch, roll_jitter_ms, settle_aborted, should_roll
-from storage.validation import CheckedBatch, check_leader_append, check_replicated
+from storage.segment import roll_jitter_ms, settle_aborted, should_roll
+from storage.validation import check_leader_append, check_replicated
 
 if TYPE_CHECKING:
+    from protocol.batch import BatchHeader
     from storage.disk import Buffer
     from storage.timestamps import Found
 
@@ -82,10 +83,14 @@ class PartitionLog(LogBase):
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )
         plan = AppendPlan(origin)
+        headers: list[BatchHeader] = []
+        buffers: list[Buffer] = []
         offset = self.log_end_offset
         for batch in batches:
             header = batch.header
             batch.place(offset, leader_epoch)
+            headers.append(header)
+            buffers += (batch.head, batch.body)
             if header.has_producer:
                 self.state.plan(
                     plan,
@@ -103,7 +108,7 @@ class PartitionLog(LogBase):
             now_ms if self.config.log_append_time else NO_TIMESTAMP,
             self.log_start_offset,
         )
-        self._write(batches, plan, now_ms, limit_size=True)
+        self._write(headers, buffers, plan, now_ms, limit_size=True)
         return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo | None:
@@ -121,46 +126,45 @@ class PartitionLog(LogBase):
         if not batches:
             return None
         plan = AppendPlan(Origin.REPLICATION)
-        first_offset = end = batches[0].header.base_offset
+        headers = [header for header, _ in batches]
+        first_offset = end = headers[0].base_offset
+        size = 0
         if first_offset < self.log_end_offset:
             raise Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {first_offset} is below the end, {self.log_end_offset}"
             )
-        for batch in batches:
-            header = batch.header
+        for header, marker in batches:
             if header.base_offset < end:
                 raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} comes after {end - 1}")
             if header.has_producer:
-                self.state.plan(plan, header, header.base_offset, marker=batch.marker)
+                self.state.plan(plan, header, header.base_offset, marker=marker)
             end = header.last_offset + 1
-        self._write(batches, plan, now_ms, limit_size=False)
+            size += header.size
+        self._write(headers, [memoryview(records)[:size]], plan, now_ms, limit_size=False)
         return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
 
-    def _has_gap(self, written: list[WrittenBatch]) -> bool:
+    def _has_gap(self, headers: list[BatchHeader]) -> bool:
         end = self.log_end_offset
-        for batch in written:
+        for batch in headers:
             if batch.base_offset != end:
                 return True
             end = batch.last_offset + 1
         return False
 
-    def _write(self, batches: list[CheckedBatch], plan: AppendPlan, now_ms: int, *, limit_size: bool) -> None:
-        written: list[WrittenBatch] = []
-        buffers: list[Buffer] = []
+    def _write(
+        self, headers: list[BatchHeader], buffers: list[Buffer], plan: AppendPlan, now_ms: int, *, limit_size: bool
+    ) -> None:
+        """`buffers` are the bytes of the batches that have those headers."""
         size, newest = 0, NO_TIMESTAMP
-        for batch in batches:
-            header = batch.header
-            batch_bytes = header.size
-            written.append(WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, batch_bytes))
-            buffers += (batch.head, batch.body)
-            size += batch_bytes
+        for header in headers:
+            size += header.size
             newest = max(newest, header.max_timestamp)
         config = self.config
         if limit_size and size > config.segment_bytes:
             raise Refusal(
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit a segment of {config.segment_bytes} bytes"
             )
-        last_offset = written[-1].last_offset
+        last_offset = headers[-1].last_offset
         try:
             segment = self.segments.active
             if should_roll(
@@ -174,14 +178,14 @@ class PartitionLog(LogBase):
             ):
                 # At the log end, also where the leader's log has a gap: a segment that begins elsewhere is one that was lost.
                 fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
-                segment = self.roll(now_ms, None if fits else written[0].base_offset)
-            if not limit_size and self._has_gap(written):
+                segment = self.roll(now_ms, None if fits else headers[0].base_offset)
+            if not limit_size and self._has_gap(headers):
                 self.note_gaps()
-            segment.append(written, buffers, config.index_interval_bytes)
+            segment.append(headers, buffers, config.index_interval_bytes)
             self.log_end_offset = last_offset + 1
-            for batch in batches:
-                if batch.header.leader_epoch != self.epochs.latest:
-                    self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+            for header in headers:
+                if header.leader_epoch != self.epochs.latest:
+                    self.epochs.assign(header.leader_epoch, header.base_offset)
             self.state.commit(plan)
             for completed in plan.completed:
                 settle_aborted(segment, completed, self.state.stable_offset_after(completed))

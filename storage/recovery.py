@@ -22,7 +22,7 @@ from storage.leader_epochs import LeaderEpochs
 from storage.producer_entry import EndMarker, Origin
 from storage.producer_state import AppendPlan, ProducerState
 from storage.scan import Scan
-from storage.segment import Segment, WrittenBatch, settle_aborted
+from storage.segment import Segment, settle_aborted
 from storage.segments import Segments
 from storage.snapshot import SnapshotFiles
 from storage.sweep import sweep
@@ -223,8 +223,7 @@ class Loader:
             if wrong:
                 scan.stopped = wrong
                 break
-            written = WrittenBatch(header.base_offset, header.last_offset, header.max_timestamp, header.size)
-            segment.note_batch(written, position, self._config.index_interval_bytes)
+            segment.note_batch(header, position, self._config.index_interval_bytes)
             self._note_epoch(header)
             if header.has_producer:
                 self._apply(header, marker, segment)

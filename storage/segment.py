@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from storage import names
@@ -19,6 +19,7 @@ from storage.index import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from protocol.batch import BatchHeader
     from storage.config import LogConfig
     from storage.disk import Buffer, Disk, File
     from storage.producer_entry import CompletedTransaction
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
 NO_TIMESTAMP = -1
 RECENT_BATCHES_MAX = 32  # so many are found without looking into the file
 INDEX_ENTRIES_PENDING_MAX = 1024  # kept in memory only; bounds the work of a roll
-
-
-class WrittenBatch(NamedTuple):
-    """What a segment has to know of a batch that is appended to it. `size` is bytes."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-    size: int
 
 
 class Segment:
@@ -74,13 +66,12 @@ class Segment:
 
     # -- writing --------------------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[WrittenBatch], buffers: Sequence[Buffer], index_interval_bytes: int) -> None:
+    def append(self, batches: Sequence[BatchHeader], buffers: Sequence[Buffer], index_interval_bytes: int) -> None:
         """Write the batches' bytes at the end, then index them. Raises OSError; the indexes then know nothing of them."""
         position = self.size
         self.file.write(position, *buffers)
         for batch in batches:
-            self.note_batch(batch, position, index_interval_bytes)
-            position += batch.size
+            position += self.note_batch(batch, position, index_interval_bytes)
         self.size = position
         index = self.offset_index
         if index is not None and len(index) - index.persisted >= INDEX_ENTRIES_PENDING_MAX:
@@ -90,10 +81,11 @@ class Segment:
         """What was appended last is not what the file ends with any more."""
         self.recent.clear()
 
-    def note_batch(self, batch: WrittenBatch, position: int, index_interval_bytes: int) -> None:
-        """Bring the indexes up to a batch that lies at `position`; also how recovery rebuilds them."""
+    def note_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> int:
+        """Bring the indexes up to a batch that lies at `position`; also how recovery rebuilds them. Returns its size."""
         assert self.offset_index is not None
         assert self.time_index is not None
+        size = batch.size
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
             self.offset_of_max_timestamp = batch.last_offset
@@ -103,11 +95,12 @@ class Segment:
             self.offset_index.append(batch.last_offset, position, batch.base_offset)
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index_entry = 0
-        self.bytes_since_index_entry += batch.size
+        self.bytes_since_index_entry += size
         recent = self.recent
         recent[batch.base_offset] = position
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[next(iter(recent))]
+        return size
 
     def add_aborted(self, entry: AbortedTransaction) -> None:
         """Write an aborted transaction to `.txnindex`, which is created by the first one. Raises OSError."""

@@ -123,22 +123,20 @@ def check_leader_append(
     return checked
 
 
-def check_replicated(records: Buffer, leader_epoch: int | None = None) -> list[CheckedBatch]:
+def check_replicated(records: Buffer, leader_epoch: int | None = None) -> list[tuple[BatchHeader, EndMarker | None]]:
     """The whole batches of a fetched piece of the leader's log, up to the first of a later epoch than `leader_epoch`.
 
-    Raises Refusal(CORRUPT_MESSAGE).
+    They lie one behind the other from the first byte on, and are written as they are. Raises Refusal(CORRUPT_MESSAGE).
     """
     view = memoryview(records)
-    checked: list[CheckedBatch] = []
+    checked: list[tuple[BatchHeader, EndMarker | None]] = []
     for position, header in _split(view):
         if leader_epoch is not None and header.leader_epoch > leader_epoch:
             return checked
         if not verify_crc(view, position, header):
             raise _corrupt(f"the checksum {header.crc} of the batch at offset {header.base_offset} does not match")
-        batch = _checked(view, position, header)
-        if header.is_control:
-            batch.marker = read_marker(view[position : position + header.size], header)
-        checked.append(batch)
+        marker = read_marker(view[position : position + header.size], header) if header.is_control else None
+        checked.append((header, marker))
     return checked
 
 

@@ -195,7 +195,8 @@ class Connection(BufferedProtocol):
             return
         finally:
             self._serving = False
-        self._flush()
+        if self._queued_bytes:
+            self._flush()
         self._update_reading()
 
     def _may_take(self) -> bool:

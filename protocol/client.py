@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import lru_cache
+from struct import Struct as Packer
 from typing import TYPE_CHECKING, Final
 
 from protocol.codec import (
@@ -14,7 +16,7 @@ from protocol.codec import (
     response_header_version,
 )
 from protocol.errors import ErrorCode, Malformed
-from protocol.framing import SIZE, FrameReader
+from protocol.framing import SIZE_BYTES, FrameReader
 from protocol.messages import response_class
 from protocol.messages.headers import RequestHeader, ResponseHeader
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 RESPONSE_BYTES_MIN: Final = 4  # the correlation id
 CORRELATION_ID_MAX: Final = 2_147_483_647
+HEADER_ENDS_MAX: Final = 256
+"""Client ids whose bytes are remembered: the few that a process goes by."""
+_START: Final = Packer(">ihhi")  # size, API key, version, correlation id: what differs from request to request
 
 
 class ClientConnection:
@@ -48,13 +53,14 @@ class ClientConnection:
     ) -> tuple[int, bytes]:
         """(correlation id, the bytes to send). A Produce with acks=0 expects no response. Raises Unencodable."""
         correlation_id = self._next_correlation_id
-        header = RequestHeader(request.API_KEY, version, correlation_id, client_id)
-        head = encode(header, request_header_version(request.API_KEY, version))
+        api_key = request.API_KEY
+        head = _header_end(client_id, request_header_version(api_key, version))
         body = encode(request, version)
         self._next_correlation_id = 0 if correlation_id == CORRELATION_ID_MAX else correlation_id + 1
         if expects_response:
-            self._expected.append((correlation_id, request.API_KEY, version))
-        return correlation_id, SIZE.pack(len(head) + len(body)) + head + body
+            self._expected.append((correlation_id, api_key, version))
+        size = _START.size - SIZE_BYTES + len(head) + len(body)
+        return correlation_id, _START.pack(size, api_key, version, correlation_id) + head + body
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """asyncio.BufferedProtocol: where the next bytes go; never empty."""
@@ -86,3 +92,9 @@ class ClientConnection:
         if api_key == API_VERSIONS_KEY and int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:
             version = 0  # a server that does not know the version answers in version 0 (KIP-511)
         return correlation_id, decode(response_class(api_key), version, body)
+
+
+@lru_cache(maxsize=HEADER_ENDS_MAX)
+def _header_end(client_id: str | None, version: int) -> bytes:
+    """What follows the correlation id in a request header of that version."""
+    return encode(RequestHeader(client_id=client_id), version)[_START.size - SIZE_BYTES :]

@@ -43,8 +43,10 @@ def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
 
 
 def _read(data: Buffer, position: int, bytes_max: int, value_max: int) -> tuple[int, int]:
-    value = shift = 0
     end = len(data)
+    if position < end and (byte := data[position]) < 0x80:  # nearly all of them are one byte
+        return byte, position + 1
+    value = shift = 0
     for index in range(position, position + bytes_max):
         if index >= end:
             raise Malformed(f"varint at byte {position} runs past the end")

@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode, Malformed
 from protocol.framing import LARGE_FRAME_START_BYTES, RECEIVE_BUFFER_BYTES, FrameReader
 from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.messages.headers import RequestHeader
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 REQUEST_BYTES_MAX = 1_048_576
@@ -274,3 +275,17 @@ def test_the_receive_buffer_shrinks_again_after_a_burst() -> None:
         pass
     assert frames.buffered == 0
     assert len(frames.get_buffer()) == RECEIVE_BUFFER_BYTES
+
+
+@pytest.mark.parametrize("client_id", ["broker-1-replica-fetch", "", None])
+@pytest.mark.parametrize(("version", "header_version"), [(1, 1), (3, 2)])
+def test_requests_begin_with_the_header_of_their_version(
+    client_id: str | None, version: int, header_version: int
+) -> None:
+    connection = client()
+    request = EndTxnRequest(transactional_id="t", producer_id=4, producer_epoch=1, committed=True)
+    for expected in range(2):
+        correlation_id, data = connection.send(request, version, client_id)
+        header = RequestHeader(EndTxnRequest.API_KEY, version, expected, client_id)
+        body = encode(header, header_version) + encode(request, version)
+        assert (correlation_id, data) == (expected, len(body).to_bytes(4, "big") + body)

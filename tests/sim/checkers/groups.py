@@ -242,7 +242,8 @@ class _Grants:
 def check_members_fenced(evidence: Evidence) -> Iterator[str]:
     """I8 of groups: who has been told that a partition is his is the only one who may commit for it, until somebody else is told so.
 
-    The word of a coordinator that was deposed takes nothing from anybody. But a successor under the same instance id, in the same generation,
+    The word of a coordinator that was deposed takes nothing from anybody. It counts for whom it was told when it was still the coordinator as
+    he asked, for it knew then of all that others had been told before. And a successor under the same instance id, in the same generation,
     is what he is by his JoinGroup: the coordinator that then tells him his assignment may have been deposed since.
     """
     grants: dict[str, _Grants] = {}
@@ -258,8 +259,14 @@ def check_members_fenced(evidence: Evidence) -> Iterator[str]:
             heard = deposed.get(operation.group, _Grants()).by_place.get(place, [])
             succeeded = max((each.completed for each in heard if each.member == operation.member), default=-1)
             mine = max((each.completed for each in told if _his(each, operation, succeeded)), default=-1)
+            asked = max(
+                (each.invoked for each in heard if each.member == operation.member and each.asked_coordinator),
+                default=-1,
+            )
             for other in told:
-                if other.member != operation.member and mine < other.invoked and other.completed < operation.invoked:
+                if other.member == operation.member or mine >= other.invoked or other.completed >= operation.invoked:
+                    continue
+                if asked <= other.completed:
                     yield (
                         f"I8 {operation.group}: {operation.member} of epoch {operation.member_epoch} commits for {place} (event {operation.invoked}) "
                         f"after {other.member} of epoch {other.member_epoch} was told that it is his (event {other.completed})"

@@ -265,6 +265,26 @@ def test_a_successor_of_an_instance_may_have_heard_it_from_a_coordinator_that_wa
     assert any(finding.startswith("I8") for finding in case.findings()) == fenced
 
 
+@pytest.mark.parametrize(("asked_coordinator", "fenced"), [(True, False), (False, True)])
+def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_were_told_before(
+    asked_coordinator: bool, *, fenced: bool
+) -> None:
+    case = good()
+    case.grant("old", 8, 0)
+    case.op(
+        SYNC,
+        group=COPIERS,
+        member="new",
+        member_epoch=9,
+        granted=(INPUT,),
+        coordinated=False,
+        asked_coordinator=asked_coordinator,
+    )
+    own: dict[str, Any] = {"group": COPIERS, "member": "new", "member_epoch": 9, "offsets": ((INPUT, 5),)}
+    case.op(TXN_COMMIT, **own, transactional_id=ID, transaction=9)
+    assert any(finding.startswith("I8") for finding in case.findings()) == fenced
+
+
 def test_a_group_that_was_empty_may_count_its_epochs_anew() -> None:
     case = good()
     first = case.grant("a", 9, 1)

@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pipeline import lookup
 from pipeline.plan import BrokerKill, Target
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from pipeline.cluster import OwnCluster
 
 AWAY_SECONDS = 3.0
+ASK_SECONDS_MAX = 30.0
+"""How long a question about the cluster is asked again: a busy machine, or an election, leaves it open for a moment."""
+ASK_INTERVAL_SECONDS = 0.2
+T = TypeVar("T")
 Commits = list[tuple[float, int]]
 """(time.monotonic, rows) of each commit, in order."""
 
@@ -81,7 +85,7 @@ class Breaker:
             last = kill is self._kills[-1]
             if last:
                 open_gate()
-            pids = self._cluster.pids()
+            pids = self._known(self._cluster.pids)
             self._await_hour(kill.after_hour)
             if self._stopped.wait(kill.delay_seconds):
                 return
@@ -96,7 +100,7 @@ class Breaker:
 
     def _strike(self, kill: BrokerKill, pids: dict[int, int]) -> tuple[int, float]:
         """Returns who was hit, and when."""
-        node_id = self._target(kill)
+        node_id = self._known(lambda: self._target(kill))
         self._cluster.kill(node_id, pids)
         at = time.monotonic()
         self._on_event({"event": "broker killed", "kill": kill, "node_id": node_id, "at": at})
@@ -110,6 +114,16 @@ class Breaker:
         death = BrokerDeath(kill, node_id, at, time.monotonic())
         self.deaths.append(death)
         self._on_event({"event": "broker back", "death": death, "at": death.back_at})
+
+    def _known(self, question: Callable[[], T]) -> T:
+        """The answer, once there is one. Raises what the last attempt did."""
+        deadline = time.monotonic() + ASK_SECONDS_MAX
+        while True:
+            try:
+                return question()
+            except (ConnectionError, RuntimeError):
+                if time.monotonic() > deadline or self._stopped.wait(ASK_INTERVAL_SECONDS):
+                    raise
 
     def _target(self, kill: BrokerKill) -> int:
         if kill.target is Target.LEADER:

@@ -15,6 +15,7 @@ from tests.sim.history import HEARTBEAT, JOIN, LEAVE, SYNC, Operation, Partition
 from tests.sim.workloads.client import (
     FENCED_INSTANCE_ID,
     FENCED_MEMBER,
+    GROUP_ID_NOT_FOUND,
     ILLEGAL_GENERATION,
     NONE,
     REBALANCE_IN_PROGRESS,
@@ -239,7 +240,7 @@ class ConsumerMember(Membership):
         return [RequestTopicPartitions(topic_id=self._topic_id, partitions=[index for _, index in owned])]
 
     def _told(self, error: int) -> None:
-        if error in FENCED_MEMBER:
+        if error in {GROUP_ID_NOT_FOUND, *FENCED_MEMBER}:  # not found: it is a classic group by now
             self.joined, self.epoch, self.assigned = False, JOINING, ()
             self.client.world.count("member fenced from its group")
             self.fenced = error == FENCED_INSTANCE_ID

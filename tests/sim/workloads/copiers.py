@@ -38,7 +38,7 @@ BEATS_IN_A_SESSION: Final = 5
 FETCH_WAITS_MS: Final = (0, 50, 200)
 PROBE_PROBABILITY: Final = 0.2
 SKIPPED_MAX: Final = 12
-"""Records that a copier passes over before it commits that: an id that expires early must not send it back over all of them each time."""
+"""Offsets that a copier passes over before it commits that: an id that expires early must not send it back over all of them each time."""
 CALM_TIMEOUT_MS: Final = 30_000
 NO_GENERATION_VERSION: Final = {1: 4, 2: 5}
 """TxnOffsetCommit of each generation of the protocol of transactions."""
@@ -185,8 +185,10 @@ class Copier(TransactionalProducer):
                 inputs += found
                 ends[place] = self.turns.reader.positions[place]
             else:
+                # Markers and what was aborted count too: a reader gets no records of them.
+                passed_over = self.turns.reader.positions[place] - self.turns.positions[place]
+                self._skipped[place] = self._skipped.get(place, 0) + passed_over
                 self.turns.positions[place] = self.turns.reader.positions[place]
-                self._skipped[place] = self._skipped.get(place, 0) + len(records)
         passed = {place: at for place, at in self.turns.positions.items() if self._skipped.get(place, 0) > SKIPPED_MAX}
         if inputs or passed:
             await self._transact(inputs, {**passed, **ends})

@@ -1,4 +1,4 @@
-"""What a simulated client knows of who leads, and the inspector of a topic."""
+"""What simulated clients know of who leads, of a topic, and of how far they have read."""
 
 import asyncio
 from random import Random
@@ -11,6 +11,7 @@ import pytest
 from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from tests.sim.inspector import Inspector
 from tests.sim.workloads.client import Client, NobodyKnown
+from tests.sim.workloads.copiers import SKIPPED_MAX, Copier
 
 PLACE = ("ledger", 0)
 
@@ -53,3 +54,28 @@ def test_the_id_of_a_topic_is_asked_for_until_a_node_knows_the_topic() -> None:
 
     world = SimpleNamespace(rng=Random(1), options=SimpleNamespace(brokers=3))
     assert asyncio.run(Learning(cast("Any", world), "inspector").topic_id("ledger")) == UUID(int=7)
+
+
+def test_a_copier_commits_that_it_has_passed_over_what_no_reader_sees() -> None:
+    turns = SimpleNamespace(positions={PLACE: 40}, reader=SimpleNamespace(positions={PLACE: 40}))
+    committed: list[Any] = []
+
+    class Passing(Copier):
+        def __init__(self) -> None:
+            self.turns = cast("Any", turns)
+            self.rng = cast("Any", SimpleNamespace(random=lambda: 0.0))
+            self._skipped = {}
+
+        async def _transact(self, inputs: Any, ends: Any) -> None:
+            committed.append((inputs, ends))
+
+    async def read(place: Any) -> list[Any]:
+        turns.reader.positions[place] += SKIPPED_MAX
+        return []
+
+    turns.read = read
+    copier = Passing()
+    asyncio.run(copier._copy())
+    assert committed == []
+    asyncio.run(copier._copy())
+    assert committed == [([], {PLACE: 40 + 2 * SKIPPED_MAX})]

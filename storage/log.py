@@ -219,6 +219,10 @@ class PartitionLog(LogBase):
             raise Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside of {self.log_start_offset} to {end}"
             )
+        if limit is None or limit >= end:
+            at_the_end = self._at_the_end(offset, max_bytes)
+            if at_the_end is not None:
+                return at_the_end
         bound = reads.Bound(end if limit is None else min(limit, end), end)
         reading = reads.read_batches(
             self.segments,
@@ -233,6 +237,17 @@ class PartitionLog(LogBase):
         if isinstance(found, ColdRead):
             found.check = partial(self._check_uncut, self.cuts)
         return found
+
+    def _at_the_end(self, offset: int, max_bytes: int) -> ReadResult | None:
+        """All from `offset` to the log end, where it was appended so recently that it is in memory, and fits."""
+        segment = self.segments.active
+        position = segment.recent.get(offset)
+        if position is None:
+            return None
+        size = segment.size - position
+        if size > max_bytes or size > len(segment.tail):
+            return None
+        return ReadResult(segment.tail[-size:], offset, segment, position)
 
     def _check_uncut(self, cuts: int) -> None:
         if self.cuts != cuts:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 NO_TIMESTAMP = -1
 RECENT_BATCHES_MAX = 32  # so many are found without looking into the file
+TAIL_BYTES_MAX = 4096  # of each log kept in memory: followers that keep up are served without a look at the file
 INDEX_ENTRIES_PENDING_MAX = 1024  # kept in memory only; bounds the work of a roll
 
 
@@ -55,6 +56,7 @@ class Segment:
         self.first_batch_timestamp: int | None = None  # known once the first batch is written or read
         self.bytes_since_index_entry = 0
         self.recent: dict[int, int] = {}  # base offset -> position of the batches appended last: what most fetches want
+        self.tail = b""  # the last bytes of the file, as far as they were appended since it was opened
 
     def path(self, suffix: str) -> str:
         return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}{self._ending}"
@@ -72,14 +74,25 @@ class Segment:
         self.file.write(position, *buffers)
         for batch in batches:
             position += self.note_batch(batch, position, index_interval_bytes)
+        self._keep_tail(buffers, position - self.size)
         self.size = position
         index = self.offset_index
         if index is not None and len(index) - index.persisted >= INDEX_ENTRIES_PENDING_MAX:
             self.write_indexes()
 
+    def _keep_tail(self, buffers: Sequence[Buffer], size: int) -> None:
+        """Of what the file has taken: whoever reads it here reads what the page cache would give, un-synced as it is there."""
+        if size > TAIL_BYTES_MAX:
+            self.tail = b""
+        elif len(self.tail) + size > TAIL_BYTES_MAX:
+            self.tail = b"".join(buffers)
+        else:
+            self.tail = b"".join((self.tail, *buffers))
+
     def forget_recent(self) -> None:
         """What was appended last is not what the file ends with any more."""
         self.recent.clear()
+        self.tail = b""
 
     def note_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> int:
         """Bring the indexes up to a batch that lies at `position`; also how recovery rebuilds them. Returns its size."""
@@ -129,6 +142,7 @@ class Segment:
 
     def seal(self) -> None:
         """The segment gets no more batches: the time index ends with the newest timestamp, files have their final size."""
+        self.tail = b""
         if self.time_index is not None:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.write_indexes()
@@ -237,6 +251,7 @@ class Segment:
             self._disk.remove(self.path(suffix))
 
     def close(self) -> None:
+        self.tail = b""
         self._close_txn_file()
         self.file.close()
 

@@ -60,6 +60,7 @@ async def test_committed_metadata_is_not_cut_away_after_a_crash(tmp_path: Path) 
     assert f"{committed} " in reason
 
 
+@pytest.mark.usefixtures("from_the_file")
 async def test_rot_in_a_log_of_transactions_is_found_when_it_is_loaded(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")

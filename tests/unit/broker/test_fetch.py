@@ -180,6 +180,7 @@ async def test_replicas_need_the_cluster_permission(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("from_the_file")
 async def test_cold_data_is_read_in_stage_two(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", 2)
@@ -190,6 +191,7 @@ async def test_cold_data_is_read_in_stage_two(tmp_path: Path) -> None:
     assert [offsets(answer) for answer in answers(response)] == [[0], [0]]
 
 
+@pytest.mark.usefixtures("from_the_file")
 @pytest.mark.parametrize("cold", [False, True])
 async def test_answers_shrink_where_memory_is_short_but_hold_one_batch(tmp_path: Path, cold: bool) -> None:
     rig = Rig(tmp_path)
@@ -210,6 +212,7 @@ async def test_answers_shrink_where_memory_is_short_but_hold_one_batch(tmp_path:
         assert budget.used_bytes == 0
 
 
+@pytest.mark.usefixtures("from_the_file")
 async def test_a_read_from_the_device_counts_before_it_is_done_and_holds_back_the_next_request(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t")
@@ -241,6 +244,7 @@ async def test_fetches_that_wake_together_share_the_room_that_is_left(tmp_path: 
     assert sum(got) < left
 
 
+@pytest.mark.usefixtures("from_the_file")
 @pytest.mark.parametrize("operation", ["read", "read_cold"])
 async def test_a_failed_read_takes_the_partition_offline(tmp_path: Path, operation: str) -> None:
     rig = Rig(tmp_path)

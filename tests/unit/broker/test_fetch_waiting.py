@@ -121,6 +121,7 @@ async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path
     assert offsets(answers(await asyncio.wait_for(outcome(waiting), 5))[0]) == [0]
 
 
+@pytest.mark.usefixtures("from_the_file")
 @pytest.mark.parametrize("cold", [False, True])
 async def test_a_request_that_comes_before_the_fetch_is_parked_is_not_missed(tmp_path: Path, cold: bool) -> None:
     rig = Rig(tmp_path)

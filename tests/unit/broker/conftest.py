@@ -1,0 +1,13 @@
+"""What tests of the broker share."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import segment
+
+
+@pytest.fixture
+def from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No log keeps what was appended last in memory: every read is one of the file."""
+    monkeypatch.setattr(segment, "TAIL_BYTES_MAX", 0)

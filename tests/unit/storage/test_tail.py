@@ -1,0 +1,74 @@
+"""The last bytes of a log are in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from storage.log import ColdRead, ReadResult
+from storage.segment import TAIL_BYTES_MAX
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, append, batch, headers, open_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_was_appended_last_is_read_without_the_file(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    count = 2 * TAIL_BYTES_MAX // 100
+    for _ in range(count):
+        append(log, batch(1, size=40))
+    segment = log.segments.active
+    assert len(segment.tail) <= TAIL_BYTES_MAX
+    from_memory = {}
+    disk.cold = True
+    for offset in range(count):
+        found = log.read(offset, max_bytes=100_000)
+        if isinstance(found, ReadResult):
+            from_memory[offset] = found
+            assert isinstance(log.read(offset, max_bytes=len(found.records) - 1), ColdRead)
+            assert isinstance(log.read(offset, max_bytes=100_000, limit=count - 1), ColdRead) or offset == count - 1
+    disk.cold = False
+    segment.forget_recent()
+    assert count - 1 in from_memory
+    assert 0 not in from_memory
+    assert all(log.read(offset, max_bytes=100_000) == found for offset, found in from_memory.items())
+    append(log, batch(1, size=TAIL_BYTES_MAX))
+    assert not segment.tail
+    append(log, batch(1))
+    log.truncate_to(count + 1, now_ms=NOW_MS)
+    assert not segment.tail
+    disk.close()
+
+
+def test_what_the_file_has_refused_is_not_in_memory(tmp_path: Path) -> None:
+    """Nobody may be given what a power cut could not have left, had it all been synced."""
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    append(log, batch(1))
+    before = log.segments.active.tail
+    disk.refuse("write", ".log")
+    with pytest.raises(OSError, match="refused"):
+        append(log, batch(1))
+    assert log.segments.active.tail == before
+    assert len(headers(log)) == 1
+    disk.close()
+
+
+def test_only_the_segment_that_is_written_has_a_tail(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    append(log, batch(1))
+    sealed = log.segments.active
+    log.roll(NOW_MS)
+    append(log, batch(1))
+    last = log.segments.active
+    assert (bool(sealed.tail), bool(last.tail)) == (False, True)
+    log.close(clean=False)
+    assert not last.tail
+    with pytest.raises(OSError, match="closed"):
+        log.read(1, max_bytes=100)
+    disk.close()

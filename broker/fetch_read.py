@@ -104,9 +104,11 @@ class FetchPass:
         partition = reading.partition
         assert partition is not None
         try:
+            self._check(
+                reading.slot, partition
+            )  # time has passed: who does not lead any more says so, whatever it has read
             if isinstance(found, Refusal):
                 raise found
-            self._check(reading.slot, partition)  # time has passed
         except Refusal as refusal:
             self._refuse(reading, refusal)
             return

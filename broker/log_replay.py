@@ -29,8 +29,8 @@ BATCH_BYTES_MAX: Final = 128 * 1024 * 1024
 async def replay(partition: Partition, start: int, end: int, visit: ReplayVisitor, *, read_bytes: int) -> None:
     """Visit every data record and marker from `start` to below `end`, in order; `read_bytes` are read at a time.
 
-    What `visit` raises ends it. Raises Malformed for bytes that are not what was written, and Refusal: OFFSET_OUT_OF_RANGE
-    when the log was cut meanwhile, KAFKA_STORAGE_ERROR when the disk refuses.
+    What `visit` raises ends it. Raises Malformed for bytes that are not what was written, and Refusal: OFFSET_OUT_OF_RANGE or
+    OFFSET_NOT_AVAILABLE when the log was cut meanwhile, KAFKA_STORAGE_ERROR when the disk refuses.
     """
     offset = start
     visited = 0

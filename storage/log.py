@@ -211,7 +211,8 @@ class PartitionLog(LogBase):
         """Batches from the one that holds `offset` on, none at or above `limit` (default: the log end).
 
         Raises:
-            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE where the file is damaged.
+            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE where the file is damaged. From a cold
+                read also OFFSET_NOT_AVAILABLE, when the log was cut meanwhile.
             OSError: the disk refuses.
         """
         end = self.log_end_offset
@@ -251,7 +252,8 @@ class PartitionLog(LogBase):
 
     def _check_uncut(self, cuts: int) -> None:
         if self.cuts != cuts:
-            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, "the log was cut while it was read")
+            # Not OFFSET_OUT_OF_RANGE: the offset may still be there, and the reader would give up its position.
+            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was cut while it was read")
 
     def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[tuple[int, int]]:
         """(producer id, first offset) of aborted transactions that a reader of `result` has to know of (kafka-facts 6.8).

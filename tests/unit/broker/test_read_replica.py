@@ -1,5 +1,6 @@
 """Consumers and followers: the preferred replica (KIP-392), and what a follower gives to read."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.records.metadata import PartitionChangeRecord, RegisterBrokerRecord
 from protocol.records.metadata.register_broker_record import BrokerEndpoint
-from tests.support.data_rig import Rig, fetched, outcome
+from tests.support.data_rig import NOW_MS, Rig, fetched, outcome
 from tests.support.fetching import answers, append, offsets, read, request
 from tests.support.replication_rig import Brokers
 
@@ -113,6 +114,34 @@ async def test_a_follower_gives_what_it_knows_to_be_committed(brokers: Brokers) 
     assert (beyond.error_code, beyond.records) == (0, b"")
     ahead = answers(await get(brokers[2], request(("t", 0, 4))))[0]
     assert ahead.error_code == E.OFFSET_NOT_AVAILABLE, "no reason to give up the position"
+
+
+@pytest.mark.usefixtures("from_the_file")
+async def test_a_reader_keeps_its_position_while_the_log_is_cut_behind_it(brokers: Brokers) -> None:
+    follower = brokers[2]
+    follower.disk.failing["cold"] = 0
+    reading = asyncio.ensure_future(get(follower, request(("t", 0, 0))))
+    await asyncio.sleep(0)
+    follower.partition("t").log.truncate_to(2, now_ms=NOW_MS)
+    answer = answers(await reading)[0]
+    assert answer.error_code == E.OFFSET_NOT_AVAILABLE, "what it asks for is there, and committed"
+    assert offsets(answers(await get(follower, request(("t", 0, 0))))[0]) == [0]
+
+
+@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.parametrize("version", [10, V11])
+async def test_a_reader_of_a_leader_that_is_deposed_and_cut_meanwhile_is_told_so_if_it_reads_from_leaders_only(
+    brokers: Brokers, version: int
+) -> None:
+    leader = brokers[1]
+    leader.disk.failing["cold"] = 0
+    reading = asyncio.ensure_future(get(leader, request(("t", 0, 0)), version))
+    await asyncio.sleep(0)
+    brokers.change(leader=2, isr=[2, 3])
+    leader.partition("t").log.truncate_to(2, now_ms=NOW_MS)
+    assert answers(await reading)[0].error_code == (
+        E.NOT_LEADER_OR_FOLLOWER if version < V11 else E.OFFSET_NOT_AVAILABLE
+    )
 
 
 @pytest.mark.parametrize(

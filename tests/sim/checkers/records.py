@@ -98,7 +98,12 @@ def _check_read(evidence: Evidence, operation: Operation) -> Iterator[str]:
         slot = model.slots.get(offset)
         if slot is not None and offset not in read and (not committed or _is_visible(slot)):
             yield f"I4 skipped: {name(slot.value)} at {where(operation, offset)} was passed over"
-    if committed and operation.next_offset > operation.stable_bound >= 0:
+    # Who asks a leader of the past for what its successor has told of is given nothing: there only what was delivered can be too early.
+    if (
+        committed
+        and operation.next_offset > max(operation.offset, operation.stable_bound)
+        and operation.stable_bound >= 0
+    ):
         yield f"I5 early read: up to {where(operation, operation.next_offset)}, stable was at most {operation.stable_bound}"
 
 

@@ -81,6 +81,10 @@ def early_read(case: Case) -> None:
     case.read(P0, 0, 1, (0, "a"), stable_bound=0, last_stable_offset=0)
 
 
+def early_read_further_on(case: Case) -> None:
+    case.read(P0, 1, 2, (1, "b"), stable_bound=1, last_stable_offset=1)
+
+
 def skipped(case: Case) -> None:
     case.read(P0, 0, 2)
 
@@ -250,6 +254,7 @@ def transaction_state(case: Case) -> None:
         (out_of_order, "I4 order"),
         (aborted_read, "I5 aborted read"),
         (early_read, "I5 early read"),
+        (early_read_further_on, "I5 early read"),
         (skipped, "I4 skipped"),
         (skipped_by_dirty_reader, "I4 skipped"),
         (read_other_value, "I3 read"),
@@ -316,6 +321,13 @@ def test_overlapping_samples_of_a_watermark_bind_nobody() -> None:
     slow = case.history.invoke(LIST, "slow", 0.0, partition=P0, isolation=0)
     case.op(LIST, partition=P0, isolation=0, result_offset=9)
     case.history.complete(slow, OK, 0.0, result_offset=8)
+    assert case.findings() == []
+
+
+def test_a_reader_that_knows_more_than_a_leader_of_the_past_reads_nothing_there_too_early() -> None:
+    """What is stable there lies below its position, which a reader of the successor has given it."""
+    case = Case().good()
+    case.read(P0, 2, 2, high_watermark=2, last_stable_offset=0, stable_bound=0)
     assert case.findings() == []
 
 

@@ -76,11 +76,11 @@ class Membership:
         )
         try:
             node = operation.node = await client.group_coordinator_of(self.group)
-            before = groups.leads(self.group, node)
+            operation.asked_coordinator = groups.leads(self.group, node)
             response = await client.call(request, version, node)
         except OSError as error:
             return client.settle_lost(operation, error), None
-        operation.coordinated = before and groups.leads(self.group, node)
+        operation.coordinated = operation.asked_coordinator and groups.leads(self.group, node)
         return operation, response
 
 

@@ -9,9 +9,11 @@ from uuid import UUID
 import pytest
 
 from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.sim.history import SYNC, History
 from tests.sim.inspector import Inspector
 from tests.sim.workloads.client import Client, NobodyKnown
 from tests.sim.workloads.copiers import SKIPPED_MAX, Copier
+from tests.sim.workloads.membership import Membership
 
 PLACE = ("ledger", 0)
 
@@ -79,3 +81,25 @@ def test_a_copier_commits_that_it_has_passed_over_what_no_reader_sees() -> None:
     assert committed == []
     asyncio.run(copier._copy())
     assert committed == [([], {PLACE: 40 + 2 * SKIPPED_MAX})]
+
+
+@pytest.mark.parametrize("led", [(True, True), (True, False), (False, True), (False, False)])
+def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is_what_answered(
+    led: tuple[bool, bool],
+) -> None:
+    says = iter(led)
+    groups = SimpleNamespace(leads=lambda _group, _node: next(says))
+    history = History()
+
+    async def nothing(*_: object) -> int:
+        return 1
+
+    client = SimpleNamespace(
+        world=SimpleNamespace(options=SimpleNamespace(groups=object()), monitor=SimpleNamespace(groups=groups)),
+        invoke=lambda kind, **details: history.invoke(kind, "member", 0.0, **details),
+        group_coordinator_of=nothing,
+        call=nothing,
+    )
+    member = Membership(cast("Any", client), "g", "m", None)
+    operation, _ = asyncio.run(member._ask(SYNC, cast("Any", None), 3))
+    assert (operation.asked_coordinator, operation.coordinated) == (led[0], all(led))

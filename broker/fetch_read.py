@@ -104,9 +104,8 @@ class FetchPass:
         partition = reading.partition
         assert partition is not None
         try:
-            self._check(
-                reading.slot, partition
-            )  # time has passed: who does not lead any more says so, whatever it has read
+            # Time has passed: who does not lead any more says so, whatever it has read.
+            self._check(reading.slot, partition)
             if isinstance(found, Refusal):
                 raise found
         except Refusal as refusal:

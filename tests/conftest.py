@@ -21,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Simulation campaigns come first: one of them takes minutes, and at the end the other process would have nothing to do meanwhile."""
+    items.sort(key=lambda item: item.get_closest_marker("sim") is None)
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """The table of clients is made of all results: those of processes that share a run are brought together first."""
     config = session.config

@@ -103,7 +103,10 @@ class ReplicationMachine(RuleBasedStateMachine):
     def isolate(self, node: int, deaf: bool) -> None:
         """The others do not hear it; if deaf, it does not hear the controller either and may go on leading."""
         self.brokers.cut[node] = None
-        if deaf:
+        others = {*NODES} - {node}
+        if deaf and others - {
+            *self.brokers.deaf
+        }:  # somebody hears: what the newest of them knows is what the controller knows
             self.brokers.deaf[node] = None
 
     @rule(node=st.sampled_from(NODES))

@@ -118,6 +118,10 @@ class Client:
             raise NobodyKnown(f"nobody leads {partition}")
         return self._leaders[partition]
 
+    def epoch_of(self, partition: Partition) -> int:
+        """The epoch of the leader that is known, for the broker to compare with its own; -1: not known."""
+        return self._epochs.get(partition, -1)
+
     def _learn(self, partition: Partition, leader: int, epoch: int) -> None:
         """KIP-320: who is cut off from the others may name a leader of the past, itself perhaps; a client that knows better takes no notice."""
         if leader > 0 and epoch >= self._epochs.get(partition, 0):

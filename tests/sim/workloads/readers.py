@@ -46,20 +46,21 @@ class Reader(Client):
         topic, index = partition
         position = self.positions[partition]
         operation = self.invoke(FETCH, partition=partition, isolation=self.isolation, offset=position, final=final)
-        request = FetchRequest(
-            max_wait_ms=max_wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=self.isolation,
-            topics=[
-                FetchTopic(
-                    topic=topic,
-                    partitions=[FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=max_bytes)],
-                )
-            ],
-        )
         try:
             node = operation.node = await self.leader_of(partition)
+            wanted = FetchPartition(
+                partition=index,
+                current_leader_epoch=self.epoch_of(partition),
+                fetch_offset=position,
+                partition_max_bytes=max_bytes,
+            )
+            request = FetchRequest(
+                max_wait_ms=max_wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=self.isolation,
+                topics=[FetchTopic(topic=topic, partitions=[wanted])],
+            )
             response = await self.call(request, self.rng.choice(FETCH_VERSIONS), node)
         except OSError as error:
             return self.settle_lost(operation, error)

@@ -112,7 +112,12 @@ class SessionReader(Client):
         topics: dict[str, list[FetchPartition]] = {}
         for (topic, index), position in changed.items():
             topics.setdefault(topic, []).append(
-                FetchPartition(partition=index, fetch_offset=position, partition_max_bytes=50_000)
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=self.epoch_of((topic, index)),
+                    fetch_offset=position,
+                    partition_max_bytes=50_000,
+                )
             )
         return FetchRequest(
             max_wait_ms=max_wait_ms,

@@ -243,7 +243,8 @@ def check_members_fenced(evidence: Evidence) -> Iterator[str]:
     """I8 of groups: who has been told that a partition is his is the only one who may commit for it, until somebody else is told so.
 
     The word of a coordinator that was deposed takes nothing from anybody. It counts for whom it was told when it was still the coordinator as
-    he asked, for it knew then of all that others had been told before. And a successor under the same instance id, in the same generation,
+    he asked, for it knew then of all that others had been told before, and for the epoch that it told him of, against those of earlier ones:
+    nobody is told of an epoch before it is in the log. And a successor under the same instance id, in the same generation,
     is what he is by his JoinGroup: the coordinator that then tells him his assignment may have been deposed since.
     """
     grants: dict[str, _Grants] = {}
@@ -266,7 +267,11 @@ def check_members_fenced(evidence: Evidence) -> Iterator[str]:
             for other in told:
                 if other.member == operation.member or mine >= other.invoked or other.completed >= operation.invoked:
                     continue
-                if asked <= other.completed:
+                later = any(
+                    each.member == operation.member and each.member_epoch == operation.member_epoch > other.member_epoch
+                    for each in heard
+                )
+                if asked <= other.completed and not later:
                     yield (
                         f"I8 {operation.group}: {operation.member} of epoch {operation.member_epoch} commits for {place} (event {operation.invoked}) "
                         f"after {other.member} of epoch {other.member_epoch} was told that it is his (event {other.completed})"

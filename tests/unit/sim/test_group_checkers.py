@@ -270,7 +270,7 @@ def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_we
     asked_coordinator: bool, *, fenced: bool
 ) -> None:
     case = good()
-    case.grant("old", 8, 0)
+    case.grant("old", 9, 0)
     case.op(
         SYNC,
         group=COPIERS,
@@ -281,6 +281,16 @@ def test_a_coordinator_that_is_deposed_while_it_answers_has_known_what_others_we
         asked_coordinator=asked_coordinator,
     )
     own: dict[str, Any] = {"group": COPIERS, "member": "new", "member_epoch": 9, "offsets": ((INPUT, 5),)}
+    case.op(TXN_COMMIT, **own, transactional_id=ID, transaction=9)
+    assert any(finding.startswith("I8") for finding in case.findings()) == fenced
+
+
+@pytest.mark.parametrize(("epoch", "fenced"), [(10, False), (9, True)])
+def test_what_a_deposed_coordinator_tells_of_a_later_epoch_was_in_the_log_before(epoch: int, *, fenced: bool) -> None:
+    case = good()
+    for member, at, coordinated in (("old", 9, True), ("new", epoch, False)):
+        case.op(SYNC, coordinated=coordinated, group=COPIERS, member=member, member_epoch=at, granted=(INPUT,))
+    own: dict[str, Any] = {"group": COPIERS, "member": "new", "member_epoch": epoch, "offsets": ((INPUT, 5),)}
     case.op(TXN_COMMIT, **own, transactional_id=ID, transaction=9)
     assert any(finding.startswith("I8") for finding in case.findings()) == fenced
 

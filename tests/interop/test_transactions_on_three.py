@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
+from pipeline.progress import await_stable
 from protocol.batch import build_batch
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -83,6 +84,28 @@ async def knows(cluster: LocalCluster, node_id: int, topic: str) -> bool:
     return answer.topics[0].error_code == 0 and all(each.error_code == 0 for each in answer.topics[0].partitions)
 
 
+def settle(cluster: LocalCluster, topic: str) -> None:
+    """Wait until whoever reads `topic`, through whichever broker, sees all that was acknowledged before.
+
+    A broker that wakes up takes itself for the leader that it was until it hears of its successor, and tells readers where
+    the log ended for it. And EndTxn is answered before its markers are written.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(dict.fromkeys(asyncio.run(leaders(cluster, node_id, topic)) for node_id in cluster.node_ids)) > 1:
+        assert time.monotonic() < deadline
+    await_stable(cluster.bootstrap, {topic: PARTITIONS})
+
+
+async def leaders(cluster: LocalCluster, node_id: int, topic: str) -> tuple[tuple[int, int, int], ...]:
+    """Partition, leader and leader epoch, as one broker knows them."""
+    client = await connect(cluster, node_id)
+    answer = await client.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+    client.close()
+    return tuple(
+        sorted((each.partition_index, each.leader_id, each.leader_epoch) for each in answer.topics[0].partitions)
+    )
+
+
 async def connect(cluster: LocalCluster, node_id: int) -> RawClient:
     host, port = cluster.endpoint(node_id).rsplit(":", 1)
     return await RawClient.connect(host, int(port))
@@ -139,6 +162,7 @@ def test_every_coordinator_ends_transactions_on_every_broker(three: LocalCluster
     for name in ids.values():
         transact(three, topic, name, b"yes").commit_transaction(TIMEOUT_S)
         transact(three, topic, name, b"no").abort_transaction(TIMEOUT_S)
+    settle(three, topic)
     read = ConfluentDriver().consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
     assert [message.value for message in read] == [b"yes"] * PARTITIONS * BROKERS
 
@@ -169,6 +193,7 @@ def test_an_open_transaction_outlives_its_coordinator_and_a_leader(
     producer.begin()
     producer.send(topic, b"last")
     producer.commit()
+    settle(three, topic)
     read = drivers("confluent-kafka").consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
     assert sorted(message.value or b"" for message in read) == [
         *[b"after"] * PARTITIONS,
@@ -220,6 +245,7 @@ def test_a_paused_coordinator_is_replaced_and_harms_nobody_when_it_wakes_up(thre
     producer.begin_transaction()
     producer.produce(topic, b"two", partition=0)
     producer.commit_transaction(LONGEST_WAIT_S)
+    settle(three, topic)
     read = ConfluentDriver().consume(three.bootstrap, topic, list(range(PARTITIONS)), "read_committed")
     assert sorted(message.value or b"" for message in read) == [b"one"] * PARTITIONS + [b"two"]
 

@@ -11,6 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from coordinator.hashing import partition_for
 from odradek import LocalCluster
+from pipeline.progress import await_stable
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
 from tests.interop.drivers.lines import ClientFailed
@@ -154,6 +155,7 @@ def test_each_input_makes_one_output_through_the_death_of_the_coordinator(
             assert time.monotonic() < deadline, (processor.processed(), len(contents), processor.failures)
             processor.step()
     processor.close()
+    await_stable(three.bootstrap, {output: len(BOTH)})
     processed = ConfluentDriver().consume(three.bootstrap, output, BOTH, "read_committed")
     assert sorted(message.value or b"" for message in processed) == contents
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek import LocalCluster
+from pipeline.progress import await_stable
 from tests.interop.conftest import SETTINGS, make_topic
 from tests.interop.drivers.base import Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
@@ -142,5 +143,6 @@ def test_each_input_makes_one_output(cluster: LocalCluster, protocol: str) -> No
     ends = [len(given.contents) // len(BOTH)] * len(BOTH)
     until(lambda: first.member.committed(BOTH) == ends, [first])
     first.leave()
+    await_stable(cluster.bootstrap, {output: len(BOTH)})
     copied = ConfluentDriver().consume(cluster.bootstrap, output, BOTH, "read_committed")
     assert sorted(message.value or b"" for message in copied) == given.contents

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+MS = 1_000
 STOP_TIMEOUT_S = 30.0
 READY_LINE_BYTES_MAX = 4096
 LOG_TAIL_BYTES = 8192
@@ -72,10 +73,16 @@ class ProcessId:
         if descriptor is None:
             return True
         try:
-            readable, _, _ = select.select([descriptor], [], [], timeout_s)
-            return bool(readable)
+            return has_ended(descriptor, timeout_s)
         finally:
             os.close(descriptor)
+
+
+def has_ended(descriptor: int, timeout_s: float) -> bool:
+    """Wait for the end of the process behind a pidfd; of any number, which select() cannot."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(timeout_s * MS))
 
 
 class Lifeline:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from broker.api_doc import LEFT_OUT
 from tests.interop.drivers.base import ProducerOptions
 from tests.interop.groups_on_both import make_topic, write
 
@@ -20,39 +21,6 @@ if TYPE_CHECKING:
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-
-NOT_HERE = {
-    "SaslHandshake": "listeners are plain or TLS",
-    "SaslAuthenticate": "as above",
-    "AlterUserScramCredentials": "as above",
-    "CreateDelegationToken": "as above",
-    "RenewDelegationToken": "as above",
-    "ExpireDelegationToken": "as above",
-    "DescribeDelegationToken": "as above",
-    "DescribeAcls": "rights are set in the configuration",
-    "CreateAcls": "as above",
-    "DeleteAcls": "as above",
-    "AlterReplicaLogDirs": "a broker has one directory",
-    "AddRaftVoter": "the voters are set in the configuration",
-    "RemoveRaftVoter": "as above",
-    "ShareGroupHeartbeat": "there are no share groups",
-    "ShareGroupDescribe": "as above",
-    "ShareFetch": "as above",
-    "ShareAcknowledge": "as above",
-    "InitializeShareGroupState": "as above",
-    "ReadShareGroupState": "as above",
-    "WriteShareGroupState": "as above",
-    "DeleteShareGroupState": "as above",
-    "ReadShareGroupStateSummary": "as above",
-    "DescribeShareGroupOffsets": "as above",
-    "AlterShareGroupOffsets": "as above",
-    "DeleteShareGroupOffsets": "as above",
-    "StreamsGroupHeartbeat": "there are no groups of the streams protocol; Kafka Streams uses the classic one",
-    "StreamsGroupDescribe": "as above",
-}
-"""APIs that Apache Kafka announces and this broker does not, and why."""
-
-
 FEATURES = ("eligible.leader.replicas.version", "group.version", "transaction.version")
 WE_HAVE = re.compile(f"Feature: (?:{'|'.join(map(re.escape, FEATURES))})")
 
@@ -70,7 +38,7 @@ def test_versions_of_apis(pair: SideBySide) -> None:
     assert len(kafkas) > 60
     different = {api for api in kafkas if ours[api] != kafkas[api]}
     assert {api for api in different if ours[api] != "UNSUPPORTED"} == set()
-    assert different == set(NOT_HERE)
+    assert different == {api for apis in LEFT_OUT.values() for api in apis}
 
 
 @pytest.mark.feature("kafka-transactions: list, find-hanging", client=TOOLS)

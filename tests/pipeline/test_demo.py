@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import select
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.processes import has_ended
 from pipeline.breaker import BrokerDeath, longest_gap
 from pipeline.cluster import OwnCluster
 from pipeline.demo import main, parse
@@ -136,7 +136,7 @@ def test_nothing_outlives_an_interrupted_run(tmp_path: Path, sign: signal.Signal
             assert "interrupted" in rest
             assert "Traceback" not in rest
         for child, descriptor in children.items():
-            gone, _, _ = select.select([descriptor], [], [], GONE_SECONDS_MAX)
+            gone = has_ended(descriptor, GONE_SECONDS_MAX)
             assert gone, f"process {child} still runs: {command(child)} {rest}{last_words(tmp_path)}"
     finally:
         for descriptor in children.values():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from odradek.processes import has_ended
 from pipeline.leash import Leashed
 
 if TYPE_CHECKING:
@@ -33,14 +34,12 @@ signal.pause()
 
 def wait_gone(pid: int) -> bool:
     """A pidfd becomes readable when its process ends."""
-    import select
-
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], SECONDS_MAX)[0])
+        return has_ended(descriptor, SECONDS_MAX)
     finally:
         os.close(descriptor)
 

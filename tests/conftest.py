@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from storage.os_disk import OsFile, OsLock
 from tests.interop import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DESCRIPTORS_MAX = 900
+"""Of one process of tests. With numbers of 1,024 and more select() fails, and with it py4j's server for calls from Spark:
+a query then waits for its batch function for ever."""
+DESCRIPTORS = Path("/proc/self/fd")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +49,36 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if outcome:
         config.get_terminal_writer().line(f"\n{outcome}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is named at once, not at the end alone: a long run may be ended from outside before that."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stdout.write(f"\nfailed: {report.nodeid} ({report.when}, {report.duration:.0f} s)\n")
+
+
+@pytest.fixture(autouse=True)
+def _files_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Logs of a test that ends in the middle of things, as after a kill, hold descriptors; a process has a thousand such tests."""
+    kept: list[OsFile | OsLock] = []
+
+    def keeping(made: type[OsFile | OsLock]) -> None:
+        begin = made.__init__
+
+        def begin_and_keep(self: OsFile | OsLock, *arguments: Any) -> None:
+            begin(self, *arguments)  # type: ignore[arg-type]
+            kept.append(self)
+
+        monkeypatch.setattr(made, "__init__", begin_and_keep)
+
+    keeping(OsFile)
+    keeping(OsLock)
+    yield
+    for one in kept:
+        one.close() if isinstance(one, OsFile) else one.release()
+    held = sum(1 for _ in DESCRIPTORS.iterdir())
+    assert held < DESCRIPTORS_MAX, f"{held} descriptors are open: this test, or others before it, do not close theirs"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +65,7 @@ class Journal:
     def __init__(self, path: Path, process: str) -> None:
         self.process = process
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        weakref.finalize(self, os.close, self._file)
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
 

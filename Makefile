@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
-MVN := mvn -q -B --no-transfer-progress
+MVN := mvn -q -B --no-transfer-progress -Dstyle.color=never
 TEST_PROCESSES ?= 2
 export PYTHONHASHSEED := 0
 NODE_PACKAGES := protocol storage runtime coordinator cluster broker odradek

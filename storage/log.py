@@ -155,10 +155,8 @@ class PartitionLog(LogBase):
         self, headers: list[BatchHeader], buffers: list[Buffer], plan: AppendPlan, now_ms: int, *, limit_size: bool
     ) -> None:
         """`buffers` are the bytes of the batches that have those headers."""
-        size, newest = 0, NO_TIMESTAMP
-        for header in headers:
-            size += header.size
-            newest = max(newest, header.max_timestamp)
+        size = sum(map(len, buffers))
+        newest = max(header.max_timestamp for header in headers)
         config = self.config
         if limit_size and size > config.segment_bytes:
             raise Refusal(

@@ -218,7 +218,7 @@ class MembershipDriver:
             "the clocks of two nodes differ",
             member=node_id,
             ahead_ms=ahead_ms,
-            remedy=f"set the clocks of this host and of node {node_id}'s by one time service (NTP): "
+            remedy=f"set this host's clock and that of node {node_id} by one time service (NTP): "
             "time-outs of transactions and retention go by the clock of the broker that leads the partition",
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from coordinator.drawn import redrawn, settle
 from coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event, Outcome, Refuse, To
 from coordinator.group.modern import transitions as modern_table
 from coordinator.group.modern.member import MemberState
@@ -79,26 +80,13 @@ DRAWINGS: Final[dict[str, Callable[[], str]]] = {
 def page(text: str) -> str:
     """`text` with the parts between the marker lines drawn anew. Raises ValueError when they are not there."""
     for source, draw in DRAWINGS.items():
-        begin, end = f"<!-- drawn from {source}: begin -->", f"<!-- drawn from {source}: end -->"
-        before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise ValueError(f"{PAGE.name} has no place for the table: {begin}")
-        text = f"{before}{begin}\n\n{draw()}\n\n{end}{after}"
+        text = redrawn(PAGE, text, source, draw())
     return text
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1 when --check finds the page out of date."""
-    text = PAGE.read_text()
-    drawn = page(text)
-    if "--check" not in arguments:
-        PAGE.write_text(drawn)
-        return 0
-    if drawn != text:
-        sys.stderr.write(f"{PAGE.name} is out of date: python -m coordinator.group.transitions_doc\n")
-        return 1
-    return 0
+    return settle(PAGE, page(PAGE.read_text()), "coordinator.group.transitions_doc", check="--check" in arguments)
 
 
 if __name__ == "__main__":

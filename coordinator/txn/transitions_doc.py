@@ -7,12 +7,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from coordinator.drawn import redrawn, settle
 from coordinator.txn.state import TxnState
 from coordinator.txn.transitions import TRANSITIONS, Event, Outcome, Refuse, To
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
-BEGIN: Final = "<!-- drawn from coordinator/txn/transitions.py: begin -->"
-END: Final = "<!-- drawn from coordinator/txn/transitions.py: end -->"
 
 
 def diagram() -> str:
@@ -41,24 +40,12 @@ def table() -> str:
 
 def page(text: str) -> str:
     """`text` with the part between the marker lines drawn anew. Raises ValueError when they are not there."""
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise ValueError(f"{PAGE.name} has no place for the table: {BEGIN}")
-    return f"{before}{BEGIN}\n\n{diagram()}\n\n{table()}\n\n{END}{after}"
+    return redrawn(PAGE, text, "coordinator/txn/transitions.py", f"{diagram()}\n\n{table()}")
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1 when --check finds the page out of date."""
-    text = PAGE.read_text()
-    drawn = page(text)
-    if "--check" not in arguments:
-        PAGE.write_text(drawn)
-        return 0
-    if drawn != text:
-        sys.stderr.write(f"{PAGE.name} is out of date: python -m coordinator.txn.transitions_doc\n")
-        return 1
-    return 0
+    return settle(PAGE, page(PAGE.read_text()), "coordinator.txn.transitions_doc", check="--check" in arguments)
 
 
 def _cell(state: TxnState, event: Event) -> str:

@@ -191,7 +191,7 @@ async def test_a_clock_that_is_an_hour_off_changes_nothing_and_is_named(tmp_path
     )
     for entry in told:
         assert HOUR_MS - 60_000 < entry["ahead_ms"] < HOUR_MS + 60_000
-        assert f"of node {entry['member']}'s by one time service (NTP)" in entry["remedy"]
+        assert f"set this host's clock and that of node {entry['member']} by one time service (NTP)" in entry["remedy"]
 
 
 async def test_a_second_process_with_the_same_node_id_is_told_who_has_it(tmp_path: Path) -> None:

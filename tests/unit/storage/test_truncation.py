@@ -71,6 +71,12 @@ def epochs_found(medium: Medium, config: LogConfig | None, recovery_point: int) 
         world.loop.close()
 
 
+def durable(world: World, log: PartitionLog, *, awaited: bool) -> None:
+    """As a follower does, which awaits its cut; or as a replica that leads before, whose append finds it undone."""
+    if awaited:
+        world.loop.run_until_complete(log.sync_cut())
+
+
 def check_what_is_left(world: World, config: LogConfig | None, recovery_point: int, cut: int) -> None:
     """Whatever a power cut takes now: what is behind the cut is new, or all that the log has is old."""
     seen = set()
@@ -82,37 +88,43 @@ def check_what_is_left(world: World, config: LogConfig | None, recovery_point: i
     assert len(seen) > 1, "nothing could be lost"
 
 
+@pytest.mark.parametrize("awaited", [True, False])
 @pytest.mark.parametrize("flushed", [True, False])
-def test_an_old_batch_does_not_come_back_among_new_ones(world: World, *, flushed: bool) -> None:
+def test_an_old_batch_does_not_come_back_among_new_ones(world: World, *, flushed: bool, awaited: bool) -> None:
     """The cut and the first write behind it are lost, the second write is not."""
     log = world.log()
     replicate(log, OLD, 4)
     if flushed:
         world.flush(log)
     log.truncate_to(1, now_ms=NOW_MS)
+    durable(world, log, awaited=awaited)
     replicate(log, NEW, 2)
     check_what_is_left(world, None, log.recovery_point, 1)
 
 
+@pytest.mark.parametrize("awaited", [True, False])
 @pytest.mark.parametrize("rolled", [True, False])
-def test_an_old_segment_does_not_come_back_behind_new_batches(world: World, *, rolled: bool) -> None:
+def test_an_old_segment_does_not_come_back_behind_new_batches(world: World, *, rolled: bool, awaited: bool) -> None:
     """With the same segment size a new one takes its name; with a larger one nothing does."""
     log = world.log(TWO_BATCHES)
     replicate(log, OLD, 6)
     world.flush(log)
     log.truncate_to(1, now_ms=NOW_MS)
+    durable(world, log, awaited=awaited)
     if not rolled:
         log.update_config(LogConfig())
     replicate(log, NEW, 3)
     check_what_is_left(world, TWO_BATCHES, log.recovery_point, 1)
 
 
-def test_an_old_segment_does_not_come_back_behind_what_was_flushed(world: World) -> None:
+@pytest.mark.parametrize("awaited", [True, False])
+def test_an_old_segment_does_not_come_back_behind_what_was_flushed(world: World, *, awaited: bool) -> None:
     """It would be where recovery begins, and what was flushed before it would go."""
     log = world.log(TWO_BATCHES)
     replicate(log, OLD, 6)
     world.flush(log)
     log.truncate_to(1, now_ms=NOW_MS)
+    durable(world, log, awaited=awaited)
     log.update_config(LogConfig())
     replicate(log, NEW, 3)
     world.flush(log)
@@ -162,11 +174,13 @@ def test_a_process_that_is_killed_leaves_its_cut_to_the_next_one(world: World) -
     check_what_is_left(world, None, again.recovery_point, 1)
 
 
-def test_a_log_that_began_anew_has_nothing_of_its_former_life(world: World) -> None:
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_log_that_began_anew_has_nothing_of_its_former_life(world: World, *, awaited: bool) -> None:
     log = world.log()
     replicate(log, OLD, 4)
     world.flush(log)
     log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
+    durable(world, log, awaited=awaited)
     replicate(log, NEW, 2)
     for survivor in survivors(world.medium, DIRECTORY):
         assert OLD not in epochs_found(survivor, None, log.recovery_point)

@@ -11,6 +11,7 @@ import pytest
 
 from storage.os_disk import OsFile, OsLock
 from tests.interop import table
+from tests.machines import visited
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if hasattr(config, "workeroutput"):
         config.workeroutput["client_table"] = table.results()
+        config.workeroutput["visited"] = visited.noted()
         return
     outcome = table.settle(write=bool(config.getoption("--write-client-table")))
     if outcome:
@@ -85,3 +87,14 @@ def _files_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 def pytest_testnodedown(node: Any, error: object) -> None:
     for client, feature, passed in getattr(node, "workeroutput", {}).get("client_table", ()):
         table.record(client, feature, passed=passed)
+    for row in getattr(node, "workeroutput", {}).get("visited", ()):
+        visited.record(tuple(row))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """How often the walks of the machines have visited the cells of the tables."""
+    lines = visited.lines(visited.noted(), whole=config.getoption("verbose") > 0)
+    if lines:
+        terminalreporter.section("cells of the tables, visited by walks")
+    for line in lines:
+        terminalreporter.write_line(line)

@@ -23,6 +23,7 @@ from coordinator.group.modern.transitions import ARRIVALS, TRANSITIONS, VISITS, 
 from coordinator.group.records import to_record
 from protocol.errors import Refusal
 from tests.machines.modern_model import Model, Part
+from tests.machines.visited import note
 from tests.support.classic_rig import GROUP, NOW_MS
 from tests.support.modern_rig import Held, ModernRig
 
@@ -371,11 +372,14 @@ def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
     visits, arrivals = dict(VISITS), dict(ARRIVALS)
     for seed in range(200):
         walk(Random(seed), steps=120)
-    unmet = [
-        (state.name, event.name)
-        for (state, event), count in VISITS.items()
-        if count == visits[state, event] and TRANSITIONS[state, event] is not Action.BUG
-    ]
+    unmet = note(
+        "consumer groups",
+        (
+            (event.name, state.name, count - visits[state, event])
+            for (state, event), count in VISITS.items()
+            if TRANSITIONS[state, event] is not Action.BUG
+        ),
+    )
     never = [cell for cell, count in ARRIVALS.items() if count == arrivals[cell] and cell[1:] not in RARE]
     assert (unmet, never) == ([], [])
 

@@ -21,6 +21,7 @@ from coordinator.txn.ports import TopicPartition, TxnConfig
 from coordinator.txn.state import TxnState
 from coordinator.txn.transitions import TRANSITIONS, VISITS, Event, Outcome
 from tests.machines.txn_model import AGAIN, WEEK_MS, Model
+from tests.machines.visited import note
 from tests.support.txn_rig import ID, NOW_MS, CoreRig, transaction
 
 PARTITIONS = ["t-0", "t-1", "u-0"]
@@ -302,14 +303,16 @@ def test_every_row_of_the_table_is_met_on_a_long_walk() -> None:
     before = dict(VISITS)
     for seed in range(150):
         walk(Random(seed), level=(0, 1, 2, 2)[seed % 4], steps=120)
-    unmet = [
-        (state.shown, event.value)
-        for (state, event), visits in VISITS.items()
-        if visits == before[state, event]
-        and TRANSITIONS[state, event] is not Outcome.BUG
-        # Dead is always uncommitted: only those who do not ask for that reach the table.
-        and (state is not TxnState.DEAD or event in {Event.VERIFY, Event.MARKERS_DONE})
-    ]
+    unmet = note(
+        "transactions",
+        (
+            (event.name, state.name, visits - before[state, event])
+            for (state, event), visits in VISITS.items()
+            if TRANSITIONS[state, event] is not Outcome.BUG
+            # Dead is always uncommitted: only those who do not ask for that reach the table.
+            and (state is not TxnState.DEAD or event in {Event.VERIFY, Event.MARKERS_DONE})
+        ),
+    )
     assert unmet == []
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from coordinator.group.classic.conversion import ClassicMemberView, members_of, release
 from coordinator.group.classic.state import ClassicGroup
+from coordinator.group.classic.transitions import ClassicState
 from coordinator.group.modern import records as r
 from coordinator.group.modern.consumer_protocol import assignment_of, by_topic_id, subscription_of
 from coordinator.group.modern.draft import Draft
@@ -76,8 +77,21 @@ def _fill(draft: Draft, classic: ClassicGroup, members: Sequence[ClassicMemberVi
     for view, subscription in said:
         group.put_member(_member(classic, view, subscription, holders))
         draft.start_session(view.member_id, view.session_timeout_ms)
-    group.metadata_hash = group_hash(group.subscriptions.topics(), topics, draft.state.topic_hashes)
+    if classic.state is ClassicState.STABLE and _all_is_assigned(draft, group):
+        group.metadata_hash = group_hash(group.subscriptions.topics(), topics, draft.state.topic_hashes)
     write_group(draft, group)
+
+
+def _all_is_assigned(draft: Draft, group: ConsumerGroup) -> bool:
+    """Does the assignment of the classic group's leader cover what there is to share?
+
+    It does not when members have left or topics have grown since, which the leader was about to mend. Left as it is, without the
+    hash of its topics, the group goes on to its next epoch with the member that joins, even where that takes the place of a
+    static one and changes nothing by itself. (In Kafka what is nobody's then remains nobody's until the next change.)
+    """
+    assigned = sum(len(partitions) for target in group.targets.values() for partitions in target.values())
+    infos = (draft.state.topics.by_name(name) for name in group.subscriptions.topics())
+    return assigned == sum(info.partitions for info in infos if info is not None)
 
 
 def _items(partitions: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, int]]:

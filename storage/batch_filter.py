@@ -47,7 +47,9 @@ Steps = Generator[Step, Any, T]
 PAUSE_UNITS = 128
 """Work between two pauses, in records: about half a millisecond."""
 BATCH_UNITS = 4
-"""What a batch costs beside its records."""
+"""What a batch costs beside its records and bytes."""
+SLICE_BYTES = 512 << 10
+"""Bytes of batches that make up as much work: they are read, checked, and maybe written again."""
 HEAVY_BYTES = 4096
 """Larger ones are compressed and decompressed elsewhere: no codec makes more than some megabytes out of so few bytes."""
 NO_TIMESTAMP = -1
@@ -58,6 +60,10 @@ class Turn:
 
     def __init__(self) -> None:
         self._left = PAUSE_UNITS
+
+    def spend_on_batch(self, size: int) -> bool:
+        """As `spend`, for a batch of so many bytes."""
+        return self.spend(BATCH_UNITS + size * PAUSE_UNITS // SLICE_BYTES)
 
     def spend(self, units: int = 1) -> bool:
         self._left -= units

@@ -23,7 +23,7 @@ from protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
 from protocol.errors import Malformed
 from protocol.record import read_raw_records
 from storage import compaction, names
-from storage.batch_filter import BATCH_UNITS, BatchFilter, LastOfProducer, Steps, Turn, decompressed, marker_kind
+from storage.batch_filter import BatchFilter, LastOfProducer, Steps, Turn, decompressed, marker_kind
 from storage.cleaned_transactions import CleanedTransactions
 from storage.config import LONG_MAX
 from storage.offset_map import OffsetMap
@@ -300,7 +300,7 @@ class Cleaning:
             if not (yield from visit(header, window[at : at + header.size])):
                 return False
             position += header.size
-            if self._turn.spend(BATCH_UNITS):
+            if self._turn.spend_on_batch(header.size):
                 yield None
         return True
 

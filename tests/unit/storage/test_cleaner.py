@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import storage.batch_filter
+import storage.cleaner
 from protocol.batch import Compression, build_batch, iter_batches
+from protocol.record import RawRecord, read_raw_records
+from storage.batch_filter import PAUSE_UNITS, SLICE_BYTES
 from storage.cleaner import CleanerLimits, cleanable
 from storage.config import LogConfig
 from storage.log import ColdRead
@@ -88,25 +92,60 @@ async def test_a_reader_of_a_segment_that_is_swapped_meanwhile_is_told_what_was_
     log.close(clean=True)
 
 
-async def test_a_cleaning_gives_others_their_turn_every_few_records(disk: OsDisk, tmp_path: Path) -> None:
+class Slices:
+    """What a cleaning does between two pauses: records looked at, and bytes read and written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: list[int] = []
+        self.moved: list[int] = []
+        self._looked_at = 0
+        for module in (storage.cleaner, storage.batch_filter):
+            monkeypatch.setattr(module, "read_raw_records", self._count)
+
+    def _count(self, body: memoryview, count: int) -> Iterator[RawRecord]:
+        for record in read_raw_records(body, count):
+            self._looked_at += 1
+            yield record
+
+    async def pace(self, moved_bytes: int) -> None:
+        self.records.append(self._looked_at)
+        self.moved.append(moved_bytes)
+        self._looked_at = 0
+        await asyncio.sleep(0)
+
+
+async def test_a_cleaning_gives_others_their_turn_every_few_records(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=200_000))
     for codec in Compression:
         rows = [(b"k%d" % (number % 900), b"v" * 20, NOW_MS, ()) for number in range(2000)]
         append(log, build_batch(rows, compression=codec))
     log.roll(NOW_MS)
-    loop = asyncio.get_running_loop()
-    slices: list[float] = []
-    resumed = loop.time()
-
-    async def pace(moved_bytes: int) -> None:
-        nonlocal resumed
-        slices.append(loop.time() - resumed)
-        await asyncio.sleep(0)
-        resumed = loop.time()
-
-    await clean(log, pace=pace)
-    assert len(slices) > 5 * 2000 * 2 // 128, "twice over each record"
+    slices = Slices(monkeypatch)
+    await clean(log, pace=slices.pace)
+    assert sum(slices.records) >= 5 * 2000 * 2, "twice over each record"
+    assert max(slices.records) <= PAUSE_UNITS
     assert len(fetched(log, committed=False)) == 900
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_cleaning_gives_others_their_turn_after_so_many_bytes(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    """Of large batches few make up a slice: each has to be read, checked, and written anew."""
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 24))
+    size = 200_000
+    for number in range(60):
+        key = b"k%d" % (number if kept else 0)
+        append(log, build_batch([(key, b"v" * size, NOW_MS, ()), (b"all", b"", NOW_MS, ())]))
+    log.roll(NOW_MS)
+    slices = Slices(monkeypatch)
+    await clean(log, pace=slices.pace)
+    batches = SLICE_BYTES // size + 2
+    assert sum(slices.moved) > 60 * size * (3 if kept else 2)
+    assert max(slices.moved) <= batches * size * 2, "read and written"
     log.close(clean=True)
 
 

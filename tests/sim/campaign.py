@@ -66,6 +66,14 @@ REACHABLE_BY_GROUPS: Final = (
 )
 """The same for a campaign with runs that have groups."""
 REACHABLE_BY_GROUPS_OF_CLUSTERS: Final = ("group coordinator fail-over with offsets pending",)
+REACHABLE_BY_COMPACTION: Final = (
+    "cleaned segments",
+    "restart in the middle of a swap",
+    "coordinator loaded a compacted log",
+)
+"""The same for a campaign with runs in which logs are compacted."""
+REACHABLE_BY_COMPACTION_OF_CLUSTERS: Final = ("follower fetched over a compaction gap",)
+REACHABILITY_COMPACTION_MIN: Final = 40
 REACHABILITY_GROUPS_MIN: Final = 30
 REACHABILITY_EVENTS_MIN: Final = 60
 REACHABILITY_SEEDS_MIN: Final = 100
@@ -87,6 +95,7 @@ class Campaign:
         self.seeds = 0
         self.cluster_seeds = 0
         self.group_seeds = 0
+        self.compaction_seeds = 0
         self.operations = 0
         self.transactions = 0
         self.faults = 0
@@ -97,6 +106,7 @@ class Campaign:
         self.seeds += 1
         self.cluster_seeds += result.brokers > 1
         self.group_seeds += result.groups
+        self.compaction_seeds += result.compaction
         self.operations += result.operations
         self.transactions += result.transactions
         self.faults += result.faults
@@ -127,13 +137,16 @@ class Campaign:
         if self.group_seeds >= REACHABILITY_GROUPS_MIN:
             wanted += REACHABLE_BY_GROUPS
             wanted += REACHABLE_BY_GROUPS_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
+        if self.compaction_seeds >= REACHABILITY_COMPACTION_MIN:
+            wanted += REACHABLE_BY_COMPACTION
+            wanted += REACHABLE_BY_COMPACTION_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
         events = unmet(self.cells) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
         return [name for name in wanted if not self.counters.get(name)] + events
 
     def progress(self) -> str:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
         return (
-            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
+            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, {self.compaction_seeds} with compaction), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
 
@@ -143,6 +156,7 @@ class Campaign:
             *REACHABLE,
             *(REACHABLE_BY_CLUSTERS if self.cluster_seeds else ()),
             *((*REACHABLE_BY_GROUPS, *REACHABLE_BY_GROUPS_OF_CLUSTERS) if self.group_seeds else ()),
+            *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),
         )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]

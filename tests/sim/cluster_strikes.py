@@ -93,6 +93,12 @@ class ClusterStrikes:
     def _power_at_disk(self, fault: Fault, machine: "Machine") -> None:
         machine.die_at_disk(fault.number, power=True, downtime=fault.seconds)
 
+    def _die_in_swap(self, fault: Fault, machine: "Machine") -> None:
+        machine.die_in_swap(fault.number, power=False, downtime=fault.seconds)
+
+    def _power_in_swap(self, fault: Fault, machine: "Machine") -> None:
+        machine.die_in_swap(fault.number, power=True, downtime=fault.seconds)
+
     def _pause(self, fault: Fault, machine: "Machine") -> None:
         if machine.alive:
             self._disturbed(fault.seconds)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FREE_BYTES: Final = 1 << 40
 EIO, ENOSPC = 5, 28
+SWAP_ENDING: Final = ".log.swap"
 
 
 class Detached(OSError):
@@ -35,6 +36,7 @@ class DiskWatcher(Protocol):
     def on_removed(self, path: str) -> None:
         """The file or directory has no such name any more."""
 
+    def on_renamed(self, old: str, new: str) -> None: ...
     def on_synced(self, path: str, size: int) -> None: ...
 
 
@@ -82,6 +84,8 @@ class SimDisk:
         self.watchers: list[DiskWatcher] = []
         self.operations = 0
         self.die_at_operation: int | None = None
+        self.die_in_swap: int | None = None
+        """So many operations after the next segment that compaction begins to swap in."""
         self.on_death: Callable[[], None] | None = None
         self.on_fault: Callable[[], object] | None = None
         self._locks: dict[str, None] = {}
@@ -207,9 +211,17 @@ class SimDisk:
             source.change((old_name, None))
             target.change((new_name, entry))
         self._tell_removed(old)
+        for watcher in self.watchers:
+            watcher.on_renamed(old, new)
+        if self.die_in_swap is not None and new.endswith(SWAP_ENDING):
+            self.die_at_operation, self.die_in_swap = self.operations + self.die_in_swap, None
+        if self.dies_here():
+            raise Detached(EIO, "the node is dead", old)
 
     async def sync_directory(self, path: str) -> None:
         self.changing("syncdir", path)
+        if self.dies_here():
+            raise Detached(EIO, "the node is dead", path)
         directory = self.medium.directory(path)
         pending, settled = len(directory.pending), directory.settled
         await self.wait(self.sync_seconds())

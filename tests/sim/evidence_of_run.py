@@ -73,6 +73,7 @@ def collect(
         described_transactions={} if options.ids_expire else described.transactions,
     )
     evidence.groups = collect_groups(world, final)
+    findings += monitor.compaction.at_the_end()
     add_snapshots(world, evidence, findings)
     if options.brokers > 1:
         _add_replicas(world, evidence, rest)

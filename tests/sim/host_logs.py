@@ -2,20 +2,34 @@
 
 import re
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, Protocol
 
 from tests.sim.checkers.batches import Batch, Identity, Unreadable, read_batches
-from tests.sim.checkers.replica_log import ReplicaLog
+from tests.sim.checkers.compaction import Cleaned
+from tests.sim.checkers.replica_log import Placed, ReplicaLog
 from tests.sim.history import Partition
 from tests.sim.medium import Directory, Inode, Medium
 from tests.sim.world import COORDINATED, METADATA
 
 LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
+SWAP_ENDING: Final = ".log.swap"
+CLEANED_ENDING: Final = ".cleaned"
 DIRECTORY_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)$")
 
 Known = dict[Partition, dict[Identity, Batch]]
 OnBatch = Callable[["HostLogs", Partition, Batch, int, bool], None]
 """told(host, partition, batch, base offset of its segment, whether nobody has written it before)."""
+
+
+class OnReloaded(Protocol):
+    """Told of each log that compaction may have been at; `swapping` where it was swapping a segment in."""
+
+    def __call__(self, host: "HostLogs", partition: Partition, *, swapping: bool) -> None: ...
+
+
+OnTaken = Callable[["HostLogs", Partition, Placed, Batch | None], None]
+"""told(host, partition, a batch, what compaction leaves of it there)."""
 
 
 class HostLogs:
@@ -38,6 +52,12 @@ class HostLogs:
         """End of what is on stable storage for certain, of the metadata log."""
         self.truncated: Callable[[HostLogs, Partition, int], None] | None = None
         self.metadata_synced: Callable[[], None] | None = None
+        self.taken: OnTaken | None = None
+        self.swapped: Callable[[HostLogs, Partition], None] = lambda *_: None
+        self.reloaded: OnReloaded | None = None
+        self.gap_fetched: Callable[[], None] = lambda: None
+        self.cleaned: dict[Partition, Cleaned] = {}
+        """What compaction has taken, on any host: as `known`."""
         self._removed: dict[Partition, ReplicaLog] = {}
         self._root = root
         self._watched = watched
@@ -68,17 +88,35 @@ class HostLogs:
             self._cut(partition, log, base, offset)
         try:
             for batch in read_batches(data, known=known):
+                self._fill_gap(partition, log, batch, base, offset)
                 if log.placed and batch.base_offset != log.end:
                     self._violations.append(
                         f"I13 {path} of broker {self.number}: offset {batch.base_offset} follows {log.end - 1}"
                     )
                 offset += batch.size
-                log.add(batch, base, offset)
-                born = batch.identity not in known
-                known[batch.identity] = batch
-                self._told(self, partition, batch, base, born)
+                original = self._cleaned(partition).original(batch)
+                log.add(original, base, offset, batch)
+                born = original.identity not in known
+                known[original.identity] = original
+                self._told(self, partition, original, base, born)
         except Unreadable as error:
             self._violations.append(f"{path}: {len(data)} bytes were written at {offset} that are no batches: {error}")
+
+    def _cleaned(self, partition: Partition) -> Cleaned:
+        return self.cleaned.setdefault(partition, Cleaned())
+
+    def _fill_gap(self, partition: Partition, log: ReplicaLog, batch: Batch, segment: int, file_end: int) -> None:
+        """A follower of a log that has been compacted is not given what is gone there: it holds that as much as its leader does."""
+        if partition[0] not in COORDINATED or batch.base_offset == log.end:
+            return
+        if batch.base_offset < log.end:
+            log.drop_gone(batch.base_offset)
+        missing = self._cleaned(partition).between(log.end, batch.base_offset)
+        if missing:
+            self.gap_fetched()
+        for each in missing or ():
+            log.add(each, segment, file_end, None)
+            self._told(self, partition, each, segment, False)
 
     def on_truncate(self, path: str, size: int) -> None:
         match = LOG_PATH.match(path)
@@ -89,14 +127,82 @@ class HostLogs:
     def on_removed(self, path: str) -> None:
         match = LOG_PATH.match(path)
         if match is not None:
-            self.on_truncate(path, -1)
-            self._without_segment((match["topic"], int(match["index"])))
+            partition = (match["topic"], int(match["index"]))
+            if not self._retired(partition, int(match["base"])):
+                self.on_truncate(path, -1)
+                self._without_segment(partition)
             return
         directory = DIRECTORY_PATH.match(path)
         if directory is not None and directory["root"] == self._root:
             partition = (directory["topic"], int(directory["index"]))
             if partition in self.logs:
                 self._removed[partition] = self.logs.pop(partition)
+
+    # -- compaction
+
+    def on_renamed(self, old: str, new: str) -> None:
+        """`.cleaned` becomes `.swap`: what compaction leaves is complete. `.swap` becomes the log's own."""
+        match = LOG_PATH.match(new.removesuffix(".swap"))
+        if match is None or match["root"] != self._root or match["topic"] not in COORDINATED:
+            return
+        partition, base = (match["topic"], int(match["index"])), int(match["base"])
+        if new.endswith(SWAP_ENDING):
+            # A start that finds it puts it in place of the segments that begin below its end, whatever else it was made of.
+            left = self._read(new)
+            reaches = left[-1].last_offset + 1 if left else base + 1
+            bases = [other for other in self._segments(partition)[0] if other >= reaches]
+            self._take(partition, base, min(bases, default=self.log(partition).end), left)
+        elif old.endswith(SWAP_ENDING):
+            self._swapped_in(partition, base, self._read(new))
+
+    def _read(self, path: str) -> list[Batch]:
+        return list(read_batches(self.medium.contents(path)))
+
+    def _take(self, partition: Partition, first: int, end: int, left: list[Batch]) -> None:
+        """Of what begins from `first` to below `end` compaction leaves that."""
+        by_base = {batch.base_offset: batch for batch in left}
+        for each in self.log(partition).within(first, end):
+            now = by_base.get(each.batch.base_offset)
+            before = None if each.held is None else each.held.identity
+            if self.taken is not None and before != (None if now is None else now.identity):
+                self.taken(self, partition, each, now)
+
+    def _retired(self, partition: Partition, base: int) -> bool:
+        """Whether a segment that is gone has been replaced by one that is about to be swapped in."""
+        bases, swaps, _ = self._segments(partition)
+        mine = [swap for swap in swaps if swap <= base]
+        if partition not in self.logs or not mine or not bases or max(bases) < base:
+            return False
+        left = self._read(f"{self._directory(partition)}/{max(mine):020}{SWAP_ENDING}")
+        end = min((other for other in bases if other > base), default=base)
+        self._take(partition, base, end, left)
+        return True
+
+    def _swapped_in(self, partition: Partition, base: int, left: list[Batch]) -> None:
+        log = self.log(partition)
+        bases, _, _ = self._segments(partition)
+        end = min((other for other in bases if other > base), default=log.end)
+        self._take(partition, base, end, left)
+        by_base = {batch.base_offset: batch for batch in left}
+        file_end = 0
+        for each in log.within(base, end):
+            each.held = by_base.get(each.batch.base_offset)
+            file_end += 0 if each.held is None else each.held.size
+            each.segment, each.file_end = base, file_end
+        self.swapped(self, partition)
+
+    def _directory(self, partition: Partition) -> str:
+        return f"{self._root}/{partition[0]}-{partition[1]}"
+
+    def _segments(self, partition: Partition) -> tuple[list[int], list[int], list[int]]:
+        """Base offsets of log files, of those that are about to be swapped in, and of files that are not ready for that."""
+        entry = self.medium.entry(self._directory(partition))
+        names = sorted(entry.live) if isinstance(entry, Directory) else []
+        endings = (".log", SWAP_ENDING, CLEANED_ENDING)
+        logs, swaps, cleaned = (
+            [int(name.partition(".")[0]) for name in names if name.endswith(ending)] for ending in endings
+        )
+        return logs, swaps, cleaned
 
     def on_synced(self, path: str, size: int) -> None:
         match = LOG_PATH.match(path)
@@ -114,6 +220,8 @@ class HostLogs:
 
     def _cut(self, partition: Partition, log: ReplicaLog, base: int, size: int) -> None:
         lost = log.cut(base, size)
+        if partition[0] in COORDINATED:
+            log.drop_gone(0, self._segments(partition)[0])
         if lost:
             self.durable[partition] = min(self.durable.get(partition, 0), log.end)
             if self.truncated is not None:
@@ -144,61 +252,78 @@ class HostLogs:
             log = self.logs[partition] = ReplicaLog()
             found, end = self.survivors(partition)
             known = self._known.get(partition, {})
-            for batch, segment, file_end in found:
-                log.add(known.get(batch.identity, batch), segment, file_end)
+            for each in found:
+                log.add(known.get(each.batch.identity, each.batch), each.segment, each.file_end, each.held)
             if not found or end > log.end:
                 log.end = end
             if partition in before:
                 log.end_ever = max(log.end_ever, before[partition].end_ever)
             self.durable[partition] = log.end
+            if self.reloaded is not None and partition[0] in COORDINATED:
+                self.reloaded(self, partition, swapping=bool(self._segments(partition)[1]))
 
-    def survivors(self, partition: Partition) -> tuple[list[tuple[Batch, int, int]], int]:
+    def survivors(self, partition: Partition) -> tuple[list[Placed], int]:
         """The batches of the longest valid prefix, each with its segment and the position of its end there, and where the log goes on.
 
         It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
-        where the cleaner works (the coordinators' topics) offsets may be missing, also those before a segment that has lost all records.
+        where the cleaner works (the coordinators' topics) offsets may be missing: those that it has taken, and those before a segment
+        that has lost all records.
         """
-        path = f"{self._root}/{partition[0]}-{partition[1]}"
-        entry = self.medium.entry(path)
-        found: list[tuple[Batch, int, int]] = []
-        if not isinstance(entry, Directory):
-            return found, 0
-        names = [name for name in sorted(entry.live) if name.endswith(".log")]
-        end = int(names[0].removesuffix(".log")) if names else 0
+        found: list[Placed] = []
+        files = self._files(partition)
+        end = files[0][0] if files else 0
         gaps = partition[0] in COORDINATED
-        for name in names:
-            base = int(name.removesuffix(".log"))
-            if gaps:
-                end = max(end, base)
+        for base, path in files:
             size = 0
-            data = self.medium.contents(f"{path}/{name}")
+            data = self.medium.contents(path)
+            at = end
             try:
                 for batch in read_batches(data, check_crc=True):
-                    if batch.base_offset < end or (batch.base_offset > end and not gaps):
+                    missing = self._cleaned(partition).between(at, batch.base_offset)
+                    if missing is None:
                         return found, end
+                    found += [Placed(each, base, size, None) for each in missing]
                     size += batch.size
-                    found.append((batch, base, size))
-                    end = batch.last_offset + 1
+                    found.append(Placed(self._cleaned(partition).original(batch), base, size, batch))
+                    at = end = batch.last_offset + 1
             except Unreadable:
                 return found, end
             if size < len(data):
                 return found, end
+            if gaps and not data and end < base:
+                taken = self._cleaned(partition).between(end, base) or ()
+                found += [Placed(each, base, 0, None) for each in taken]
+                end = base
         return found, end
 
+    def _files(self, partition: Partition) -> list[tuple[int, str]]:
+        """Base offsets and paths of the segments. One that was about to be swapped in, and is complete, is taken for those that it replaces."""
+        bases, swaps, cleaned = self._segments(partition)
+        directory = self._directory(partition)
+        paths = {base: f"{directory}/{base:020}.log" for base in bases}
+        for swap in swaps:
+            if any(base <= swap for base in cleaned):
+                continue
+            path = f"{directory}/{swap:020}{SWAP_ENDING}"
+            end = max((batch.last_offset + 1 for batch in self._read(path)), default=swap)
+            paths = {base: each for base, each in paths.items() if not swap <= base < end}
+            paths[swap] = path
+        return sorted(paths.items())
+
     def batches(self, partition: Partition) -> list[Batch]:
-        """What the files hold, read anew."""
-        return [batch for batch, _, _ in self.survivors(partition)[0]]
+        """What the files hold, read anew: as it was written, where compaction has been."""
+        return [each.batch for each in self.survivors(partition)[0]]
 
     def durable_end(self, partition: Partition) -> int:
         """The end of what a power cut would leave for certain."""
-        end = 0
-        directory = self.medium.directory(f"{self._root}/{partition[0]}-{partition[1]}")
-        for name in sorted(directory.durable):
+        directory = self.medium.directory(self._directory(partition))
+        for name in sorted((name for name in directory.durable if name.endswith(".log")), reverse=True):
             inode = directory.durable[name]
-            if name.endswith(".log") and isinstance(inode, Inode):
-                try:
-                    for batch in read_batches(bytes(inode.durable)):
+            end = 0
+            if isinstance(inode, Inode):
+                with suppress(Unreadable):
+                    for batch in read_batches(bytes(inode.durable), known=self._known.get(partition)):
                         end = batch.last_offset + 1
-                except Unreadable:
-                    return end
-        return end
+            if end:
+                return end
+        return 0

@@ -279,6 +279,12 @@ class Machine:
         if self.disk is not None and self.alive:
             self._arm(self.disk, operations, power=power, downtime=downtime)
 
+    def die_in_swap(self, operations: int, *, power: bool, downtime: float) -> None:
+        """Die while compaction swaps in the next segment, that many disk operations after it has begun to."""
+        if self.disk is not None and self.alive:
+            self.disk.die_in_swap = operations
+            self.disk.on_death = self._death(power=power, downtime=downtime)
+
     def _arm(self, disk: SimDisk, operations: int, *, power: bool, downtime: float) -> None:
         disk.die_at_operation = disk.operations + operations
         disk.on_death = self._death(power=power, downtime=downtime)
@@ -308,5 +314,5 @@ class Machine:
     def disarm(self) -> None:
         if self.disk is not None:
             self.disk.faults.clear()
-            self.disk.die_at_operation = None
+            self.disk.die_at_operation = self.disk.die_in_swap = None
         self._die_again_at = 0

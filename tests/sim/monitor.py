@@ -15,13 +15,14 @@ from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
 from tests.sim.checkers.recovery import expected_rows
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
+from tests.sim.compaction_watch import CompactionWatch
 from tests.sim.group_watch import GroupWatch
 from tests.sim.history import Partition
 from tests.sim.host_logs import HostLogs, Known
 from tests.sim.marker_watch import MarkerKey, MarkerWatch
 from tests.sim.medium import Medium
 from tests.sim.metadata_watch import MetadataWatch
-from tests.sim.world import CONSUMER_OFFSETS, METADATA, TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.partitions import Partitions
@@ -71,7 +72,9 @@ class Monitor:
         self._coordinators: dict[tuple[int, int], CoordinatorModel] = {}
         self._metadata = MetadataWatch(self.hosts, voters, self._on_change)
         self.groups = GroupWatch(self, clock)
-        self._markers = MarkerWatch(self, gates, flush=flush, required=min_in_sync if brokers > 1 else 1)
+        required = min_in_sync if brokers > 1 else 1
+        self._markers = MarkerWatch(self, gates, flush=flush, required=required)
+        self.compaction = CompactionWatch(self, gates, required=required)
 
     def count(self, name: str) -> None:
         self.counters[name] = self.counters.get(name, 0) + 1
@@ -87,6 +90,7 @@ class Monitor:
             )
             host.truncated = self._on_truncated
             host.metadata_synced = self.on_metadata
+            self.compaction.watch(host)
         return host
 
     def _is_watched(self, topic: str) -> bool:
@@ -273,6 +277,8 @@ class Monitor:
         if before is not None:
             if after.leader not in {before.leader, NO_LEADER}:
                 self.count("leader change")
+                if place[0] in COORDINATED:
+                    self.compaction.loads(place, after.leader)
                 if place[0] == TRANSACTION_STATE and self._any_prepared(place[1]):
                     self.count("coordinator fail-over between prepare and complete")
                 if place[0] == CONSUMER_OFFSETS and self.groups.any_pending(place[1]):
@@ -311,6 +317,8 @@ class Monitor:
         """What the node that has just come up holds in memory, against a replay of its files."""
         found = []
         for (topic, index), replica in self.hosts[number].logs.items():
+            if topic in COORDINATED and self.counting((topic, index)) == number:
+                self.compaction.loads((topic, index), number)
             partition = partitions.get(topic, index) if topic == self._topic else None
             if partition is None or not partition.online:
                 continue

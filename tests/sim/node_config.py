@@ -8,6 +8,7 @@ from tests.sim.world import PORT, host_name
 
 if TYPE_CHECKING:
     from broker.config import Config
+    from tests.sim.compaction_options import CompactionOptions
     from tests.sim.group_options import GroupOptions
     from tests.sim.options import Options
 
@@ -34,13 +35,14 @@ def make_config(options: "Options", number: int) -> "Config":
         "replica.high.watermark.checkpoint.interval.ms": 700,
         "log.flush.offset.checkpoint.interval.ms": 900,
         "log.flush.start.offset.checkpoint.interval.ms": 900,
-        # The checkers follow each write to a log and judge its whole history: of what compaction leaves they cannot tell what was decided.
         "log.cleaner.enable": "false",
         "odradek.initial.transaction.version": options.transaction_version,
         "odradek.log.level": "error",
     }
     if options.groups is not None:
         settings |= _of_groups(options.groups)
+    if options.compaction is not None:
+        settings |= _of_compaction(options.compaction)
     if options.flush:
         settings["log.flush.interval.messages"] = 1
     if options.brokers > 1:
@@ -60,6 +62,19 @@ def _of_groups(groups: "GroupOptions") -> dict[str, Any]:
         "group.consumer.min.heartbeat.interval.ms": 50,
         "group.consumer.heartbeat.interval.ms": beat,
         "group.consumer.assignment.interval.ms": groups.assignment_interval_ms,
+    }
+
+
+def _of_compaction(compaction: "CompactionOptions") -> dict[str, Any]:
+    return {
+        "log.cleaner.enable": "true",
+        "log.cleaner.backoff.ms": compaction.backoff_ms,
+        "log.cleaner.min.cleanable.ratio": compaction.dirty_ratio,
+        "log.cleaner.min.compaction.lag.ms": compaction.lag_ms,
+        "log.cleaner.delete.retention.ms": compaction.retention_ms,
+        "log.segment.delete.delay.ms": compaction.delete_delay_ms,
+        "transaction.state.log.segment.bytes": compaction.segment_bytes,
+        "offsets.topic.segment.bytes": compaction.segment_bytes,
     }
 
 

@@ -5,6 +5,7 @@ from random import Random
 from typing import Final
 
 from tests.sim.cluster_options import draw_cluster
+from tests.sim.compaction_options import CompactionOptions, draw_compaction
 from tests.sim.faults import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault
 from tests.sim.group_options import GroupOptions, draw_groups
 from tests.sim.limits import draw_limits
@@ -63,6 +64,7 @@ class Options:
     leave_behind: str = ""
     """How one broker is left when faults end: not at all, dead, or cut off."""
     groups: GroupOptions | None = None
+    compaction: CompactionOptions | None = None
 
     @property
     def flush(self) -> bool:
@@ -81,7 +83,7 @@ class Options:
         return (
             f"{size}{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
             f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, overflow {'on' if self.overflow else 'off'}, "
-            f"{'' if self.groups is None else self.groups.describe() + ', '}faults: {', '.join(fault.kind for fault in self.faults)}"
+            f"{'' if self.groups is None else self.groups.describe() + ', '}{'' if self.compaction is None else self.compaction.describe() + ', '}faults: {', '.join(fault.kind for fault in self.faults)}"
         )
 
 
@@ -102,6 +104,7 @@ def draw(
     if drawn > 1:
         draw_cluster(another, options, drawn, pairs=pairs)
     draw_groups(options, wanted=groups)
+    draw_compaction(options)
     return options
 
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import broker.compaction
 import cluster.controller.isr
 import coordinator.group.offsets.core
 import coordinator.txn.core
 import coordinator.txn.end_txn
 import storage.recovery
+import storage.sweep
 from broker.commit_gate import GroupFlush
 from broker.leading import Leading
 from broker.partition import Partition
@@ -26,9 +28,10 @@ from coordinator.txn.state import Transaction
 from coordinator.txn.transitions import Event
 from protocol.errors import ErrorCode, Refusal
 from runtime.engine import Engine
+from storage.batch_filter import BatchFilter
 from storage.log import PartitionLog
 from storage.producer_entry import ProducerUpdate
-from tests.sim import planted_cluster, planted_groups
+from tests.sim import planted_cluster, planted_compaction, planted_groups
 from tests.sim.options import FLUSH, Options, draw
 from tests.sim.result import Result
 from tests.sim.run import run_seed
@@ -180,6 +183,15 @@ PLANTED: Final = (
         planted_groups.materialise_late,
         groups=True,
     ),
+    Planted("newest value of a key compacted away", BatchFilter, "_needed", planted_compaction.take_the_newest),
+    Planted(
+        "compacted past the last stable offset",
+        broker.compaction,
+        "cleanable",
+        planted_compaction.past_the_stable_offset,
+        groups=True,
+    ),
+    Planted("unfinished swap dropped at the start", storage.sweep, "_finish_swaps", planted_compaction.drop_swaps),
 )
 TABLE: Final = Path(__file__).resolve().parents[2] / "docs" / "planted.md"
 SEEDS_MAX: Final = 300

@@ -28,6 +28,7 @@ class Result:
     options: str = ""
     brokers: int = 1
     groups: bool = False
+    compaction: bool = False
     cells: dict[Cell, int] = field(default_factory=dict)
     history: History | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)

@@ -99,6 +99,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         options=options.describe(),
         brokers=options.brokers,
         groups=options.groups is not None,
+        compaction=options.compaction is not None,
         history=world.history if keep else None,
         trace=trace if keep else None,
     )
@@ -145,6 +146,10 @@ class Run:
             note=lambda line: loop.trace.add(loop.steps, loop.time(), "agreed", line),
         )
         self.cluster.monitor = self.monitor
+        if options.compaction is not None:
+            self.monitor.compaction.retention_ms = options.compaction.retention_ms
+        if not any(fault.kind == "clock" for fault in options.faults):
+            self.monitor.compaction.clocks = {each.number: each.clock.wall_ms for each in self.cluster.machines}
         self.world = World(options, loop, rng, history, self.cluster, self.monitor)
         self.nemesis = Nemesis(self.world)
         self.rest = Rest(self.world)

@@ -30,6 +30,8 @@ class Strikes:
             machine.crash(power=fault.kind == "power", downtime=fault.seconds, die_again_at=fault.number)
         elif fault.kind in {"die_at_disk", "power_at_disk"}:
             machine.die_at_disk(fault.number, power=fault.kind == "power_at_disk", downtime=fault.seconds)
+        elif fault.kind in {"die_in_swap", "power_in_swap"}:
+            machine.die_in_swap(fault.number, power=fault.kind == "power_in_swap", downtime=fault.seconds)
         elif fault.kind in FRAME_KINDS:
             api_keys = (fault.api_key,) if fault.api_key >= 0 else ()
             loop.network.faults.append(FrameFault(fault.kind, api_keys, delay=fault.seconds))

@@ -10,7 +10,7 @@ import crc32c
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 CRC_START: Final = 21
-TRANSACTIONAL, CONTROL, CODEC_MASK = 0x10, 0x20, 0x07
+TRANSACTIONAL, CONTROL, DELETE_HORIZON, CODEC_MASK = 0x10, 0x20, 0x40, 0x07
 ABORT, COMMIT = 0, 1
 
 Buffer = bytes | bytearray | memoryview
@@ -37,6 +37,9 @@ class Batch:
     size: int
     position: int
     crc: int = 0
+    base_timestamp: int = -1
+    deltas: list[int] = field(default_factory=list)
+    """Of each record, how far its offset lies behind the first: where compaction has been, some are missing."""
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
 
     @property
@@ -50,6 +53,16 @@ class Batch:
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def offsets(self) -> list[int]:
+        """Of its records."""
+        return [self.base_offset + delta for delta in self.deltas]
+
+    @property
+    def delete_horizon(self) -> int | None:
+        """From when on (ms of wall-clock time) tombstones in it, or its marker, may go."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def last_sequence(self) -> int:
@@ -109,9 +122,10 @@ def read_batches(
             size=size,
             position=position,
             crc=fields[4],
+            base_timestamp=fields[7],
         )
         if not batch.attributes & CODEC_MASK:
-            batch.records = _read_records(bytes(body[HEADER_BYTES:]), fields[12])
+            _read_records(batch, bytes(body[HEADER_BYTES:]), fields[12])
         yield batch
         position += size
 
@@ -127,20 +141,19 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _read_records(data: bytes, count: int) -> list[tuple[bytes | None, bytes | None]]:
-    records = []
+def _read_records(batch: Batch, data: bytes, count: int) -> None:
     position = 0
     for _ in range(count):
         length, position = _varint(data, position)
         end = position + length
         position += 1
         _, position = _varint(data, position)
-        _, position = _varint(data, position)
+        delta, position = _varint(data, position)
         key, position = _bytes(data, position)
         value, position = _bytes(data, position)
-        records.append((key, value))
+        batch.deltas.append(delta)
+        batch.records.append((key, value))
         position = end
-    return records
 
 
 def _bytes(data: bytes, position: int) -> tuple[bytes | None, int]:

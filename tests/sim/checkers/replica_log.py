@@ -1,18 +1,23 @@
 """One partition on one host, as its files say: batches in order, and where in which file each one lies."""
 
+from bisect import bisect_left
+from collections.abc import Container
 from dataclasses import dataclass
 
 from tests.sim.checkers.batches import Batch
+from tests.sim.checkers.compaction import Content
 from tests.sim.checkers.visibility import PartitionModel
 
 
 @dataclass(slots=True)
 class Placed:
-    """A batch and its place: the base offset of its segment, and the position of its end there."""
+    """A batch as it was written, and its place: the base offset of its segment, and the position of its end there."""
 
     batch: Batch
     segment: int
     file_end: int
+    held: Batch | None
+    """What compaction has left of it here. None: nothing, its place is where it would be."""
 
 
 class ReplicaLog:
@@ -26,13 +31,15 @@ class ReplicaLog:
         """How often its end was taken away: a model of it starts anew."""
         self._model = PartitionModel()
         self._modelled = 0
+        self._content = Content()
+        self._contained = 0
 
     @property
     def batches(self) -> list[Batch]:
         return [each.batch for each in self.placed]
 
-    def add(self, batch: Batch, segment: int, file_end: int) -> None:
-        self.placed.append(Placed(batch, segment, file_end))
+    def add(self, batch: Batch, segment: int, file_end: int, held: Batch | None) -> None:
+        self.placed.append(Placed(batch, segment, file_end, held))
         self.end = batch.last_offset + 1
         self.end_ever = max(self.end_ever, self.end)
 
@@ -44,6 +51,7 @@ class ReplicaLog:
             if kept and self.placed[-1] is kept[-1]:
                 self.placed = kept  # old segments go, the end stays
                 self._modelled = max(0, self._modelled - lost)
+                self._contained = max(0, self._contained - lost)
                 return 0
             self.end = kept[-1].batch.last_offset + 1 if kept else min(each.batch.base_offset for each in self.placed)
             self.placed = kept
@@ -53,6 +61,17 @@ class ReplicaLog:
     def _forget_model(self) -> None:
         self.cuts += 1
         self._model, self._modelled = PartitionModel(), 0
+        self._content, self._contained = Content(), 0
+
+    def drop_gone(self, end: int, segments: Container[int] | None = None) -> None:
+        """Forget batches at the end of which nothing is held, down to `end`; with `segments` those in other segments than these."""
+        before = len(self.placed)
+        while self.placed and self.placed[-1].held is None and self.placed[-1].batch.base_offset >= end:
+            if segments is not None and self.placed[-1].segment in segments:
+                break
+            self.end = self.placed.pop().batch.base_offset
+        if len(self.placed) < before:
+            self._forget_model()
 
     def model(self) -> PartitionModel:
         """Which record is committed, aborted or open by what lies here now."""
@@ -60,6 +79,18 @@ class ReplicaLog:
             self._model.add(each.batch)
         self._modelled = len(self.placed)
         return self._model
+
+    def content(self) -> Content:
+        """What it says of keys and transactions."""
+        for each in self.placed[self._contained :]:
+            self._content.add(each.batch)
+        self._contained = len(self.placed)
+        return self._content
+
+    def within(self, first: int, end: int) -> list[Placed]:
+        """The batches that begin from `first` to below `end`."""
+        low = bisect_left(self.placed, first, key=lambda each: each.batch.base_offset)
+        return self.placed[low : bisect_left(self.placed, end, lo=low, key=lambda each: each.batch.base_offset)]
 
     def find(self, offset: int) -> Batch | None:
         """The batch that holds the offset."""

@@ -35,7 +35,7 @@ def test_a_replica_log_follows_writes_cuts_and_segments_that_go() -> None:
     for batch, segment, end in zip(
         batches(data(0, b"a"), data(1, b"b", b"c"), data(3, b"d")), (0, 0, 3), (70, 150, 70), strict=True
     ):
-        log.add(batch, segment, end)
+        log.add(batch, segment, end, batch)
     found = log.find(2)
     assert found is not None
     assert (log.end, found.base_offset, log.model().end) == (4, 1, 4)
@@ -74,7 +74,7 @@ def test_committed_batches_that_a_new_leader_lacks_are_named() -> None:
         (other, (data(0, b"a"), data(1, b"x", epoch=1))),
     ):
         for batch in batches(*raw):
-            log.add(batch, 0, 0)
+            log.add(batch, 0, 0, batch)
     committed = CommittedLog()
     assert not committed.extend(short, 2)
     assert committed.extend(full, 2)
@@ -89,7 +89,7 @@ def test_a_leader_need_not_hold_what_its_successors_have_committed() -> None:
     full, deposed = ReplicaLog(), ReplicaLog()
     for log, raw in ((full, (data(0, b"a"), data(1, b"b", epoch=1))), (deposed, (data(0, b"a"),))):
         for batch in batches(*raw):
-            log.add(batch, 0, 0)
+            log.add(batch, 0, 0, batch)
     committed = CommittedLog()
     assert committed.extend(full, 2)
     assert committed.missing_in(deposed, 0) is None

@@ -31,6 +31,11 @@ SESSION_ID_MAX: Final = 2**31 - 1
 EVICTION_MS: Final = 120_000
 """A session idle for longer may be evicted by anyone; one that exists for longer, by a larger one."""
 
+PARTITIONS_PER_SESSION_MAX: Final = 10_000
+"""Who fetches more asks for all of them every time, without a session: dearer, and nothing is missing."""
+PARTITIONS_MAX: Final = 200_000
+"""In all sessions of a broker together; each takes about half a kilobyte. Kafka has no limit but that of the sessions."""
+
 FetchKey = tuple[str | UUID, int]
 """(topic name up to v12, topic id from v13; partition index)."""
 
@@ -145,6 +150,8 @@ class FetchSessions:
     rng: random.Random
     _by_use: dict[int, _Session] = field(default_factory=dict)
     """Ordered by last use, oldest first."""
+    partitions: int = 0
+    """Held in all sessions."""
 
     def __len__(self) -> int:
         return len(self._by_use)
@@ -161,7 +168,7 @@ class FetchSessions:
     ) -> FetchPlan:
         """What this request reads. Raises Refusal with one of the three session errors (top-level errors)."""
         if session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
-            self._by_use.pop(session_id, None)
+            self._close(session_id)
             slots = list({slot.key: slot for slot in asked}.values()) if len(asked) > 1 else asked
             if session_epoch == FINAL_EPOCH:
                 return FetchPlan(slots)
@@ -184,10 +191,17 @@ class FetchSessions:
             session_id = self.rng.randint(1, SESSION_ID_MAX)
         held = {slot.key: slot for slot in slots}
         self._by_use[session_id] = _Session(session_id, uses_ids, now_ms, now_ms, held)
+        self.partitions += len(held)
         return session_id
+
+    def _close(self, session_id: int) -> None:
+        session = self._by_use.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.slots)
 
     def _continue(self, session: _Session, asked: list[FetchSlot], forgotten: list[FetchKey], now_ms: int) -> FetchPlan:
         held = session.slots
+        before = len(held)
         for slot in asked:
             known = held.get(slot.key)
             if known is None:
@@ -197,26 +211,36 @@ class FetchSessions:
         for key in forgotten:
             held.pop(key, None)
         del self._by_use[session.id]
+        self.partitions += len(held) - before
         if not held:
             return FetchPlan(asked)
+        if len(held) > before and not self._may_hold(len(held), 0):
+            self.partitions -= len(held)
+            # It is gone, and the client begins again with a full fetch, which may find no room for a session.
+            raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._by_use[session.id] = session
         session.used_ms = now_ms
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         return _IncrementalFetch(list(held.values()), session, session.epoch)
 
+    def _may_hold(self, size: int, added: int) -> bool:
+        """A session of `size` partitions, of which `added` are not held yet."""
+        return size <= PARTITIONS_PER_SESSION_MAX and self.partitions + added <= PARTITIONS_MAX
+
     def _make_room(self, size: int, now_ms: int) -> bool:
         by_use = self._by_use
-        if len(by_use) < self.slots_max:
-            return True
-        oldest = next(iter(by_use.values()), None)
-        if oldest is None:
+        if size > PARTITIONS_PER_SESSION_MAX:
             return False
-        if now_ms - oldest.used_ms <= EVICTION_MS:
-            victim = self._smallest_old(now_ms)
-            if victim is None or size <= len(victim.slots):
+        while len(by_use) >= self.slots_max or not self._may_hold(size, size):
+            oldest = next(iter(by_use.values()), None)
+            if oldest is None:
                 return False
-            oldest = victim
-        del by_use[oldest.id]
+            if now_ms - oldest.used_ms <= EVICTION_MS:
+                victim = self._smallest_old(now_ms) if len(by_use) >= self.slots_max else None
+                if victim is None or size <= len(victim.slots):
+                    return False
+                oldest = victim
+            self._close(oldest.id)
         return True
 
     def _smallest_old(self, now_ms: int) -> _Session | None:

@@ -71,7 +71,7 @@ class PartitionLog(LogBase):
         Raises:
             Refusal: nothing was written, nothing has changed. CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
                 MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-                INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED.
+                INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS.
             OSError: see the head of this file; the partition has to go offline.
         """
         self._check_writable()
@@ -82,7 +82,7 @@ class PartitionLog(LogBase):
                 return AppendInfo(
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )
-        plan = AppendPlan(origin)
+        plan = AppendPlan(origin, now_ms)
         headers: list[BatchHeader] = []
         buffers: list[Buffer] = []
         offset = self.log_end_offset
@@ -125,7 +125,7 @@ class PartitionLog(LogBase):
         batches = check_replicated(records, leader_epoch)
         if not batches:
             return None
-        plan = AppendPlan(Origin.REPLICATION)
+        plan = AppendPlan(Origin.REPLICATION, now_ms)
         headers = [header for header, _ in batches]
         first_offset = end = headers[0].base_offset
         size = 0

@@ -57,6 +57,8 @@ class ProducerEntry:
     last_timestamp: int = NO_TIMESTAMP
     transaction_first_offset: int | None = None
     batches: list[CachedBatch] = field(default_factory=list)
+    seen_ms: int = field(default=0, compare=False)
+    """When this broker last took something in from it, by its own clock; not in snapshots."""
 
     @property
     def last_sequence(self) -> int:

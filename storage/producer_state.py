@@ -10,6 +10,7 @@ unstable, so that the last stable offset never runs ahead of what is committed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from protocol.errors import ErrorCode, Refusal
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 NO_GUARD = 0  # never verifies
 VERIFICATIONS_MAX = 100_000  # requests of one partition that wait for the coordinator's word
+PRODUCERS_MAX = 100_000  # of one partition; beyond, who has been idle longest makes room. Kafka has no limit
+IDLE_MS_MIN = (
+    900_000  # nobody who was heard of since makes room: three times the delivery time-out of librdkafka, the longest
+)
+EXAMINED_MAX = 1_000  # producers that are looked at for one that may go
 
 
 @dataclass(slots=True)
@@ -37,6 +43,7 @@ class AppendPlan:
     """What an append will change, once its bytes are in the log."""
 
     origin: Origin
+    now_ms: int = 0
     updates: dict[int, ProducerUpdate] = field(default_factory=dict)
     completed: list[CompletedTransaction] = field(default_factory=list)
     verified: list[tuple[int, int, bool]] = field(default_factory=list)  # producer id, epoch, is a marker
@@ -76,8 +83,8 @@ class ProducerState:
         `first_offset` is where it will lie, whatever its header says by now; `marker` is the content of a control batch.
 
         Raises:
-            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
-                TRANSACTION_COORDINATOR_FENCED; never for Origin.REPLICATION.
+            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, NOT_ENOUGH_REPLICAS (no room for one
+                more producer), TRANSACTION_COORDINATOR_FENCED; never for Origin.REPLICATION.
         """
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         transactional = batch.is_transactional
@@ -85,9 +92,10 @@ class ProducerState:
             self._check_transaction(batch, guard, verification_enabled=verification_enabled)
         update = plan.updates.get(producer_id)
         if update is None:
-            update = ProducerUpdate(
-                producer_id, self.producers.get(producer_id), plan.origin, self._verifications.get(producer_id)
-            )
+            known = self.producers.get(producer_id)
+            if known is None and plan.origin is Origin.CLIENT:
+                self._check_room(plan.now_ms)
+            update = ProducerUpdate(producer_id, known, plan.origin, self._verifications.get(producer_id))
             plan.updates[producer_id] = update
         if marker is not None:
             completed = update.marker(marker, epoch=epoch, offset=first_offset, transaction_version=transaction_version)
@@ -132,15 +140,53 @@ class ProducerState:
             return
         started: list[tuple[int, int]] = []
         for producer_id, update in plan.updates.items():
-            entry = self.producers.get(producer_id)
-            if entry is None:
-                entry = self.producers[producer_id] = ProducerEntry(producer_id)
-            entry.merge(update.entry)
             started += [(first_offset, producer_id) for first_offset in update.started_at]
+            entry = self.producers.pop(producer_id, None)
+            if entry is None:
+                if len(self.producers) >= PRODUCERS_MAX and not self._take_place(update):
+                    continue
+                entry = ProducerEntry(producer_id)
+            entry.merge(update.entry)
+            entry.seen_ms = plan.now_ms
+            self.producers[producer_id] = entry  # the last: who is first has been silent longest
         # A follower appends many batches at once: producers come in the order of their first batch, transactions must not.
         self._ongoing.update(sorted(started))
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
+
+    # -- room for one more ----------------------------------------------------------------------------------------------
+    # Who is forgotten is like one that was never heard of: its next batch is taken as it is, were it a repetition. So only
+    # those make room of whom no repetition can be on its way any more, and where there are none a new producer has to wait.
+
+    def _check_room(self, now_ms: int) -> None:
+        if len(self.producers) < PRODUCERS_MAX:
+            return
+        oldest = self._oldest()
+        if oldest is None or now_ms - oldest.seen_ms < IDLE_MS_MIN:
+            # Of all errors of Produce the one that every client takes for "the same again in a while".
+            raise Refusal(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(self.producers)} producers have written here within {IDLE_MS_MIN // 60_000} minutes: no room for another",
+            )
+
+    def _take_place(self, update: ProducerUpdate) -> bool:
+        """Room for what has been appended; False when it is a marker that leaves nothing but an epoch.
+
+        Followers forget whom their leader has forgotten, for theirs is the same order.
+        """
+        if not update.entry.batches and update.entry.transaction_first_offset is None:
+            return False
+        oldest = self._oldest()
+        if oldest is not None:
+            del self.producers[oldest.producer_id]
+        return True
+
+    def _oldest(self) -> ProducerEntry | None:
+        """Who has been silent longest and has no transaction open."""
+        for entry in islice(self.producers.values(), EXAMINED_MAX):
+            if entry.transaction_first_offset is None:
+                return entry
+        return None
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
         """The last stable offset just after this transaction: the first other open one, else past its marker."""
@@ -253,6 +299,7 @@ class ProducerState:
         self.clear(end_offset)
         for entry in entries:
             if not entry.expired(now_ms, expiration_ms):
+                entry.seen_ms = now_ms
                 self.producers[entry.producer_id] = entry
         opened = [
             (entry.transaction_first_offset, entry.producer_id)

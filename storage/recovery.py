@@ -304,18 +304,17 @@ class Loader:
     # -- producer state -----------------------------------------------------------------------------------------------------
 
     def _replay(self, end_offset: int, *, at_clean_start: bool) -> None:
+        options = self._options
         replay_producers(
             self.state,
             self.snapshots,
             self.segments,
             self._config,
-            Replay(
-                self.log_start_offset, self._options.high_watermark, end_offset, at_clean_start, self._options.now_ms
-            ),
+            Replay(self.log_start_offset, options.high_watermark, end_offset, at_clean_start, options.now_ms),
         )
 
     def _apply(self, header: BatchHeader, marker: EndMarker | None, segment: Segment) -> None:
-        apply_batch(self.state, header, marker, segment)
+        apply_batch(self.state, header, marker, segment, self._options.now_ms)
 
     def _snapshot(self, offset: int) -> None:
         if offset > 0:
@@ -371,7 +370,8 @@ def replay_producers(
                 break
             if header.has_producer and header.last_offset >= state.end_offset:
                 try:
-                    apply_batch(state, header, read_marker(batch, header) if header.is_control else None, None)
+                    marker = read_marker(batch, header) if header.is_control else None
+                    apply_batch(state, header, marker, None, replay.now_ms)
                 except Refusal as refusal:
                     log.warning("control batch is passed over", offset=header.base_offset, reason=refusal.message)
     state.end_offset = end
@@ -379,9 +379,11 @@ def replay_producers(
         snapshots.take(state.producers.values(), end)
 
 
-def apply_batch(state: ProducerState, header: BatchHeader, marker: EndMarker | None, segment: Segment | None) -> None:
+def apply_batch(
+    state: ProducerState, header: BatchHeader, marker: EndMarker | None, segment: Segment | None, now_ms: int
+) -> None:
     """Keep the books of a batch that is in the log already; with `segment` its aborted transactions are indexed."""
-    plan = AppendPlan(Origin.REPLICATION)
+    plan = AppendPlan(Origin.REPLICATION, now_ms)
     state.plan(plan, header, header.base_offset, marker=marker)
     state.commit(plan)
     for completed in plan.completed:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from coordinator.group.census import Census
 from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class Group(Protocol):
     @property
     def is_empty(self) -> bool:
         """No members."""
+
+    @property
+    def members_bytes(self) -> int:
+        """As `coordinator.group.census.Counted`."""
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
@@ -96,5 +101,7 @@ class State:
     """The high watermark as last heard of."""
     skipped_records: int = 0
     """Records of types or versions that this broker does not know."""
+    census: Census = field(default_factory=Census)
+    """Soft: what members may still take in memory."""
     topic_hashes: "dict[str, tuple[TopicInfo, int]]" = field(default_factory=dict)
     """Soft: the hash of a topic that some consumer group subscribes to, and what it was computed from."""

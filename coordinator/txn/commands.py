@@ -139,7 +139,7 @@ class Tell:
 class Situation:
     """What a decision about one id is made of. `txn` is None for an unknown id.
 
-    `uncommitted`: its last record is behind the high watermark. `completing`: its markers are being written.
+    `ids`: how many the shard knows. `uncommitted`: its last record is behind the high watermark. `completing`: its markers are being written.
     `take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none.
     """
 
@@ -151,6 +151,7 @@ class Situation:
     feature_level: int
     config: TxnConfig
     take_producer_id: Callable[[], int]
+    ids: int
 
     @property
     def pending(self) -> bool:

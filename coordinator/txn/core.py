@@ -203,6 +203,7 @@ class TransactionShard:
             self._features.transaction_version(),
             self._config,
             self._take_producer_id,
+            len(self.transactions),
         )
 
     def _is_uncommitted(self, transactional_id: str) -> bool:

@@ -1,6 +1,7 @@
 """InitProducerId: a producer asks for its identity, and ends whatever ran under the id before it (kafka-facts 5.4)."""
 
 from collections.abc import Callable
+from typing import Final
 
 from coordinator.txn.changes import to_empty
 from coordinator.txn.commands import InitProducerId, ProducerIdentity, Situation, again
@@ -12,6 +13,11 @@ from coordinator.txn.transitions import Event, Outcome, To, look_up
 from protocol.errors import ErrorCode, Refusal
 from runtime.shard import Again, Decision
 
+TRANSACTIONAL_IDS_MAX: Final = 20_000
+"""Ids in one partition of `__transaction_state` up to which a new one is taken in; Kafka has no limit. None is forgotten to make
+room: its producer may only be silent, and would be fenced. `transactional.id.expiration.ms` makes room.
+"""
+
 
 def decide_init(command: InitProducerId, now: Situation) -> Decision[ProducerIdentity] | Again:
     """The identity to use from now on. Raises Refusal.
@@ -19,7 +25,11 @@ def decide_init(command: InitProducerId, now: Situation) -> Decision[ProducerIde
     An ongoing transaction is aborted first. Kafka then answers CONCURRENT_TRANSACTIONS, and the client comes back after
     its back-off; here the command waits for its id and finds the transaction complete.
     """
-    txn = now.txn or Transaction(command.transactional_id)
+    txn = now.txn
+    if txn is None:
+        if now.ids >= TRANSACTIONAL_IDS_MAX:  # clients come again after their back-off, until their own time is up
+            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"There are {TRANSACTIONAL_IDS_MAX} ids here.")
+        txn = Transaction(command.transactional_id)
     if now.pending:
         return again(command.transactional_id)
     expected = command.expected

@@ -57,6 +57,10 @@ class FakeGroup:
     asked: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
+    def members_bytes(self) -> int:
+        return 0
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
 

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coordinator.group.census import MEMBER_BYTES
 from coordinator.group.classic.commands import Consequences, join_refused, session_key, session_timer, sync_refused
 from coordinator.group.classic.rebalance import follow, generation_for, restart_session
 from coordinator.group.classic.records import group_record, new_group_record
-from coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of
+from coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of, said_bytes
 from coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
 from coordinator.group.commands import WAITING, JoinGroup
 from coordinator.group.modern import classic_members
@@ -104,6 +105,8 @@ def _join(joining: _Joining, state: State) -> Any:
         return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if not group.supports(request.protocol_type, joining.protocols):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not state.census.has_room(state.groups.values(), _cost(joining), joining.now_ms):
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if request.member_id in group.pending:
         if request.group_instance_id is not None:
             return join_refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # the id was given to a dynamic member
@@ -117,6 +120,17 @@ def _join(joining: _Joining, state: State) -> Any:
     if request.group_instance_id is None and joining.command.caller.api_version >= KNOWN_MEMBER_ID_MIN:
         return _give_id(joining, member_id)
     return _add(joining, member_id, Event.JOIN_NEW)
+
+
+def _cost(joining: _Joining) -> int:
+    """Bytes of memory that the member takes beyond what it has."""
+    request, group = joining.command.request, joining.group
+    member_id = request.member_id or group.instances.get(request.group_instance_id or "", "")
+    wanted = MEMBER_BYTES + said_bytes(joining.protocols)
+    member = group.members.get(member_id)
+    if member is not None:
+        return wanted - member.size
+    return wanted - MEMBER_BYTES if member_id in group.pending else wanted
 
 
 def _give_id(joining: _Joining, member_id: str) -> JoinGroupResponse:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from coordinator.group.census import MEMBER_BYTES
 from coordinator.group.classic.commands import session_timer
 from coordinator.group.classic.subscriptions import subscribed_topics
 from coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, Refuse, look_up
@@ -33,6 +34,10 @@ def protocols_of(wire: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     return tuple(found.items())
 
 
+def said_bytes(protocols: Protocols) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 @dataclass(slots=True)
 class Member:
     """One member. `joining` and `syncing` are the waiters of its JoinGroup and SyncGroup; `is_new` until the first phase
@@ -50,6 +55,11 @@ class Member:
     joining: int | None = None
     syncing: int | None = None
     is_new: bool = False
+
+    @property
+    def size(self) -> int:
+        """What it takes in memory, about."""
+        return MEMBER_BYTES + said_bytes(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it says under this protocol, which it supports."""
@@ -100,6 +110,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.state is ClassicState.EMPTY
+
+    @property
+    def members_bytes(self) -> int:
+        return sum(member.size for member in self.members.values()) + MEMBER_BYTES * len(self.pending)
 
     @property
     def is_simple(self) -> bool:

@@ -6,6 +6,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
+from coordinator.group.census import MEMBER_BYTES
+
 JOIN_EPOCH: Final = 0
 """A member that (re-)joins sends it."""
 LEAVE_EPOCH: Final = -1
@@ -70,6 +72,13 @@ class Member:
     revoking: Partitions = field(default_factory=lambda: NO_PARTITIONS)
     """Told to be given up."""
     classic: ClassicMember | None = None
+
+    @property
+    def size(self) -> int:
+        """What it takes in memory, about, assignments aside."""
+        said = sum(map(len, self.topics)) + len(self.regex or "")
+        protocols = () if self.classic is None else self.classic.protocols
+        return MEMBER_BYTES + said + sum(len(name) + len(metadata) for name, metadata in protocols)
 
     @property
     def uses_classic(self) -> bool:

@@ -129,6 +129,10 @@ class ConsumerGroup:
     kind = GroupKind.CONSUMER
 
     @property
+    def members_bytes(self) -> int:
+        return sum(member.size for member in self.members.values())
+
+    @property
     def state(self) -> GroupState:
         if not self.members:
             return GroupState.EMPTY

@@ -8,7 +8,7 @@ from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.member import Member
 from coordinator.group.modern.metadata_hash import group_hash
 from coordinator.group.modern.state import Subscriptions
-from protocol.errors import Refusal
+from protocol.errors import ErrorCode, Refusal
 from protocol.patterns import compiled
 
 REGEX_PAUSE_MS: Final = 10_000
@@ -22,9 +22,16 @@ class RegexChange(Enum):
 
 
 def write_member(draft: Draft, before: Member, member: Member) -> bool:
-    """Write what is new about the member. True when it subscribes to other names."""
+    """Write what is new about the member. True when it subscribes to other names.
+
+    Raises Refusal(COORDINATOR_NOT_AVAILABLE) where the members of all groups here take too much memory for it.
+    """
     if member == before:
         return False
+    state = draft.state
+    cost = member.size - (before.size if before.member_id in draft.group.members else 0)
+    if not state.census.has_room(state.groups.values(), cost, draft.now_ms):
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more members here.")
     draft.records.append(r.member_record(draft.group.group_id, member))
     return member.topics != before.topics
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broker import fetch_sessions
 from broker.fetch_sessions import EPOCH_MAX, EVICTION_MS, FINAL_EPOCH, NO_SESSION, FetchPlan, FetchSessions, FetchSlot
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.fetch import EpochEndOffset, PartitionData
@@ -253,3 +254,44 @@ def test_a_reader_that_applies_every_answer_knows_every_watermark(
         for slot, said in told:
             known[slot.index] = said.high_watermark
         assert {index: known[index] for index in held} == {a.partition_index: a.high_watermark for a in answers}
+
+
+# ---- floods ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_of_too_many_partitions_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_PER_SESSION_MAX", 3)
+    sessions = cache()
+    assert opened(sessions, 0, 1, 2) != NO_SESSION
+    assert opened(sessions, 0, 1, 2, 3) == NO_SESSION
+    assert sessions.partitions == 3
+
+
+def test_a_session_that_grows_too_large_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_PER_SESSION_MAX", 3)
+    sessions = cache()
+    session_id = opened(sessions, 0, 1, 2)
+    ask(sessions, slots(3), session_id, 1, forgotten=(("t", 0),))
+    with pytest.raises(Refusal) as caught:
+        ask(sessions, slots(4), session_id, 2)
+    assert caught.value.error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partitions) == (0, 0)
+
+
+def test_all_sessions_together_hold_a_bounded_number_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 5)
+    sessions = cache()
+    first, second = opened(sessions, 0, 1), opened(sessions, 0, 1, now_ms=1)
+    assert NO_SESSION not in {first, second}
+    assert opened(sessions, 0, 1, now_ms=EVICTION_MS) == NO_SESSION, "nobody is idle for long enough"
+    assert opened(sessions, 0, now_ms=EVICTION_MS) != NO_SESSION, "a small one still fits"
+    third = opened(sessions, 2, 3, now_ms=EVICTION_MS + 1)
+    assert third != NO_SESSION
+    with pytest.raises(Refusal):
+        ask(sessions, slots(0), first, 1)
+    with pytest.raises(Refusal):
+        ask(sessions, slots(7), second, 1)
+    assert sessions.partitions == 3
+    ask(sessions, [], third, 1, forgotten=(("t", 2),))
+    ask(sessions, slots(3), third, FINAL_EPOCH)
+    assert sessions.partitions == 1

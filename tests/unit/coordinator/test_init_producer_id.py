@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from coordinator.txn import commands as c
+from coordinator.txn import init_producer_id
 from coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
 from coordinator.txn.state import TxnState
+from protocol.errors import ErrorCode
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, CoreRig, shown, transaction
 
 LAST_CLIENT_EPOCH = last_client_epoch()
@@ -149,3 +151,24 @@ def test_the_time_out_is_replaced() -> None:
     rig = CoreRig(transaction())
     rig.do(init(timeout_ms=1))
     assert rig.txn.timeout_ms == 1
+
+
+def test_a_full_shard_takes_no_new_ids_and_serves_those_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_producer_id, "TRANSACTIONAL_IDS_MAX", 2)
+    rig = CoreRig(transaction(TxnState.COMPLETE_COMMIT, epoch=5))
+    assert rig.do(c.InitProducerId("second", 30_000)) == (FRESH_PID, 0)
+    assert rig.do(c.InitProducerId("third", 30_000)) == "COORDINATOR_NOT_AVAILABLE"
+    assert rig.ids.next == FRESH_PID + 1, "a refusal takes no producer id"
+    assert rig.do(init()) == (PID, 6)
+    assert rig.do(c.AddPartitions("second", FRESH_PID, 0, (T0,))) == {T0: ErrorCode.NONE}
+
+
+def test_an_id_that_has_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(init_producer_id, "TRANSACTIONAL_IDS_MAX", 1)
+    rig = CoreRig(transaction(TxnState.COMPLETE_COMMIT, epoch=5))
+    rig.now_ms += rig.config.id_expiration_ms
+    rig.lag = True
+    assert rig.do(c.ExpireIds((ID,))) == 1
+    assert rig.do(c.InitProducerId("second", 30_000)) == "COORDINATOR_NOT_AVAILABLE", "until the tombstone is committed"
+    rig.commit()
+    assert rig.do(c.InitProducerId("second", 30_000)) == (FRESH_PID, 0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.batch import read_header
+from protocol.errors import ErrorCode, Refusal
+from storage import producer_state
 from storage.producer_entry import EndMarker, Origin
-from storage.producer_state import VERIFICATIONS_MAX, AppendPlan, ProducerState
+from storage.producer_state import IDLE_MS_MIN, VERIFICATIONS_MAX, AppendPlan, ProducerState
 from tests.support.logs import NOW_MS, marker, produced
 
 
@@ -103,3 +106,88 @@ def test_first_unstable_offset_against_a_list(steps: list[tuple[int, str]]) -> N
         offset += step != "high watermark"
         unstable = [*opened.values(), *(first for first, at in ended if at >= high_watermark)]
         assert state.first_unstable_offset == min(unstable, default=None)
+
+
+# ---- floods of producers ---------------------------------------------------------------------------------------------
+
+
+def append(
+    state: ProducerState,
+    producer_id: int,
+    *,
+    sequence: int = 0,
+    now_ms: int = 0,
+    origin: Origin = Origin.CLIENT,
+    transactional: bool = False,
+) -> None:
+    plan = AppendPlan(origin, now_ms)
+    batch = produced(producer_id, sequence, transactional=transactional)
+    state.plan(plan, read_header(batch), state.end_offset, marker=None)
+    state.commit(plan)
+    state.end_offset += 1
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> ProducerState:
+    """Full: producers 1, 2 and 3, of which 1 has a transaction open, and 2 has been heard of last."""
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 3)
+    state = ProducerState()
+    append(state, 1, transactional=True)
+    append(state, 2)
+    append(state, 3)
+    append(state, 2, sequence=1, now_ms=1)
+    return state
+
+
+def test_a_new_producer_waits_while_the_others_may_repeat_themselves(three: ProducerState) -> None:
+    with pytest.raises(Refusal) as caught:
+        append(three, 4, now_ms=IDLE_MS_MIN - 1)
+    assert caught.value.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert list(three.producers) == [1, 3, 2]
+    append(three, 3, sequence=1, now_ms=IDLE_MS_MIN - 1)
+    append(three, 1, sequence=1, now_ms=IDLE_MS_MIN - 1, transactional=True)
+    assert len(three.producers) == 3, "those that are known go on"
+
+
+def test_who_has_been_idle_longest_makes_room_unless_a_transaction_is_open(three: ProducerState) -> None:
+    append(three, 4, now_ms=IDLE_MS_MIN)
+    assert list(three.producers) == [1, 2, 4]
+    assert three.duplicate_of(read_header(produced(2, 1))) is not None
+    assert three.ongoing_transactions() == [(1, 0)]
+    with pytest.raises(Refusal):
+        append(three, 5, now_ms=IDLE_MS_MIN)
+    append(three, 5, now_ms=IDLE_MS_MIN + 1)
+    assert list(three.producers) == [1, 4, 5]
+
+
+def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
+    state = ProducerState()
+    append(state, 1, transactional=True)
+    with pytest.raises(Refusal):
+        append(state, 2, now_ms=10 * IDLE_MS_MIN)
+    append(state, 2, origin=Origin.REPLICATION)
+    assert list(state.producers) == [1, 2], "what the leader has taken in is known"
+
+
+def test_followers_forget_whom_the_leader_has_forgotten_and_refuse_nobody(three: ProducerState) -> None:
+    append(three, 4, origin=Origin.REPLICATION)
+    assert list(three.producers) == [1, 2, 4]
+
+
+def test_a_marker_of_an_unknown_producer_takes_no_place(three: ProducerState) -> None:
+    assert commit(three, end(three, 9, 10)) == []
+    assert list(three.producers) == [1, 3, 2]
+    assert commit(three, end(three, 1, 11)) == [12]
+    assert list(three.producers) == [3, 2, 1], "who was silent is heard of by it"
+
+
+def test_what_is_read_from_a_snapshot_was_heard_of_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
+    before, state = ProducerState(), ProducerState()
+    append(before, 1, now_ms=5)
+    state.load(before.producers.values(), 1, now_ms=NOW_MS, expiration_ms=1_000)
+    with pytest.raises(Refusal):
+        append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN - 1)
+    append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN)
+    assert list(state.producers) == [2]

@@ -116,6 +116,7 @@ class Foreign:
 
     group_id = GROUP
     kind = GroupKind.CONSUMER
+    members_bytes = 0
 
     def __init__(self, is_empty: bool) -> None:
         self.is_empty = is_empty

@@ -71,6 +71,10 @@ chaos: setup ## Real brokers, clients and faults for MINUTES=10, and a verdict; 
 bench: setup ## Odradek against Apache Kafka on this machine, in alternating rounds, as ratios
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: floods
+floods: setup ## What floods of joins, ids, offsets and sessions leave in a broker's memory
+	@$(BIN)/python -m benchmarks.floods $(ARGS)
+
 .PHONY: lock
 lock: ## Resolve pyproject.toml into requirements.lock again
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes --upgrade pyproject.toml -o requirements.lock

@@ -8,7 +8,8 @@ Behavior:
   would otherwise be held up behind it: the order of responses is that of the requests.
 - What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
 - Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.answer_room`), but one batch.
-- Incremental sessions: see `broker.fetch_sessions`.
+- Incremental sessions: see `broker.fetch_sessions`. One holds at most 10,000 partitions, all together 200,000: beyond, a full fetch opens
+  none, and one that grows is closed (FETCH_SESSION_ID_NOT_FOUND), after which its client fetches in full.
 - Followers, which fetch the log itself and acknowledge by it: see `broker.replica_fetch`.
 - Consumers from v11 on may read from a follower, up to what it knows to be committed. With the rack-aware selector the
   leader names a follower in the consumer's rack instead of giving records (KIP-392).

@@ -4,6 +4,8 @@ Behavior:
 * Without a transactional id: a fresh producer id with epoch 0, whatever else the request says.
 * With one: the epoch rises and an ongoing transaction of the id is aborted first. Kafka answers CONCURRENT_TRANSACTIONS
   then and the client comes again; here the request waits for the abort for a bounded time, and answers that only after it.
+* A new id where there are 20,000 in its partition of `__transaction_state`: COORDINATOR_NOT_AVAILABLE, which makes clients come again. None is
+  forgotten to make room for it before `transactional.id.expiration.ms`.
 * COORDINATOR_LOAD_IN_PROGRESS while the broker waits for a block of producer ids (KAFKA-14417).
 
 Version notes:

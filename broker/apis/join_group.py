@@ -4,7 +4,7 @@ Behavior:
 * The answer waits until all members of the group have joined the rebalance, or its time is up. A connection may carry other
   requests meanwhile; their answers wait behind this one.
 * A broker holds a bounded number of such answers back; on top of that a client is told COORDINATOR_LOAD_IN_PROGRESS, which makes
-  it come again.
+  it come again. Groups, ids that were given out and the memory of all members are bounded, too: COORDINATOR_NOT_AVAILABLE.
 * All that wait are told NOT_COORDINATOR when the group is led elsewhere.
 
 Version notes:

@@ -7,6 +7,8 @@ Behavior:
   `flush.messages` asks for one; acks=0 gets no response, and an error closes the connection, since nothing else can tell.
 - A batch that is already there (one of the producer's last five) is answered like the first time, and not written again.
 - Transactional batches: see `broker.txn_verification`.
+- A partition knows a bounded number of producers. Who has been silent longest makes room for a new one, but nobody who was heard of
+  in the last quarter of an hour: then the new one is told NOT_ENOUGH_REPLICAS, with the reason in words, and tries again.
 
 Version notes:
 - v3 transactional id; v4 KAFKA_STORAGE_ERROR; v5 log start offset; v7 zstd (KIP-110); v8 record errors and messages
@@ -64,8 +66,8 @@ WITHOUT_LOG_START: Final = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 """Refused with log start -1; all other refusals of a log say where it starts."""
-EXPLAINED: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
-"""What is wrong with the records themselves is told in words (KIP-467)."""
+EXPLAINED: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.NOT_ENOUGH_REPLICAS)
+"""What is wrong with the records themselves is told in words (KIP-467), and that there is no room for another producer."""
 LOG: Final = structlog.get_logger(__name__)
 
 Response = ProduceResponse | None

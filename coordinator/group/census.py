@@ -13,6 +13,8 @@ Who would take more must try again (COORDINATOR_NOT_AVAILABLE); members that say
 """
 MEMBER_BYTES: Final = 1_024
 """Taken for every member, or id that was given out, beside what it says: its records in memory, and its timer."""
+ASSIGNED_BYTES: Final = 200
+"""Taken for every partition that a group of the consumer protocol has given to a member."""
 RECOUNT_PAUSE_MS: Final = 1_000
 """A count looks at every member, so a flood does not lead to one for each of its requests."""
 
@@ -20,7 +22,7 @@ RECOUNT_PAUSE_MS: Final = 1_000
 class Counted(Protocol):
     @property
     def members_bytes(self) -> int:
-        """MEMBER_BYTES for each member, and what they have said."""
+        """MEMBER_BYTES for each member, what they have said, and what they were assigned."""
 
 
 @dataclass(slots=True)
@@ -41,3 +43,7 @@ class Census:
             return False
         self.left -= cost
         return True
+
+    def took(self, cost: int) -> None:
+        """Somebody who is in already has been given what takes so much: nobody is refused that, but whoever comes next."""
+        self.left -= cost

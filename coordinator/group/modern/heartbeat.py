@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from coordinator.group.census import ASSIGNED_BYTES
 from coordinator.group.commands import ConsumerGroupHeartbeat
 from coordinator.group.modern import records as r
 from coordinator.group.modern.checks import check_epoch, check_instance, check_released, check_request, check_room
@@ -177,6 +178,7 @@ def reconciled(
         ),
     )
     if after != member:
+        draft.state.census.took(ASSIGNED_BYTES * (_count(after.assigned) - _count(member.assigned)))
         draft.records.append(r.current_assignment_record(draft.group.group_id, after))
         if not after.uses_classic:
             if after.state is MemberState.UNREVOKED_PARTITIONS:
@@ -184,6 +186,10 @@ def reconciled(
             else:
                 draft.stop_rebalance(after.member_id)
     return after
+
+
+def _count(partitions: Partitions) -> int:
+    return sum(map(len, partitions.values()))
 
 
 class _Subscribed:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from coordinator.group.census import ASSIGNED_BYTES
 from coordinator.group.modern import records as r
 from coordinator.group.modern.member import NO_EPOCH, Member, Partitions
 from coordinator.group.state import GroupKind
@@ -130,7 +131,8 @@ class ConsumerGroup:
 
     @property
     def members_bytes(self) -> int:
-        return sum(member.size for member in self.members.values())
+        partitions = sum(map(len, self.partition_epochs.values()))
+        return sum(member.size for member in self.members.values()) + ASSIGNED_BYTES * partitions
 
     @property
     def state(self) -> GroupState:

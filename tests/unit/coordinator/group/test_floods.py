@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.group import census
-from coordinator.group.census import MEMBER_BYTES, RECOUNT_PAUSE_MS, Census
+from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, RECOUNT_PAUSE_MS, Census
 from coordinator.group.modern import finding
 from protocol.errors import ErrorCode
 from tests.support.classic_rig import ClassicRig
@@ -65,7 +65,7 @@ def test_ids_that_were_given_out_count_as_members(monkeypatch: pytest.MonkeyPatc
 
 
 def test_members_of_consumer_groups_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 2 * MEMBER_BYTES + 100)
+    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 2 * MEMBER_BYTES + 4 * ASSIGNED_BYTES + 100)
     rig = ModernRig()
     rig.topics.make("t", 4)
     assert isinstance(rig.enter("A", "t"), Client)
@@ -74,7 +74,7 @@ def test_members_of_consumer_groups_take_a_bounded_memory(monkeypatch: pytest.Mo
     assert rig.beat("D", 0, owned={}, group="other", rebalance_timeout_ms=1_000, subscribed_topic_names=["t"]) == FULL
     assert "other" not in rig.core.state.groups
     assert not isinstance(rig.follow("A"), str)
-    assert rig.follow("A", subscribed_topic_names=["t", "u" * 200]) == FULL
+    assert rig.follow("A", subscribed_topic_names=["t", "u" * 2_000]) == FULL
     assert not isinstance(rig.quit("B"), str)
     rig.wait(RECOUNT_PAUSE_MS)
     assert isinstance(rig.enter("C", "t"), Client)
@@ -92,3 +92,17 @@ def test_groups_of_the_consumer_protocol_have_a_limit(monkeypatch: pytest.Monkey
     assert [enter("a"), enter("b"), enter("c")] == ["NONE", "NONE", FULL]
     assert enter("b", "B") == "NONE", "a group that is there may grow"
     assert list(rig.core.state.groups) == ["a", "b"]
+
+
+def test_what_members_are_assigned_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be known beforehand: who asks next is refused."""
+    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 3 * MEMBER_BYTES)
+    rig = ModernRig()
+    rig.topics.make("t", 10)
+    assert isinstance(rig.enter("A", "t"), Client)
+    assert rig.modern.members_bytes == MEMBER_BYTES + len("t") + 10 * ASSIGNED_BYTES
+    assert rig.enter("B", "t") == FULL
+    assert not isinstance(rig.follow("A"), str)
+    assert not isinstance(rig.quit("A"), str)
+    rig.wait(RECOUNT_PAUSE_MS)
+    assert isinstance(rig.enter("B", "t"), Client)

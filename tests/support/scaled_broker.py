@@ -1,0 +1,41 @@
+"""A broker whose limits are small: ``python -P tests/support/scaled_broker.py MODULE.NAME=VALUE ... -- [what a broker is told]``.
+
+Limits are constants, so they are set before anybody imports them, in the order given: name what others import first.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from odradek.processes import BrokerCommand
+
+
+@dataclass(frozen=True)
+class ScaledBrokerCommand(BrokerCommand):
+    """How to start one. `limits`: dotted name -> value."""
+
+    limits: dict[str, int] = field(default_factory=dict)
+
+    def argv(self) -> list[str]:
+        argv = super().argv()
+        at = argv.index("-m")
+        limits = [f"{name}={value}" for name, value in self.limits.items()]
+        return [*argv[:at], __file__, *limits, "--", *argv[at + 2 :]]
+
+
+def main() -> int:
+    at = sys.argv.index("--")
+    for limit in sys.argv[1:at]:
+        name, _, value = limit.partition("=")
+        module_name, _, constant = name.rpartition(".")
+        module = import_module(module_name)
+        assert isinstance(getattr(module, constant), int), name
+        setattr(module, constant, int(value))
+    told: int = import_module("broker.__main__").main(sys.argv[at + 1 :])
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,9 +30,10 @@ from tests.chaos.group_end import behind, fetch_offsets, last_visible
 from tests.chaos.guardian import Guardian
 from tests.chaos.journal import now, read
 from tests.chaos.nemesis import Nemesis, ProxyProcess
+from tests.chaos.originals import Originals
 from tests.chaos.plan import BURST_SECONDS, Burst, draw
 from tests.chaos.system import SYSTEMS, System, bootstrap
-from tests.chaos.verdict import CONSUMER_OFFSETS, TRANSACTION_STATE, Findings, check
+from tests.chaos.verdict import CONSUMER_OFFSETS, TRANSACTION_STATE, Findings, NodeFiles, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +129,9 @@ class Run:
         self.at_rest = False
         self.fetched: dict[str, dict[tuple[str, int], int]] = {}
         self.system: System = SYSTEMS[options.system](directory / "cluster", options.brokers)
+        replicas = {node: self.system.data(node) for node in self.system.ports}
+        self.originals = Originals(directory / "cluster" / "originals", replicas, (TRANSACTION_STATE, CONSUMER_OFFSETS))
+        self.files = NodeFiles(replicas, self.originals)
 
     async def run(self) -> Outcome:
         for old in (self.history, self.directory / "cluster"):
@@ -156,6 +160,7 @@ class Run:
         await asyncio.to_thread(self._create_topics)
         began = now()
         watch = asyncio.create_task(self.load.watch())
+        linking = asyncio.create_task(self.originals.run())
         fleet.start(self.options.roles, self.options.groups)
         revival = asyncio.create_task(_revive(fleet))
         nemesis = Nemesis(self.system, proxy, fleet, guardian, self.history, began)
@@ -168,6 +173,7 @@ class Run:
         await asyncio.sleep(RECOVERY_SECONDS)
         await self._settle(fleet)
         watch.cancel()
+        linking.cancel()
         revival.cancel()
 
     async def _settle(self, fleet: Fleet) -> None:
@@ -280,9 +286,9 @@ class Run:
         figures = measure(told)
         logs = [self.system.log(node).read_text(errors="replace") for node in self.system.ports]
         add_detections(figures, told, logs)
-        replicas = {node: self.system.data(node) for node in self.system.ports}
+        self.originals.look()
         disturbance_ms = round(1000 * (figures.longest_fault_s + figures.longest_unavailability_s))
-        found = check(told, replicas, TOPICS, disturbance_ms, self.fetched, at_rest=self.at_rest)
+        found = check(told, self.files, TOPICS, disturbance_ms, self.fetched, at_rest=self.at_rest)
         found.violations = self.findings.violations + found.violations
         found.delays = self.findings.delays + found.delays
         found.delays += [f"L1 {each}" for each in figures.not_recovered]

@@ -9,6 +9,7 @@ from tests.chaos.agreement import check_agreement
 from tests.chaos.group_log import GroupLog
 from tests.chaos.groups import check_groups, collect, measure_groups
 from tests.chaos.journal import shorten
+from tests.chaos.originals import Originals, expand
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence
@@ -93,9 +94,15 @@ def load(data: Path, partition: Partition) -> list[Batch]:
     return found
 
 
-def gather(
-    told: Told, replicas: dict[int, Path], topics: dict[str, int], findings: Findings, *, at_rest: bool
-) -> LiveEvidence:
+@dataclass(frozen=True)
+class NodeFiles:
+    """What is left of the nodes: their data directories, and what was in the logs of coordinators that have been compacted since."""
+
+    replicas: dict[int, Path]
+    originals: Originals | None = None
+
+
+def gather(told: Told, files: NodeFiles, topics: dict[str, int], findings: Findings, *, at_rest: bool) -> LiveEvidence:
     """Read the files of all nodes after the last, clean stop."""
     evidence = LiveEvidence(told.history, {}, scan_interval_ms=SCAN_INTERVAL_MS)
     evidence.late_spans = [
@@ -105,8 +112,8 @@ def gather(
     ]
     evidence.repeaters = frozenset(note["proc"] for note in told.notes if note["op"] == "repeater")
     names = [(topic, index) for topic, count in topics.items() for index in range(count)]
-    for partition in [*names, *partitions_of(TRANSACTION_STATE, replicas)]:
-        batches = compare(partition, replicas, findings, at_rest=at_rest)
+    for partition in [*names, *partitions_of(TRANSACTION_STATE, files.replicas)]:
+        batches = compare(partition, files, findings, at_rest=at_rest)
         if partition[0] == TRANSACTION_STATE:
             evidence.coordinators[partition[1]] = read_entries(batches)
             continue
@@ -126,10 +133,10 @@ def partitions_of(topic: str, replicas: dict[int, Path]) -> list[Partition]:
     return [(topic, index) for index in sorted(int(name.rpartition("-")[2]) for name in names)]
 
 
-def load_groups(replicas: dict[int, Path], findings: Findings, *, at_rest: bool) -> GroupLog:
+def load_groups(files: NodeFiles, findings: Findings, *, at_rest: bool) -> GroupLog:
     log = GroupLog()
-    for partition in partitions_of(CONSUMER_OFFSETS, replicas):
-        log.add(compare(partition, replicas, findings, at_rest=at_rest))
+    for partition in partitions_of(CONSUMER_OFFSETS, files.replicas):
+        log.add(compare(partition, files, findings, at_rest=at_rest))
     return log
 
 
@@ -143,11 +150,11 @@ def load_metadata(replicas: dict[int, Path], findings: Findings) -> dict[int, li
     return found
 
 
-def compare(partition: Partition, replicas: dict[int, Path], findings: Findings, *, at_rest: bool) -> list[Batch]:
+def compare(partition: Partition, files: NodeFiles, findings: Findings, *, at_rest: bool) -> list[Batch]:
     """I10: all replicas hold the same batches; to their very ends where all were in sync. Returns those of the longest."""
     logs: dict[int, list[Batch]] = {}
     committed: dict[int, int] = {}
-    for node, data in replicas.items():
+    for node, data in files.replicas.items():
         try:
             logs[node] = load(data, partition)
         except Unreadable as damage:
@@ -158,13 +165,16 @@ def compare(partition: Partition, replicas: dict[int, Path], findings: Findings,
         committed[node] = watermarks.get(partition, 0)
     whole = list(logs) if at_rest else ()
     name = f"{partition[0]}-{partition[1]}"
+    if files.originals is not None and partition[0] in {TRANSACTION_STATE, CONSUMER_OFFSETS}:
+        logs, wrong = expand(name, files.originals.of(partition), logs)
+        findings.violations += wrong
     findings.violations += check_replicas(name, logs, committed, whole=whole)
     return max(logs.values(), key=lambda batches: batches[-1].last_offset if batches else -1, default=[])
 
 
 def check(
     told: Told,
-    replicas: dict[int, Path],
+    files: NodeFiles,
     topics: Topics,
     disturbance_ms: int,
     fetched: Mapping[str, Mapping[Partition, int]],
@@ -173,14 +183,16 @@ def check(
 ) -> Findings:
     """All checkers of the simulator, the comparison of the replicas, and the groups. `fetched` are their offsets as the cluster says at the end."""
     findings = Findings()
-    evidence = gather(told, replicas, topics.all, findings, at_rest=at_rest)
-    groups = collect(evidence, told.notes, load_groups(replicas, findings, at_rest=at_rest), topics.inputs)
+    evidence = gather(told, files, topics.all, findings, at_rest=at_rest)
+    groups = collect(evidence, told.notes, load_groups(files, findings, at_rest=at_rest), topics.inputs)
     groups.fetched = fetched
     findings.violations += check_groups(groups)
     findings.groups = measure_groups(groups)
     evidence.disturbance_ms = disturbance_ms
-    findings.violations += check_agreement(load_metadata(replicas, findings))
+    findings.violations += check_agreement(load_metadata(files.replicas, findings))
     for finding in judge(evidence):
         (findings.delays if finding.startswith("I15") else findings.violations).append(finding)
     findings.counters = dict(evidence.counters) | {name: count for name, count in groups.counters.items() if count}
+    if files.originals is not None:
+        findings.counters["segments cleaned"] = files.originals.cleaned_segments
     return findings

@@ -12,7 +12,7 @@ from tests.chaos.clients.common import TRANSFORMER
 from tests.chaos.clients.member import key_of
 from tests.chaos.fleet import Topics
 from tests.chaos.journal import Journal, expand, name_of, read
-from tests.chaos.verdict import Findings, check
+from tests.chaos.verdict import Findings, NodeFiles, check
 from tests.sim.history import INFO
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
@@ -92,7 +92,7 @@ class Files:
             path.write_bytes(b"".join(batches))
         replicas = {1: self.directory / "broker-1"}
         offsets = {GROUP: {("in", 0): fetched}}
-        return check(read(self.directory / "history"), replicas, TOPICS, 0, offsets, at_rest=True)
+        return check(read(self.directory / "history"), NodeFiles(replicas), TOPICS, 0, offsets, at_rest=True)
 
 
 def about_groups(findings: Findings) -> list[str]:

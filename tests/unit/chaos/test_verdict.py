@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.fleet import Topics
 from tests.chaos.journal import Journal, expand, name_of, read
-from tests.chaos.verdict import Findings, check
+from tests.chaos.verdict import Findings, NodeFiles, check
 from tests.sim.history import END, FAIL, FETCH, INFO, INIT, LIST, OK, PRODUCE
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
@@ -135,7 +135,7 @@ class Story:
             checkpoint.write_text("\n".join(["0", str(len(marks)), *marks]) + "\n")
         self.damage()
         replicas = {node: self.directory / f"broker-{node}" for node in NODES}
-        return check(read(self.history), replicas, Topics({TOPIC: 2}, {}, {}), 0, {}, at_rest=self.at_rest)
+        return check(read(self.history), NodeFiles(replicas), Topics({TOPIC: 2}, {}, {}), 0, {}, at_rest=self.at_rest)
 
 
 def test_a_good_run_has_no_findings(tmp_path: Path) -> None:

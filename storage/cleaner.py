@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from storage.log_base import LogBase
 
 T = TypeVar("T")
+WRITTEN_BATCHES_MAX = 64
+"""Batches that are written at once: each is looked at then, which is part of the slice."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 """A position in an index has 32 bits."""
 
@@ -343,7 +345,8 @@ class _Output:
         self._batches.append(header)
         self._buffers.append(batch)
         self._size += header.size
-        return self.flush() if self._size >= self._chunk_bytes else 0
+        full = self._size >= self._chunk_bytes or len(self._batches) >= WRITTEN_BATCHES_MAX
+        return self.flush() if full else 0
 
     def flush(self) -> int:
         """Bytes that have been written. Raises OSError, and Malformed for more than a segment can hold."""

@@ -10,7 +10,7 @@ import pytest
 
 import storage.batch_filter
 import storage.cleaner
-from protocol.batch import Compression, build_batch, iter_batches
+from protocol.batch import BatchHeader, Compression, build_batch, iter_batches
 from protocol.record import RawRecord, read_raw_records
 from storage.batch_filter import PAUSE_UNITS, SLICE_BYTES
 from storage.cleaner import CleanerLimits, cleanable
@@ -18,6 +18,7 @@ from storage.config import LogConfig
 from storage.log import ColdRead
 from storage.offset_map import ENTRY_BYTES
 from storage.os_disk import OsDisk
+from storage.segment import Segment
 from tests.support.cleaning import clean, fetched, latest
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, headers, marker, open_log, produced, read
@@ -146,6 +147,30 @@ async def test_a_cleaning_gives_others_their_turn_after_so_many_bytes(
     batches = SLICE_BYTES // size + 2
     assert sum(slices.moved) > 60 * size * (3 if kept else 2)
     assert max(slices.moved) <= batches * size * 2, "read and written"
+    log.close(clean=True)
+
+
+async def test_a_cleaning_writes_few_batches_at_once(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is looked at when it is written, so many small ones held the loop for 10 ms."""
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 20))
+    for number in range(2000):
+        append(log, put(**{f"k{number}": "v"}))
+    log.roll(NOW_MS)
+    written: list[int] = []
+    original = Segment.append
+
+    def count(self: Segment, batches: list[BatchHeader], buffers: list[bytes], interval: int) -> None:
+        written.append(len(batches))
+        original(self, batches, buffers, interval)
+
+    monkeypatch.setattr(Segment, "append", count)
+    append(log, put(k0="w"))
+    log.roll(NOW_MS)
+    await clean(log)
+    assert sum(written) == 2001, "the newest value as it came, and the rest once more"
+    assert max(written) <= 64
     log.close(clean=True)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import broker.waiters
 import coordinator.txn.markers
 import coordinator.txn.service
+import storage.segment
 import storage.segments
 from runtime.shard import EngineLimits
 
@@ -19,6 +20,7 @@ OWNERS: Final[Mapping[str, Any]] = {
     "SEALED_INDEXES_LOADED_MAX": storage.segments,
     "GROWTH_ENTRIES_MAX": broker.waiters,
     "MARKERS_PER_REQUEST_MAX": coordinator.txn.markers,
+    "TAIL_BYTES_MAX": storage.segment,
 }
 CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
@@ -27,12 +29,20 @@ CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "waiting_max": (1, 3, 1000),
     "uncommitted_max": (4, 12, 10_000),
 }
+TAILS: Final = (0, 300)
+"""Bytes of each log in memory: with none, and with less than a batch or two, followers are served from the file, which may be cold."""
 
 
 def draw_limits(rng: Random) -> dict[str, int]:
     """In half of the runs the product's own."""
     drawn = {name: rng.choice(choices) for name, choices in CHOICES.items()}
     return drawn if rng.random() < 0.5 else {}
+
+
+def draw_tail(rng: Random) -> dict[str, int]:
+    """In half of the runs the product's own. From a generator of its own, so that a seed keeps what else it draws."""
+    drawn = rng.choice(TAILS)
+    return {"TAIL_BYTES_MAX": drawn} if rng.random() < 0.5 else {}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from tests.sim.cluster_options import draw_cluster
 from tests.sim.compaction_options import CompactionOptions, draw_compaction
 from tests.sim.faults import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault
 from tests.sim.group_options import GroupOptions, draw_groups
-from tests.sim.limits import draw_limits
+from tests.sim.limits import draw_limits, draw_tail
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
@@ -105,6 +105,7 @@ def draw(
         draw_cluster(another, options, drawn, pairs=pairs)
     draw_groups(options, wanted=groups)
     draw_compaction(options)
+    options.limits |= draw_tail(Random(seed * 49_979_687 + 3))
     return options
 
 

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 import coordinator.txn.service
+import storage.segment
 import storage.segments
 from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from protocol.messages.end_txn import EndTxnRequest
@@ -16,7 +17,7 @@ from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE
 from tests.sim.cluster_options import FAULTS_CERTAIN, OPERATIONS_CERTAIN
 from tests.sim.disk import DiskLatency, SimDisk
 from tests.sim.gate import GateKeeper
-from tests.sim.limits import limited
+from tests.sim.limits import CHOICES, TAILS, limited
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
 from tests.sim.monitor import Monitor
@@ -220,3 +221,16 @@ def test_limits_are_put_back() -> None:
         assert vars(coordinator.txn.service)["EngineLimits"](wait_ms_max=5) == EngineLimits(5, waiting_max=3)
     assert before == storage.segments.SEALED_INDEXES_LOADED_MAX
     assert vars(coordinator.txn.service)["EngineLimits"] is EngineLimits
+
+
+def test_the_tail_in_memory_is_drawn_apart() -> None:
+    """In part of the runs followers are served from the files; what else a seed draws does not move."""
+    tails = [draw(seed).limits.get("TAIL_BYTES_MAX") for seed in range(40)]
+    assert {None, *TAILS} == set(tails)
+    assert max(TAILS) < storage.segment.TAIL_BYTES_MAX
+    assert sum(tail is not None for tail in tails) in range(12, 29)
+    for seed in range(40):
+        own = {name: limit for name, limit in draw(seed).limits.items() if name in CHOICES}
+        assert len(own) in {0, len(CHOICES)}, seed
+    with limited({"TAIL_BYTES_MAX": 0}):
+        assert storage.segment.TAIL_BYTES_MAX == 0

@@ -63,6 +63,17 @@ REACHABLE_BY_GROUPS: Final = (
     "offsets that hang on an open transaction withheld",
     "offsets of a transaction aborted",
     "offsets of a transaction committed",
+    "member with other metadata joins again",
+    "member joins again as it is",
+    "member sleeps before it asks for its assignment",
+    "several members leave at once",
+    "member subscribes to something else",
+    "member holds on to what it must give up",
+    "simple consumer commits",
+    "offsets told to a simple consumer",
+    "offset deleted",
+    "group deleted",
+    "visitor joins the group of a simple consumer",
 )
 """The same for a campaign with runs that have groups."""
 REACHABLE_BY_GROUPS_OF_CLUSTERS: Final = ("group coordinator fail-over with offsets pending",)
@@ -76,6 +87,7 @@ REACHABLE_BY_COMPACTION_OF_CLUSTERS: Final = ("follower fetched over a compactio
 REACHABILITY_COMPACTION_MIN: Final = 40
 REACHABILITY_GROUPS_MIN: Final = 30
 REACHABILITY_EVENTS_MIN: Final = 60
+REACHABILITY_RARE_EVENTS_MIN: Final = 100
 REACHABILITY_SEEDS_MIN: Final = 100
 REACHABILITY_ALONE_MIN: Final = 60
 
@@ -140,7 +152,8 @@ class Campaign:
         if self.compaction_seeds >= REACHABILITY_COMPACTION_MIN:
             wanted += REACHABLE_BY_COMPACTION
             wanted += REACHABLE_BY_COMPACTION_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
-        events = unmet(self.cells) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
+        rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN
+        events = unmet(self.cells, rare=rare) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
         return [name for name in wanted if not self.counters.get(name)] + events
 
     def progress(self) -> str:

@@ -20,6 +20,7 @@ def collect_groups(world: "World", final: "list[Operation]") -> GroupEvidence | 
     evidence = GroupEvidence(
         copiers=tuple(plan.name for plan in world.options.groups.plans if plan.does == COPIER),
         places=tuple(world.partitions),
+        alone=world.options.groups.alone,
         topic_id=watch.topic_id.bytes,
         said=watch.written.said,
         final=final,

@@ -24,6 +24,10 @@ END, MARKERS = 26, 27
 GROUP_COORDINATOR: Final = "group coordinator"
 
 GROUPS_PROBABILITY: Final = 0.55
+RARITIES_PROBABILITY: Final = 0.35
+CROWD_PROBABILITY: Final = 0.4
+CROWDED_SIZE_MAX: Final = 2
+"""So many members of a classic group a broker of later lives has room for, where that is drawn."""
 CLASSIC, CONSUMER, MIXED = "classic", "consumer", "mixed"
 COPIER, READER = "copier", "reader"
 """Groups that write one record for each they read, with the offset in the same transaction; and groups that read and commit, no more."""
@@ -58,6 +62,8 @@ class GroupPlan:
     members: int
     static: int
     """So many of them have an instance id."""
+    restless: bool = False
+    """They do what few clients do: see workloads/restless.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +88,19 @@ class GroupOptions:
     """Of the processes that follow one that has died, so many take over its transactional id; the others begin with one of their own."""
     transactions: int
     """All copiers together begin at least so many under faults."""
+    alone: str = ""
+    """The group of a simple consumer, which is no member of it; empty: there is none."""
+    size_max: int = 0
+    """Members that a classic group may have where a broker has been started again, and on every second one; 0: as many as will."""
 
     def describe(self) -> str:
-        groups = ", ".join(f"{plan.members} {plan.protocol} {plan.does}s ({plan.static} static)" for plan in self.plans)
-        return f"groups: {groups} on {self.partitions} partitions"
+        groups = ", ".join(
+            f"{plan.members} {'restless ' if plan.restless else ''}{plan.protocol} {plan.does}s ({plan.static} static)"
+            for plan in self.plans
+        )
+        alone = ", a simple consumer" if self.alone else ""
+        limit = f", at most {self.size_max} members" if self.size_max else ""
+        return f"groups: {groups}{alone}{limit} on {self.partitions} partitions"
 
 
 def draw_groups(options: "Options", *, wanted: bool | None = None) -> None:
@@ -114,6 +129,7 @@ def draw_groups(options: "Options", *, wanted: bool | None = None) -> None:
         own_ids=rng.choice((0.0, 0.5, 1.0)),
         transactions=16 if alone else 10,
     )
+    options.groups = _with_rarities(options.groups, Random(options.seed * 32_452_843 + 7))
     kinds = KINDS_ALONE if alone else KINDS
     more = [_draw_fault(rng, options, rng.choice(kinds)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     options.faults = sorted([*options.faults, *more], key=lambda fault: (fault.operations, fault.steps))
@@ -124,6 +140,27 @@ def _draw_plans(rng: Random) -> tuple[GroupPlan, ...]:
     if rng.random() < 0.5:
         plans.append(_draw_plan(rng, "read", READER))
     return tuple(plans)
+
+
+def _with_rarities(groups: GroupOptions, rng: Random) -> GroupOptions:
+    """In part of the runs a group of restless members, a simple consumer, or both; from a generator of their own."""
+    restless, alone = rng.random() < RARITIES_PROBABILITY, rng.random() < RARITIES_PROBABILITY
+    crowded = rng.random() < CROWD_PROBABILITY
+    members = CROWDED_SIZE_MAX + 1 if crowded else 2
+    plan = GroupPlan(
+        name=f"rest-{rng.randrange(100)}",
+        does=READER,
+        protocol=rng.choice((CLASSIC, CLASSIC, MIXED) if crowded else (CLASSIC, CONSUMER, CONSUMER, MIXED)),
+        members=members,
+        static=rng.choice((0, members)),
+        restless=True,
+    )
+    return replace(
+        groups,
+        plans=(*groups.plans, plan) if restless else groups.plans,
+        alone=f"alone-{rng.randrange(100)}" if alone else "",
+        size_max=CROWDED_SIZE_MAX if restless and crowded else 0,
+    )
 
 
 def _draw_plan(rng: Random, name: str, does: str) -> GroupPlan:

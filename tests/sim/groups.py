@@ -8,11 +8,13 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.sim.group_options import CLASSIC, CONSUMER, COPIER, GroupPlan
 from tests.sim.history import OK, Operation
 from tests.sim.inspector import SETUP_ATTEMPTS_MAX, Inspector
+from tests.sim.workloads.alone import SimpleConsumer, Visitor
 from tests.sim.workloads.client import GROUP_KEY, NONE
 from tests.sim.workloads.copiers import DIED, LEFT, Copier, GroupReader, origin_of
 from tests.sim.workloads.membership import ClassicMember, ConsumerMember
 from tests.sim.workloads.offsets import fetch_offsets
 from tests.sim.workloads.producers import Dialect
+from tests.sim.workloads.restless import RESTLESS
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 ENOUGH_SECONDS_MAX: Final = 20.0
 DRAIN_SECONDS_MAX: Final = 90.0
+HELD_SECONDS_MAX: Final = 4.0
+"""A request that the network holds back has arrived by then."""
 LOOK_SECONDS: Final = 0.25
+LIFE_GAP_SECONDS: Final = 0.5
 FINDINGS_MAX: Final = 3
 
 
@@ -43,6 +48,9 @@ class Crew:
     async def _fill(self, slot: int) -> None:
         """One process after another; for a while also one beside another, when the first has only slept."""
         loop, groups = self.world.loop, self.world.monitor.groups
+        assert self.world.options.groups is not None
+        # A group at rest whose members are away for longer than a rebalance waits for them in vain.
+        gap = self.world.options.groups.session_timeout_ms / 500 if self.plan.restless else LIFE_GAP_SECONDS
         running: list[asyncio.Task[str]] = []
         life = -1
         while not groups.over:
@@ -57,7 +65,7 @@ class Crew:
                 continue
             if task.result() in {DIED, LEFT}:
                 self.world.count(f"member {task.result()}")
-            await asyncio.sleep(self.rng.random() * 0.5)
+            await asyncio.sleep(self.rng.random() * gap)
         for task in running:
             await task
 
@@ -79,6 +87,8 @@ class Crew:
         kind = {CLASSIC: ClassicMember, CONSUMER: ConsumerMember}.get(plan.protocol)
         if kind is None:
             kind = self.rng.choice((ClassicMember, ConsumerMember))
+        if plan.restless:
+            kind = RESTLESS[kind]
         process: Copier | GroupReader
         if plan.does == COPIER:
             own = self.rng.random() < world.options.groups.own_ids
@@ -98,7 +108,11 @@ class Groups:
         self.world = world
         self.final: list[Operation] = []
         """What the coordinators say of all offsets when everything is at rest, and after the last restart."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None] | asyncio.Task[str]] = []
+
+    @property
+    def _alone(self) -> str:
+        return self.world.options.groups.alone if self.world.options.groups is not None else ""
 
     @property
     def plans(self) -> tuple[GroupPlan, ...]:
@@ -124,6 +138,9 @@ class Groups:
     def start(self, dialects: list[Dialect]) -> None:
         for plan in self.plans:
             self._tasks += Crew(self.world, plan, dialects).start()
+        if self._alone:
+            for each in (SimpleConsumer(self.world, self._alone, dialects[0]), Visitor(self.world, self._alone)):
+                self._tasks.append(self.world.loop.spawn(f"c:{each.name}", each.run_member(), each.name))
 
     async def enough(self) -> None:
         """Until the copiers have begun what a run needs of them to prove something, or are held up for long."""
@@ -146,6 +163,8 @@ class Groups:
         self.world.monitor.groups.over = True
         for task in self._tasks:
             await asyncio.wait_for(task, patience)
+        if self._alone:
+            await asyncio.sleep(HELD_SECONDS_MAX)  # nobody fences whom no group knows
         return findings
 
     def _unread(self) -> Iterator[str]:
@@ -159,13 +178,13 @@ class Groups:
 
     async def ask_for_offsets(self, inspector: Inspector) -> None:
         """What the coordinators say of all offsets now."""
-        for plan in self.plans:
-            self.final.append(await self._final_offsets(inspector, plan))
+        for group in (*(plan.name for plan in self.plans), *([self._alone] if self._alone else ())):
+            self.final.append(await self._final_offsets(inspector, group))
 
-    async def _final_offsets(self, inspector: Inspector, plan: GroupPlan) -> Operation:
+    async def _final_offsets(self, inspector: Inspector, group: str) -> Operation:
         for _ in range(SETUP_ATTEMPTS_MAX):
-            found = await fetch_offsets(inspector, plan.name, self.world.partitions, stable=True, final=True)
+            found = await fetch_offsets(inspector, group, self.world.partitions, stable=True, final=True)
             if found.outcome == OK:
                 return found
             await asyncio.sleep(0.05)
-        raise TimeoutError(f"the offsets of {plan.name} are not told (error {found.error})")
+        raise TimeoutError(f"the offsets of {group} are not told (error {found.error})")

@@ -12,6 +12,7 @@ OK, FAIL, INFO = "ok", "fail", "info"
 INIT, ADD, PRODUCE, END, FETCH, LIST = "init", "add", "produce", "end", "fetch", "list"
 JOIN, SYNC, HEARTBEAT, LEAVE = "join", "sync", "heartbeat", "leave"
 COMMIT, TXN_COMMIT, OFFSETS = "commit offsets", "commit offsets in a transaction", "fetch offsets"
+ALONE = "offsets set or deleted by nobody's member"
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
 
 Partition = tuple[str, int]

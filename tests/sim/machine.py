@@ -53,7 +53,6 @@ class Machine:
         self._disk_failed = False
         self._cache_lies = False
         self._supervisors: list[asyncio.Task[None]] = []
-        self._config = make_config(cluster.options, number)
 
     @property
     def died_at(self) -> dict[str, int]:
@@ -119,7 +118,10 @@ class Machine:
             self._die_again_at = 0
         self.loop.network.links.power_on(self.host)
         node = self.node = Node(
-            self._config, env, on_fatal=partial(self._on_fatal, name), on_unexpected=partial(self._on_unexpected, name)
+            make_config(cluster.options, self.number, self.lives),
+            env,
+            on_fatal=partial(self._on_fatal, name),
+            on_unexpected=partial(self._on_unexpected, name),
         )
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:

@@ -17,8 +17,8 @@ WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
 CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
 
 
-def make_config(options: "Options", number: int) -> "Config":
-    """The configuration of node `number`."""
+def make_config(options: "Options", number: int, life: int = 1) -> "Config":
+    """The configuration of node `number`, which is started for the `life`-th time."""
     settings: dict[str, Any] = {
         "log.dirs": ROOT,
         "node.id": number,
@@ -41,6 +41,8 @@ def make_config(options: "Options", number: int) -> "Config":
     }
     if options.groups is not None:
         settings |= _of_groups(options.groups)
+        if options.groups.size_max and (life > 1 or number % 2 == 0):
+            settings["group.max.size"] = options.groups.size_max
     if options.compaction is not None:
         settings |= _of_compaction(options.compaction)
     if options.flush:

@@ -50,6 +50,8 @@ class GroupEvidence:
     """Group, and place in the order of all events, where it began to count its epochs anew."""
     ended_late: dict[int, None] = field(default_factory=dict)
     """Producers of the classic protocol whose open transaction was ended here by a marker that came late."""
+    alone: str = ""
+    """The group of a simple consumer: offsets are set and deleted there by who is no member."""
 
 
 @dataclass

@@ -121,6 +121,8 @@ def check_never_back(evidence: Evidence) -> Iterator[str]:
     commits = _commits_of(evidence)
     excused = exposed_groups(evidence, found)
     for place, changes in found.changes.items():
+        if place[0] == found.alone:
+            continue
         before: Committed | None = None
         for change in changes:
             if before is not None and (change.offset is None or change.offset < (before.offset or 0)):
@@ -247,13 +249,14 @@ def check_members_fenced(evidence: Evidence) -> Iterator[str]:
     nobody is told of an epoch before it is in the log. And a successor under the same instance id, in the same generation,
     is what he is by his JoinGroup: the coordinator that then tells him his assignment may have been deposed since.
     """
+    alone = evidence.groups.alone if evidence.groups is not None else ""
     grants: dict[str, _Grants] = {}
     deposed: dict[str, _Grants] = {}
     for operation in evidence.history.of(SYNC, HEARTBEAT):
         if operation.outcome == OK and operation.granted is not None:
             (grants if operation.coordinated else deposed).setdefault(operation.group, _Grants()).add(operation)
     for operation in evidence.history.of(COMMIT, TXN_COMMIT):
-        if operation.outcome != OK or operation.group not in grants:
+        if operation.outcome != OK or operation.group not in grants or operation.group == alone:
             continue
         for place, _ in operation.offsets:
             told = grants[operation.group].by_place.get(place, [])

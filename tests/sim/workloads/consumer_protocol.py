@@ -9,9 +9,10 @@ from tests.sim.history import Partition
 VERSION: Final = 1
 
 
-def encode_subscription(topics: Sequence[str]) -> bytes:
+def encode_subscription(topics: Sequence[str], user_data: bytes = b"") -> bytes:
     """ConsumerProtocolSubscription v1 of a member that owns nothing: an eager one, when it joins."""
-    return struct.pack(">hi", VERSION, len(topics)) + b"".join(map(_string, topics)) + struct.pack(">ii", -1, 0)
+    said = struct.pack(">i", len(user_data)) + user_data if user_data else struct.pack(">i", -1)
+    return struct.pack(">hi", VERSION, len(topics)) + b"".join(map(_string, topics)) + said + struct.pack(">i", 0)
 
 
 def encode_assignment(partitions: Sequence[Partition]) -> bytes:

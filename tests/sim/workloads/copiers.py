@@ -136,6 +136,7 @@ class Copier(TransactionalProducer):
         self.doubled = asyncio.Event()
         """Another process is to take its place while it goes on."""
         self._ready = False
+        self._unsure = False
         self._calm = False
         self._skipped: dict[Partition, int] = {}
 

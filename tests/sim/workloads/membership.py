@@ -34,6 +34,8 @@ SYNC_VERSIONS: Final = (3, 5)
 CONSUMER: Final = "consumer"
 ASSIGNOR: Final = "range"
 JOINING, LEAVING, LEAVING_FOR_A_WHILE = 0, -1, -2
+CALM_SESSIONS: Final = 5
+"""By so much the sessions and rebalances of classic members are longer when the faults have stopped."""
 
 
 class Membership:
@@ -51,6 +53,9 @@ class Membership:
         """Another process has its instance id."""
         self._plan = client.world.options.groups
         assert self._plan is not None
+        self.session_timeout_ms = self._plan.session_timeout_ms
+        self.rebalance_timeout_ms = self._plan.rebalance_timeout_ms
+        self.topics: tuple[str, ...] = (TOPIC,)
 
     async def join(self) -> bool:
         """One attempt to become a member, or one again."""
@@ -90,18 +95,22 @@ class ClassicMember(Membership):
     def __init__(self, client: "Client", group: str, member_id: str, instance_id: str | None) -> None:
         super().__init__(client, group, "", instance_id)  # the coordinator gives the id
         self._generation = -1
+        self.protocols: tuple[str, ...] = (ASSIGNOR,)
+        self.user_data = b""
 
     async def join(self) -> bool:
         self.assigned, self.joined = (), False
-        assert self._plan is not None
+        # Its heartbeats wait for its transactions: when all are to come to their end, a transaction must not cost it its session.
+        longer = CALM_SESSIONS if self.client.world.monitor.groups.calm else 1
+        metadata = encode_subscription(self.topics, self.user_data)
         request = JoinGroupRequest(
             group_id=self.group,
-            session_timeout_ms=self._plan.session_timeout_ms,
-            rebalance_timeout_ms=self._plan.rebalance_timeout_ms,
+            session_timeout_ms=longer * self.session_timeout_ms,
+            rebalance_timeout_ms=longer * self.rebalance_timeout_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=CONSUMER,
-            protocols=[JoinGroupRequestProtocol(name=ASSIGNOR, metadata=encode_subscription([TOPIC]))],
+            protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name in self.protocols],
         )
         operation, response = await self._ask(JOIN, request, self.client.rng.choice(JOIN_VERSIONS))
         if response is None:
@@ -129,7 +138,7 @@ class ClassicMember(Membership):
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             protocol_type=CONSUMER,
-            protocol_name=ASSIGNOR,
+            protocol_name=joined.protocol_name,
             assignments=assignments,
         )
         before, self.epoch = self.epoch, self._generation
@@ -176,11 +185,14 @@ class ClassicMember(Membership):
     async def leave(self) -> None:
         self.joined = False
         identity = MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id)
-        operation, response = await self._ask(
-            LEAVE, LeaveGroupRequest(group_id=self.group, members=[identity]), self.client.rng.choice((3, 5))
-        )
+        request = LeaveGroupRequest(group_id=self.group, members=[identity, *self.companions()])
+        operation, response = await self._ask(LEAVE, request, self.client.rng.choice((3, 5)))
         if response is not None:
             self.client.settle(operation, response.error_code or response.members[0].error_code)
+
+    def companions(self) -> list[MemberIdentity]:
+        """Others that are taken out of the group with it."""
+        return []
 
 
 class ConsumerMember(Membership):
@@ -189,6 +201,7 @@ class ConsumerMember(Membership):
     def __init__(self, client: "Client", group: str, member_id: str, instance_id: str | None) -> None:
         super().__init__(client, group, member_id, instance_id)
         self._owned_said: tuple[Partition, ...] | None = None
+        self._topics_said: tuple[str, ...] = ()
         self._topic_id = client.world.monitor.groups.topic_id
 
     async def join(self) -> bool:
@@ -202,15 +215,16 @@ class ConsumerMember(Membership):
     async def _beat(self) -> None:
         joins = self.epoch == JOINING
         full = joins or self._owned_said is None
-        owned = () if joins else self.assigned
+        owned = () if joins else self.owned()
+        topics = self.topics
         assert self._plan is not None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
             member_epoch=self.epoch,
             instance_id=self.instance_id,
-            rebalance_timeout_ms=self._plan.rebalance_timeout_ms if full else -1,
-            subscribed_topic_names=[TOPIC] if full else None,
+            rebalance_timeout_ms=self.rebalance_timeout_ms if full else -1,
+            subscribed_topic_names=[*topics] if full or topics != self._topics_said else None,
             server_assignor=self._plan.assignor if full else None,
             topic_partitions=self._topic_partitions(owned) if full or owned != self._owned_said else None,
         )
@@ -221,18 +235,27 @@ class ConsumerMember(Membership):
                 self.client.settle(operation, response.error_code)
                 self._told(response.error_code)
             return
-        self._owned_said = owned
+        self._owned_said, self._topics_said = owned, topics
         self.epoch = operation.member_epoch = response.member_epoch
         self.joined = True
         granted = None
         if response.assignment is not None:
-            granted = self.assigned = tuple(
+            granted = tuple(
                 (TOPIC, index)
                 for topic in response.assignment.topic_partitions
                 if topic.topic_id == self._topic_id
                 for index in sorted(topic.partitions)
             )
+            self.take(granted)
         self.client.settle(operation, NONE, granted=granted)
+
+    def owned(self) -> tuple[Partition, ...]:
+        """What it says that it has: it gives up at once what it is told to."""
+        return self.assigned
+
+    def take(self, granted: tuple[Partition, ...]) -> None:
+        """Its new assignment."""
+        self.assigned = granted
 
     def _topic_partitions(self, owned: tuple[Partition, ...]) -> list[RequestTopicPartitions]:
         if not owned:

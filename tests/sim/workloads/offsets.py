@@ -64,10 +64,12 @@ async def fetch_offsets(
     return client.settle(operation, code, offsets=told)
 
 
-async def commit_offsets(client: "Client", member: "Membership", offsets: Mapping[Partition, int]) -> Operation:
-    """OffsetCommit of a member."""
+async def commit_offsets(
+    client: "Client", member: "Membership", offsets: Mapping[Partition, int], *, kind: str = COMMIT
+) -> Operation:
+    """OffsetCommit of a member, or of somebody who is none."""
     operation = client.invoke(
-        COMMIT,
+        kind,
         group=member.group,
         member=member.member_id,
         instance=member.instance_id or "",
@@ -93,6 +95,6 @@ async def commit_offsets(client: "Client", member: "Membership", offsets: Mappin
         return client.settle_lost(operation, error)
     codes = [each.error_code for topic in response.topics for each in topic.partitions]
     code = next((each for each in codes if each != NONE), NONE)
-    if code in FENCED_MEMBER:
+    if code in FENCED_MEMBER and kind == COMMIT:
         client.world.count("commit of a fenced member refused")
     return client.settle(operation, code)

@@ -11,9 +11,10 @@ import pytest
 from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from tests.sim.history import SYNC, History
 from tests.sim.inspector import Inspector
+from tests.sim.options import draw
 from tests.sim.workloads.client import Client, NobodyKnown
 from tests.sim.workloads.copiers import SKIPPED_MAX, Copier
-from tests.sim.workloads.membership import Membership
+from tests.sim.workloads.membership import CALM_SESSIONS, ClassicMember, Membership
 
 PLACE = ("ledger", 0)
 
@@ -95,7 +96,9 @@ def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is
         return 1
 
     client = SimpleNamespace(
-        world=SimpleNamespace(options=SimpleNamespace(groups=object()), monitor=SimpleNamespace(groups=groups)),
+        world=SimpleNamespace(
+            options=SimpleNamespace(groups=draw(0, groups=True).groups), monitor=SimpleNamespace(groups=groups)
+        ),
         invoke=lambda kind, **details: history.invoke(kind, "member", 0.0, **details),
         group_coordinator_of=nothing,
         call=nothing,
@@ -103,3 +106,35 @@ def test_a_member_notes_whether_it_has_asked_the_coordinator_and_whether_that_is
     member = Membership(cast("Any", client), "g", "m", None)
     operation, _ = asyncio.run(member._ask(SYNC, cast("Any", None), 3))
     assert (operation.asked_coordinator, operation.coordinated) == (led[0], all(led))
+
+
+@pytest.mark.parametrize("calm", [False, True])
+def test_a_member_that_is_to_come_to_its_end_does_not_lose_its_session_over_a_transaction(*, calm: bool) -> None:
+    """A copier is heard of between two transactions only; with sessions shorter than those, its group rebalances for ever."""
+    asked: list[Any] = []
+
+    async def nowhere(*_: object) -> int:
+        return 1
+
+    async def refuse(request: Any, *_: object) -> None:
+        asked.append(request)
+        raise ConnectionRefusedError
+
+    options = draw(0, groups=True).groups
+    assert options is not None
+    client = SimpleNamespace(
+        rng=Random(1),
+        world=SimpleNamespace(
+            options=SimpleNamespace(groups=options),
+            monitor=SimpleNamespace(groups=SimpleNamespace(leads=lambda *_: True, calm=calm)),
+        ),
+        invoke=lambda kind, **details: History().invoke(kind, "member", 0.0, **details),
+        settle_lost=lambda operation, _: operation,
+        group_coordinator_of=nowhere,
+        call=refuse,
+    )
+    assert not asyncio.run(ClassicMember(cast("Any", client), "g", "", None).join())
+    longer = CALM_SESSIONS if calm else 1
+    (request,) = asked
+    assert request.session_timeout_ms == longer * options.session_timeout_ms
+    assert request.rebalance_timeout_ms == longer * options.rebalance_timeout_ms

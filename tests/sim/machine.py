@@ -53,6 +53,7 @@ class Machine:
         self._disk_failed = False
         self._cache_lies = False
         self._supervisors: list[asyncio.Task[None]] = []
+        self._config = make_config(cluster.options, number)
 
     @property
     def died_at(self) -> dict[str, int]:
@@ -97,6 +98,9 @@ class Machine:
     async def _start_once(self) -> tuple[str, BaseException | None]:
         """The name of the life, and why it did not begin; no reason when it began, or was killed on the way."""
         self.lives += 1
+        groups = self.cluster.options.groups
+        if groups is not None and groups.size_max:
+            self._config = make_config(self.cluster.options, self.number, self.lives)  # a restart has changed it
         if self._cache_lies:
             self._go_down()  # the sync failed when it was about to stop anyway
         if self._disk_failed:
@@ -118,10 +122,7 @@ class Machine:
             self._die_again_at = 0
         self.loop.network.links.power_on(self.host)
         node = self.node = Node(
-            make_config(cluster.options, self.number, self.lives),
-            env,
-            on_fatal=partial(self._on_fatal, name),
-            on_unexpected=partial(self._on_unexpected, name),
+            self._config, env, on_fatal=partial(self._on_fatal, name), on_unexpected=partial(self._on_unexpected, name)
         )
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:

@@ -24,7 +24,7 @@ END, MARKERS = 26, 27
 GROUP_COORDINATOR: Final = "group coordinator"
 
 GROUPS_PROBABILITY: Final = 0.55
-RARITIES_PROBABILITY: Final = 0.35
+RARITIES_PROBABILITY: Final = 0.25
 CROWD_PROBABILITY: Final = 0.4
 CROWDED_SIZE_MAX: Final = 2
 """So many members of a classic group a broker of later lives has room for, where that is drawn."""

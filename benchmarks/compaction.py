@@ -1,7 +1,7 @@
 """python -m benchmarks.compaction: how long compaction holds the event loop at a time, and what a client feels of it while a large log is compacted.
 
-The first is measured in this process, handle by handle, on a log of each shape. For the second a broker is filled with its cleaner off, asked for a
-while, started again with the cleaner on, and asked for as long while it compacts: each question a produce of one record to another topic.
+The first is measured in this process, handle by handle, on a log of each shape. For the second a broker is filled, then started with its cleaner
+off and asked for a while, then with its cleaner on, and asked for as long while it compacts: each question a produce of one record to another topic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ LIMITS = CleanerLimits(dedupe_buffer_size=128 << 20, load_factor=0.9, io_buffer_
 COMPACTED, ASKED = "compacted", "asked"
 PRODUCE_VERSION = 9
 THINK_SECONDS = 0.001
+WARM_UP_SECONDS = 2.0
 QUANTILE_99 = 98
+CONSOLE_WIDTH = 120
 
 
 @dataclass
@@ -151,10 +153,12 @@ def delays(records: int, seconds: float, console: Console) -> dict[str, Duration
     """What a client waits for its answers, with the cleaner off and on."""
     found: dict[str, Durations] = {}
     with tempfile.TemporaryDirectory() as folder:
+        off = {"log.cleaner.enable": "false"}
+        with LocalCluster(1, directory=folder, settings=off) as cluster:
+            fill(cluster.bootstrap, records)
         for name, enabled in (("cleaner off", "false"), ("cleaner on", "true")):
             with LocalCluster(1, directory=folder, settings={"log.cleaner.enable": enabled}) as cluster:
-                if not found:
-                    fill(cluster.bootstrap, records)
+                asyncio.run(ask(cluster.bootstrap, WARM_UP_SECONDS))
                 found[name] = asyncio.run(ask(cluster.bootstrap, seconds))
                 cleaning = any(Path(folder).rglob(f"{COMPACTED}-0/*.cleaned"))
                 if cleaning != (enabled == "true"):
@@ -169,7 +173,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=600_000, help="in the broker's log (default 600,000)")
     parser.add_argument("--seconds", type=float, default=15.0, help="of asking, off and on (default 15)")
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=CONSOLE_WIDTH)
     table = Table(title="Compaction: ms")
     for title in ("", "median", "99th percentile", "longest", "longest, processor", ""):
         table.add_column(title, justify="left" if not title else "right")

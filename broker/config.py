@@ -18,6 +18,11 @@ CLUSTER: Final = Scope.CLUSTER
 OWN_BYTE_BUDGET: Final = 512 * 1024 * 1024
 """Bytes of requests and responses in memory, where `queued.max.request.bytes` does not say otherwise."""
 
+NO_TIERED_STORAGE: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+)
+NO_PREALLOCATION: Final = "Segments are not preallocated here: the length of a file says where its log ends."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -53,12 +58,16 @@ class Config:
     # Logs: the defaults of topics
     log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: of each key the last record stays. Or both.", choices=("compact", "delete"), topic="cleanup.policy")
     compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; any other: they are brought into that form.", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), topic="compression.type")
+    compression_gzip_level: int = row("compression.gzip.level", INT, -1, "How hard batches are compressed that the broker itself brings into gzip; -1 is 6.", low=1, high=9, or_equal=-1, topic="compression.gzip.level")
+    compression_lz4_level: int = row("compression.lz4.level", INT, 9, "How hard batches are compressed that the broker itself brings into lz4; 9 is fast, every other value is the high compression of that level.", low=1, high=17, topic="compression.lz4.level")
+    compression_zstd_level: int = row("compression.zstd.level", INT, 3, "How hard batches are compressed that the broker itself brings into zstd.", low=-131072, high=22, topic="compression.zstd.level")
     message_max_bytes: int = row("message.max.bytes", INT, 1048588, "The largest record batch in bytes.", low=0, topic="max.message.bytes")
     min_insync_replicas: int = row("min.insync.replicas", INT, 1, "Replicas that must have a record before acks=all is answered.", low=1, topic="min.insync.replicas")
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Whether a record keeps its producer's time or gets the broker's.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
     log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, LONG_MAX, "How far a record's CreateTime may lie in the past.", low=0, topic="message.timestamp.before.max.ms")
     log_message_timestamp_after_max_ms: int = row("log.message.timestamp.after.max.ms", LONG, 3600000, "How far a record's CreateTime may lie in the future.", low=0, topic="message.timestamp.after.max.ms")
     log_segment_bytes: int = row("log.segment.bytes", INT, 1073741824, "The size at which a segment is rolled.", low=14, topic="segment.bytes")
+    log_preallocate: bool = row("log.preallocate", BOOL, False, "Segments grow as they are written: the length of a file says where its log ends.", fixed=NO_PREALLOCATION, topic="preallocate")
     log_roll_ms: int | None = row("log.roll.ms", LONG, None, "The age at which a segment is rolled; where unset, log.roll.hours.", low=1, topic="segment.ms")
     log_roll_hours: int = row("log.roll.hours", INT, 168, "The age at which a segment is rolled, in hours.", low=1)
     log_roll_jitter_ms: int | None = row("log.roll.jitter.ms", LONG, None, "The most by which that age is shortened at random; where unset, log.roll.jitter.hours.", low=0, topic="segment.jitter.ms")
@@ -67,6 +76,11 @@ class Config:
     log_retention_minutes: int | None = row("log.retention.minutes", INT, None, "How long records are kept, in minutes; where unset, log.retention.hours.")
     log_retention_hours: int = row("log.retention.hours", INT, 168, "How long records are kept, in hours.")
     log_retention_bytes: int = row("log.retention.bytes", LONG, -1, "The size a partition is cut back to; -1 is no limit.", low=-1, topic="retention.bytes")
+    log_local_retention_ms: int = row("log.local.retention.ms", LONG, -2, "As the retention in milliseconds: all records are local.", low=-2, fixed=NO_TIERED_STORAGE, topic="local.retention.ms")
+    log_local_retention_bytes: int = row("log.local.retention.bytes", LONG, -2, "As the retention in bytes: all records are local.", low=-2, fixed=NO_TIERED_STORAGE, topic="local.retention.bytes")
+    remote_storage_enable: bool = row("remote.storage.enable", BOOL, False, "There is no tiered storage.", fixed=NO_TIERED_STORAGE, topic="remote.storage.enable", scope=Scope.TOPIC_ALONE)
+    remote_log_copy_disable: bool = row("remote.log.copy.disable", BOOL, False, "There is no tiered storage.", fixed=NO_TIERED_STORAGE, topic="remote.log.copy.disable", scope=Scope.TOPIC_ALONE)
+    remote_log_delete_on_disable: bool = row("remote.log.delete.on.disable", BOOL, False, "There is no tiered storage.", fixed=NO_TIERED_STORAGE, topic="remote.log.delete.on.disable", scope=Scope.TOPIC_ALONE)
     log_index_size_max_bytes: int = row("log.index.size.max.bytes", INT, 10485760, "The size at which an index makes its segment roll.", low=4, topic="segment.index.bytes")
     log_index_interval_bytes: int = row("log.index.interval.bytes", INT, 4096, "Bytes of records between two entries of an index.", low=0, topic="index.interval.bytes")
     log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, LONG_MAX, "Records after which a partition is flushed to stable storage; 1 flushes before every acknowledgement.", low=1, topic="flush.messages")
@@ -151,6 +165,7 @@ class Config:
     group_consumer_max_size: int = row("group.consumer.max.size", INT, INT_MAX, "Members of a group of the consumer protocol.", low=1)
     group_consumer_assignors: tuple[str, ...] = row("group.consumer.assignors", LIST, ("uniform", "range"), "How the broker may assign partitions to members; the first one is taken where a member names none.", choices=("uniform", "range"))
     group_consumer_migration_policy: str = row("group.consumer.migration.policy", STR, "bidirectional", "Whether a group may change from the classic protocol to the consumer protocol (upgrade), back (downgrade), or both.", choices=("bidirectional", "upgrade", "downgrade", "disabled"))
+    group_consumer_regex_refresh_interval_ms: int = row("group.consumer.regex.refresh.interval.ms", INT, 600000, "How often the regular expressions of groups are matched again although no topic has come or gone.", low=10000)
     group_consumer_assignment_interval_ms: int = row("group.consumer.assignment.interval.ms", INT, 1000, "The shortest time between two assignments of a group of the consumer protocol.", low=0, scope=Scope.DYNAMIC)
     group_consumer_min_assignment_interval_ms: int = row("group.consumer.min.assignment.interval.ms", INT, 0, "The least that may be set for one group.", low=0)
     group_consumer_max_assignment_interval_ms: int = row("group.consumer.max.assignment.interval.ms", INT, 15000, "The most.", low=0)

@@ -40,6 +40,10 @@ def _row(prop: Property) -> str:
 
 
 def _values(prop: Property) -> str:
+    if prop.fixed:
+        return "the default alone"
+    if prop.or_equal is not None:
+        return f"{prop.low} to {prop.high}, {prop.or_equal}"
     if prop.choices:
         return ", ".join(prop.choices)
     if prop.low is None and prop.high is None:

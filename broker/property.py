@@ -68,6 +68,10 @@ class Property:
     high: float | None = None
     choices: tuple[str, ...] = ()
     topic_name: str | None = None
+    or_equal: int | None = None
+    """A value that is allowed beside those from `low` to `high`."""
+    fixed: str = ""
+    """Why it can only have its default; Kafka's words where it has some."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -98,6 +102,15 @@ class Property:
         return value
 
     def _check(self, label: str, text: str, value: Any) -> None:
+        if self.fixed and value != self.default:
+            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed)
+        if self.or_equal is not None:
+            if value != self.or_equal and not self.low <= value <= self.high:
+                reason = f"Value must be between {self.low} and {self.high} or equal to {self.or_equal}"
+                raise ConfigError(
+                    f"{label}: {text} is neither from {self.low} to {self.high} nor {self.or_equal}", reason
+                )
+            return
         if self.low is not None and value < self.low:
             reason = f"Value must be at least {self.low}"
             raise ConfigError(f"{label}: {text} is below the smallest allowed value, {self.low}", reason)
@@ -197,10 +210,12 @@ def row(
     choices: tuple[str, ...] = (),
     scope: Scope = Scope.STATIC,
     topic: str | None = None,
+    or_equal: int | None = None,
+    fixed: str = "",
 ) -> Any:
     """A dataclass field that carries its property. The field's name must be the property's with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
-    made = Property(name, kind, default, doc, scope, low, high, choices, topic)
+    made = Property(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed)
     return dataclasses.field(default=default, metadata={"property": made})
 
 

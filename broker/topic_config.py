@@ -154,7 +154,9 @@ class TopicSettings:
             try:
                 value = prop.parse(text, name=name)
             except ConfigError as error:
-                raise Refusal(ErrorCode.INVALID_CONFIG, invalid_value(name, text, error)) from None
+                is_fixed = prop.fixed and error.reason == prop.fixed
+                message = prop.fixed if is_fixed else invalid_value(name, text, error)
+                raise Refusal(ErrorCode.INVALID_CONFIG, message) from None
             if value is None:
                 raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
             values[name] = value
@@ -183,7 +185,7 @@ class TopicSettings:
         """What storage obeys. A setting in the metadata log that is not understood (written by a newer version) is an error."""
         values = {**self._defaults, **self.parse(configs)}
         return LogConfig(
-            **{name.replace(".", "_"): value for name, value in values.items()},
+            **{name.replace(".", "_"): value for name, value in values.items() if not TOPIC_PROPERTIES[name].fixed},
             producer_id_expiration_ms=self.current(PRODUCER_ID_EXPIRATION),
             verification_enabled=self.current(VERIFICATION),
             validate_records_all=self._config.odradek_validate_records == "all",
@@ -195,8 +197,8 @@ class TopicSettings:
             if value is not None:
                 break
             value = getattr(self._config, PROPERTIES[name].attribute)
-            value = value if value is None or value < 0 else value * unit_ms
-        return max(-1, value) if prop.kind is Kind.LONG else value
+            value = value if value is None else max(-1, value) if value < 0 else value * unit_ms
+        return value
 
 
 def source_of(synonyms: Sequence[Synonym]) -> Source:

@@ -254,6 +254,7 @@ def build_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     compression: Compression = Compression.NONE,
+    level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = NO_SEQUENCE,
@@ -279,7 +280,7 @@ def build_batch(
         [record_bytes(delta, key, value, at - base_timestamp, headers) for delta, key, value, at, headers in rows]
     )
     if compression is not Compression.NONE:
-        body = compress(compression, body)
+        body = compress(compression, body, level)
     attributes = compression | (LOG_APPEND_TIME if timestamp_type else 0)
     attributes |= (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     header = BatchHeader(

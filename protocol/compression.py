@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from protocol.schema import Buffer
 
 GZIP_WINDOW_BITS: Final = 31  # 15 for the window, 16 for a gzip header
-GZIP_LEVEL: Final = 6
+GZIP_LEVEL: Final = -1  # 6, as zlib has it
+LZ4_LEVEL: Final = 9  # Kafka's name for the fast compressor; every other one is a level of the high compressor
 ZSTD_LEVEL: Final = 3
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -39,6 +40,7 @@ LZ4_HEADER: Final = LZ4_MAGIC + b"\x60\x40\x82"
 LZ4_BLOCK_BYTES: Final = 65_536
 LZ4_BLOCK_BYTES_BY_ID: Final = {4: 65_536, 5: 262_144, 6: 1_048_576, 7: 4_194_304}
 LZ4_RATIO_MAX: Final = 255
+LZ4_FRAME_HEADER_BYTES: Final = 7
 LZ4_STORED: Final = 0x8000_0000
 LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
 
@@ -61,17 +63,20 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-def compress(codec: Compression, data: Buffer) -> bytes:
-    """In the framing of Kafka's own producers: xerial for snappy, frames with independent blocks for lz4."""
+def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
+    """In the framing of Kafka's own producers: xerial for snappy, frames with independent blocks for lz4.
+
+    `level`: as Kafka's `compression.gzip.level` and its like; None is its default.
+    """
     if codec is Compression.NONE:
         return bytes(data)
     if codec is Compression.GZIP:
-        return zlib.compress(data, GZIP_LEVEL, GZIP_WINDOW_BITS)
+        return zlib.compress(data, GZIP_LEVEL if level is None else level, GZIP_WINDOW_BITS)
     if codec is Compression.SNAPPY:
         return _xerial_compress(memoryview(data))
     if codec is Compression.LZ4:
-        return _lz4_compress(memoryview(data))
-    return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL))
+        return _lz4_compress(memoryview(data), LZ4_LEVEL if level is None else level)
+    return bytes(cramjam.zstd.compress(data, ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: Compression, data: Buffer, *, max_bytes: int) -> bytes:
@@ -158,17 +163,31 @@ def _snappy_size(block: memoryview) -> int:
     raise Malformed("snappy: the stated size does not fit")
 
 
-def _lz4_compress(data: memoryview) -> bytes:
+def _lz4_compress(data: memoryview, level: int) -> bytes:
     pieces: list[Buffer] = [LZ4_HEADER]
     for start in range(0, len(data), LZ4_BLOCK_BYTES):
         raw = data[start : start + LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
+        block = _lz4_fast(raw) if level == LZ4_LEVEL else _lz4_high(raw, level)
         if len(block) < len(raw):
             pieces += (_U32_LITTLE.pack(len(block)), block)
         else:
             pieces += (_U32_LITTLE.pack(len(raw) | LZ4_STORED), raw)
     pieces.append(LZ4_END_MARK)
     return b"".join(pieces)
+
+
+def _lz4_fast(raw: memoryview) -> bytes:
+    return bytes(cramjam.lz4.compress_block(raw, store_size=False))
+
+
+def _lz4_high(raw: memoryview, level: int) -> Buffer:
+    """Levels are to be had for whole frames only: the one block of such a frame, which hangs on no other."""
+    frame = memoryview(bytes(cramjam.lz4.compress(raw, level)))
+    (size,) = _U32_LITTLE.unpack_from(frame, LZ4_FRAME_HEADER_BYTES)
+    if size & LZ4_STORED:
+        return raw
+    start = LZ4_FRAME_HEADER_BYTES + _U32_LITTLE.size
+    return frame[start : start + size]
 
 
 def _lz4(data: memoryview, max_bytes: int) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from protocol.compression import GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL
+
 LONG_MAX = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
 
@@ -41,6 +43,9 @@ class LogConfig:
     max_compaction_lag_ms: int = LONG_MAX
     delete_retention_ms: int = DAY_MS
     compression_type: str = COMPRESSION_AS_PRODUCED
+    compression_gzip_level: int = GZIP_LEVEL
+    compression_lz4_level: int = LZ4_LEVEL
+    compression_zstd_level: int = ZSTD_LEVEL
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
     file_delete_delay_ms: int = 60_000
@@ -52,6 +57,12 @@ class LogConfig:
     producer_id_expiration_ms: int = DAY_MS
     verification_enabled: bool = True  # transaction.partition.verification.enable
     validate_records_all: bool = False  # odradek.validate.records=all (docs/decisions/0002-record-validation.md)
+
+    @cached_property
+    def compression_level(self) -> int | None:
+        """Of the codec that `compression_type` asks for; None where that knows none."""
+        level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
+        return level
 
     @cached_property
     def compacted(self) -> bool:

@@ -305,6 +305,7 @@ def _convert(batch: memoryview, header: BatchHeader, codec: Compression, config:
             records,
             base_offset=header.base_offset,
             compression=codec,
+            level=config.compression_level,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,

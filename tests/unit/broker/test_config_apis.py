@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from broker.apis import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
-from broker.group_config import GroupSettings
+from broker.group_config import GroupSettings, group_config
 from broker.ports import AclOperation
+from broker.property import ConfigError
 from broker.topic_config import TopicSettings
 from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
 from protocol.errors import ErrorCode, Refusal
@@ -163,3 +164,11 @@ async def test_settings_are_changed_by_those_who_may() -> None:
         E.GROUP_AUTHORIZATION_FAILED,
         E.CLUSTER_AUTHORIZATION_FAILED,
     ]
+
+
+def test_the_refresh_of_regular_expressions_can_be_set_within_kafkas_bounds() -> None:
+    name = "group.consumer.regex.refresh.interval.ms"
+    assert group_config(config()).consumer_regex_refresh_interval_ms == 600_000
+    assert group_config(config(f"{name}=10000")).consumer_regex_refresh_interval_ms == 10_000
+    with pytest.raises(ConfigError, match="9999 is below the smallest allowed value, 10000"):
+        config(f"{name}=9999")

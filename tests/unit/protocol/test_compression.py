@@ -5,6 +5,7 @@ import tracemalloc
 import zlib
 
 import cramjam
+import lz4.frame
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,6 +30,33 @@ def test_round_trip_within_exactly_the_bound(codec: Compression, content: bytes)
     if content:
         with pytest.raises(Malformed):
             decompress(codec, packed, max_bytes=len(content) - 1)
+
+
+LEVELS = [
+    (Compression.GZIP, (1, 3, -1)),
+    (Compression.LZ4, (9, 3, 12)),  # 9 is the fast one
+    (Compression.ZSTD, (-100, 3, 19)),
+]
+WORDS = [b"%d" % (number * number) for number in range(700, 1_000)]
+TEXT = b" ".join(WORDS[number * number % 293] + WORDS[number**3 % 277] for number in range(20_000))
+
+
+@pytest.mark.parametrize(("codec", "levels"), LEVELS)
+def test_a_higher_level_compresses_better(codec: Compression, levels: tuple[int, ...]) -> None:
+    packed = [compress(codec, TEXT, level) for level in levels]
+    assert [decompress(codec, each, max_bytes=len(TEXT)) for each in packed] == [TEXT] * 3
+    sizes = [len(each) for each in packed]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(dict.fromkeys(sizes)) == 3
+
+
+@settings(max_examples=60, deadline=None)
+@given(CONTENT, st.integers(1, 17))
+def test_every_level_of_lz4_writes_frames_that_others_read(content: bytes, level: int) -> None:
+    packed = compress(Compression.LZ4, content, level)
+    assert decompress(Compression.LZ4, packed, max_bytes=len(content)) == content
+    assert lz4.frame.decompress(packed) == content
+    assert lz4.frame.get_frame_info(packed)["block_linked"] is False
 
 
 @settings(max_examples=200, deadline=None)

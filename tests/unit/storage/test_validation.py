@@ -137,6 +137,22 @@ def test_conversion_to_the_codec_of_the_topic(codec: Compression, asked: str) ->
     )
 
 
+LEVELS = [
+    ("gzip", {"compression_gzip_level": 1}, {"compression_gzip_level": 9}),
+    ("lz4", {}, {"compression_lz4_level": 12}),
+    ("zstd", {"compression_zstd_level": -100}, {"compression_zstd_level": 19}),
+]
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), LEVELS)
+def test_what_is_converted_has_the_level_of_the_topic(codec: str, low: dict[str, int], high: dict[str, int]) -> None:
+    data = build_batch([(None, b"%d" % (number * number % 997), NOW_MS, ()) for number in range(2_000)])
+    sizes = [check(data, compression_type=codec, **level)[0].header.size for level in (low, high)]
+    assert sizes[0] > sizes[1]
+    as_produced = check(data, **high)[0].header
+    assert as_produced.size == read_header(data).size, "nothing is compressed where producers choose"
+
+
 def test_markers_are_read_and_not_converted() -> None:
     (checked,) = check(marker(7, commit=False, coordinator_epoch=4), Origin.COORDINATOR, compression_type="gzip")
     assert checked.marker == EndMarker(abort=True, coordinator_epoch=4, timestamp=NOW_MS)

@@ -1,0 +1,70 @@
+"""What the settings of topics may be: levels of compression, and what is accepted only where it is off."""
+
+import pytest
+
+from broker.property import ConfigError
+from broker.topic_config import TopicSettings
+from protocol.errors import ErrorCode, Refusal
+from tests.support.broker_context import config
+
+E = ErrorCode
+NO_TIERS = "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "message"),
+    [
+        ("compression.gzip.level", "-1", "0", "Value must be between 1 and 9 or equal to -1"),
+        ("compression.gzip.level", "9", "10", "Value must be between 1 and 9 or equal to -1"),
+        ("compression.lz4.level", "17", "18", "Value must be no more than 17"),
+        ("compression.lz4.level", "1", "0", "Value must be at least 1"),
+        ("compression.zstd.level", "-131072", "-131073", "Value must be at least -131072"),
+        ("preallocate", "false", "maybe", "Expected value to be either true or false"),
+    ],
+)
+def test_values_of_topics_are_checked_in_kafkas_words(name: str, good: str, bad: str, message: str) -> None:
+    made = TopicSettings(config())
+    made.validate("t", {name: good})
+    made.log_config({name: good})
+    with pytest.raises(Refusal) as caught:
+        made.validate("t", {name: bad})
+    assert caught.value.message == f"Invalid value {bad} for configuration {name}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other", "message"),
+    [
+        ("remote.storage.enable", "false", "true", NO_TIERS),
+        ("remote.log.copy.disable", "false", "true", NO_TIERS),
+        ("remote.log.delete.on.disable", "false", "true", NO_TIERS),
+        ("local.retention.ms", "-2", "1000", NO_TIERS),
+        ("local.retention.bytes", "-2", "1000", NO_TIERS),
+        (
+            "preallocate",
+            "false",
+            "true",
+            "Segments are not preallocated here: the length of a file says where its log ends.",
+        ),
+    ],
+)
+def test_what_does_not_exist_here_can_be_said_to_be_off(name: str, default: str, other: str, message: str) -> None:
+    made = TopicSettings(config())
+    made.validate("t", {name: default})
+    made.log_config({name: default})
+    assert made.text(name, {}) == default
+    with pytest.raises(Refusal) as caught:
+        made.validate("t", {name: other})
+    assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
+
+
+def test_a_node_cannot_be_told_to_preallocate() -> None:
+    with pytest.raises(ConfigError, match=r"log\.preallocate: 'true' is refused: Segments are not preallocated"):
+        config("log.preallocate=true")
+
+
+def test_storage_gets_the_levels_of_compression() -> None:
+    made = TopicSettings(config("compression.zstd.level=5"))
+    assert made.log_config({"compression.type": "zstd"}).compression_level == 5
+    assert made.log_config({"compression.type": "lz4", "compression.lz4.level": "3"}).compression_level == 3
+    assert made.log_config({"compression.type": "snappy"}).compression_level is None
+    assert made.log_config({"compression.gzip.level": "9"}).compression_level is None

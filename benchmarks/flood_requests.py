@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from broker.fetch_sessions import PARTITIONS_MAX
 from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, MEMBERS_BYTES_MAX
 from coordinator.group.classic.join import PENDING_MAX
-from coordinator.group.offsets.commit import OFFSETS_MAX
+from coordinator.group.offsets.commit import METADATA_BYTES_MAX, OFFSETS_MAX
 from coordinator.group.state import GROUPS_MAX
 from coordinator.hashing import partition_for
 from coordinator.txn.init_producer_id import TRANSACTIONAL_IDS_MAX
@@ -33,12 +33,13 @@ if TYPE_CHECKING:
 
 TOPIC = "flooded"
 TOPIC_PARTITIONS = 100
-SHARDS = 9
+SHARDS = 10
 """Partitions of `__consumer_offsets` and `__transaction_state`: every flood has one of its own, the witness the last."""
 SESSION_PARTITIONS = 500
 SESSION_MS = 1_800_000
 NEVER_MS = 600_000
 METADATA = bytes(32 * 1024)
+LONGEST = "m" * 4_096
 PRODUCER_IDS = 1 << 40
 """Producer ids that no broker has given out."""
 JOIN_V, OLD_JOIN_V, COMMIT_V, INIT_V, PRODUCE_V, FETCH_V, HEARTBEAT_V = 9, 3, 8, 4, 9, 12, 1
@@ -55,6 +56,7 @@ class Limits:
     pending: int = PENDING_MAX
     members_bytes: int = MEMBERS_BYTES_MAX
     offsets: int = OFFSETS_MAX
+    metadata_bytes: int = METADATA_BYTES_MAX
     transactional_ids: int = TRANSACTIONAL_IDS_MAX
     producers: int = PRODUCERS_MAX
     session_partitions: int = PARTITIONS_MAX
@@ -124,6 +126,12 @@ def floods(limits: Limits) -> list[Flood]:
             lambda: (commit(name, range(TOPIC_PARTITIONS)) for name in names("offsets", 5)), committed,
         ),
         Flood(
+            "OffsetCommit, 4 KiB of metadata", f"METADATA_BYTES_MAX = {limits.metadata_bytes >> 10:,} KiB a partition",
+            limits.metadata_bytes // len(LONGEST),
+            "INVALID_COMMIT_OFFSET_SIZE", COMMIT_V,
+            lambda: (commit(name, [0], metadata=LONGEST) for name in names("metadata", 8)), committed,
+        ),
+        Flood(
             "InitProducerId, endless transactional ids",
             f"TRANSACTIONAL_IDS_MAX = {limits.transactional_ids:,} a partition", limits.transactional_ids,
             "COORDINATOR_NOT_AVAILABLE", INIT_V, lambda: (init(name) for name in names("txn", 6)), error_code,
@@ -178,8 +186,8 @@ def heartbeat(group: str, topic: str) -> ConsumerGroupHeartbeatRequest:
     )
 
 
-def commit(group: str, partitions: Any, offset: int = 1) -> OffsetCommitRequest:
-    told = [OffsetCommitRequestPartition(partition, offset, -1, "") for partition in partitions]
+def commit(group: str, partitions: Any, offset: int = 1, metadata: str = "") -> OffsetCommitRequest:
+    told = [OffsetCommitRequestPartition(partition, offset, -1, metadata) for partition in partitions]
     return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=told)])
 
 

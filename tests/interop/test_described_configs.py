@@ -35,6 +35,7 @@ ONLY_AT_START = ("listeners",)
 NOT_HERE = {
     "alter.log.dirs.": "a node has one data directory",
     "authorizer.": "the authorizer allows everything",
+    "broker.id": "node.id",
     "background.threads": "one event loop, few threads",
     "client.quota.callback.class": "no classes are loaded",
     "config.providers": "no classes are loaded",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.flood_requests import METADATA, SESSION_PARTITIONS, TOPIC_PARTITIONS, Flood, Limits, floods
+from benchmarks.flood_requests import LONGEST, METADATA, SESSION_PARTITIONS, TOPIC_PARTITIONS, Flood, Limits, floods
 from benchmarks.floods import Broker, Report, Witness, measure
 from tests.support.scaled_broker import ScaledBrokerCommand
 
@@ -21,6 +21,7 @@ LIMITS = Limits(
     pending=FEW // 2,
     members_bytes=16 * len(METADATA),  # enough for FEW members that say and get little
     offsets=FEW // 2 * TOPIC_PARTITIONS,
+    metadata_bytes=FEW // 2 * len(LONGEST),
     transactional_ids=FEW,
     producers=FEW,
     session_partitions=5 * SESSION_PARTITIONS,
@@ -29,6 +30,7 @@ CONSTANTS = {
     "coordinator.group.state.GROUPS_MAX": LIMITS.groups,
     "coordinator.group.census.MEMBERS_BYTES_MAX": LIMITS.members_bytes,
     "coordinator.group.offsets.commit.OFFSETS_MAX": LIMITS.offsets,
+    "coordinator.group.offsets.commit.METADATA_BYTES_MAX": LIMITS.metadata_bytes,
     "coordinator.group.classic.join.PENDING_MAX": LIMITS.pending,
     "coordinator.txn.init_producer_id.TRANSACTIONAL_IDS_MAX": LIMITS.transactional_ids,
     "storage.producer_state.PRODUCERS_MAX": LIMITS.producers,

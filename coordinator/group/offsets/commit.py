@@ -9,7 +9,7 @@ from typing import Final
 
 from coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
 from coordinator.group.offsets.records import commit_record
-from coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place
+from coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
 from coordinator.group.state import GROUPS_MAX, Group, GroupKind, State
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.offset_commit import (
@@ -27,6 +27,8 @@ from runtime.shard import Decision, ShardRecord
 OFFSETS_MAX: Final = 200_000
 """Offsets in one partition of `__consumer_offsets`, pending ones included: whoever floods it is told
 INVALID_COMMIT_OFFSET_SIZE for places that have none yet."""
+METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What all those offsets may say beside themselves; more than there was is refused in the same words."""
 
 DEFAULT_RETENTION: Final = -1
 GROUP_ID_NOT_FOUND_SINCE: Final = 9
@@ -34,7 +36,8 @@ GROUP_ID_NOT_FOUND_SINCE: Final = 9
 _INT64_MAX: Final = 2**63 - 1
 _E: Final = ErrorCode
 
-IsNew = Callable[[Place], bool]
+Known = Callable[[Place], bytes | None]
+"""The offset that is there already, packed."""
 
 
 def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision[OffsetCommitResponse]:
@@ -50,7 +53,7 @@ def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision
             member_id, request.group_instance_id, generation, in_transaction=False, api_version=caller.api_version
         )
     expire_ms = _expire_ms(request.retention_time_ms, now_ms)
-    room = _Room(state, lambda place: not state.offsets.has(*place))
+    room = _Room(state, state.offsets.packed)
     records: list[ShardRecord] = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
@@ -94,7 +97,7 @@ def decide_commit_in_transaction(
                 member_id, request.group_instance_id, generation, in_transaction=True, api_version=caller.api_version
             )
         pending = state.offsets.pending.get(request.producer_id, {})
-        room = _Room(state, lambda place: place not in pending)
+        room = _Room(state, pending.get)
         records: list[ShardRecord] = []
         topics: list[TxnOffsetCommitResponseTopic] = []
         for topic in request.topics:
@@ -126,18 +129,23 @@ def decide_commit_in_transaction(
 class _Room:
     """What one offset may be refused for, whoever commits it."""
 
-    def __init__(self, state: State, is_new: IsNew) -> None:
+    def __init__(self, state: State, known: Known) -> None:
         self._metadata_max = state.configs.broker().offset_metadata_max_bytes
         self._left = OFFSETS_MAX - state.offsets.count - state.offsets.pending_count
-        self._is_new = is_new
+        self._metadata_left = METADATA_BYTES_MAX - state.offsets.metadata_bytes
+        self._known = known
 
     def check(self, place: Place, metadata: str | None) -> ErrorCode:
         if metadata and is_too_large(metadata, self._metadata_max):
             return _E.OFFSET_METADATA_TOO_LARGE
-        if self._is_new(place):
-            if self._left <= 0:
-                return _E.INVALID_COMMIT_OFFSET_SIZE
-            self._left -= 1
+        before = self._known(place)
+        longer = 0
+        if metadata:
+            longer = len(metadata.encode()) - (0 if before is None else said_bytes(before))
+        if (before is None and self._left <= 0) or longer > max(self._metadata_left, 0):
+            return _E.INVALID_COMMIT_OFFSET_SIZE
+        self._left -= before is None
+        self._metadata_left -= max(longer, 0)
         return _E.NONE
 
 

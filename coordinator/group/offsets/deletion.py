@@ -59,7 +59,7 @@ def decide_delete_offsets(state: State, command: DeleteOffsets, now_ms: int) -> 
                 error = _E.GROUP_SUBSCRIBED_TO_TOPIC
             elif store.is_pending(*place):
                 error = _E.UNSTABLE_OFFSET_COMMIT
-            elif store.has(*place):
+            elif store.packed(place) is not None:
                 records[place] = tombstone(place)
             answers.append(OffsetDeleteResponsePartition(partition.partition_index, error))
         topics.append(OffsetDeleteResponseTopic(topic.name, answers))

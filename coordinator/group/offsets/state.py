@@ -51,6 +51,11 @@ def record_offset_of(packed: bytes) -> int:
     return int.from_bytes(packed[_RECORD_OFFSET], "big")
 
 
+def said_bytes(packed: bytes) -> int:
+    """What the client has said beside the offset."""
+    return len(packed) - _FIXED.size
+
+
 @dataclass(slots=True)
 class OffsetStore:
     """Offsets by (group, topic, partition), committed and pending ones apart.
@@ -68,6 +73,8 @@ class OffsetStore:
     """Committed offsets."""
     pending_count: int = 0
     """Offsets in open transactions; one in two of them counts twice."""
+    metadata_bytes: int = 0
+    """In all of them."""
     end: int = field(default=0, compare=False)
     """Every offset that is here comes from a record below this one of the log."""
 
@@ -95,9 +102,10 @@ class OffsetStore:
         """Committed offsets of a group."""
         return sum(map(len, self.topics(group_id).values()))
 
-    def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """There is a committed offset."""
-        return partition in self.topics(group_id).get(topic, _NO_PARTITIONS)
+    def packed(self, place: Place) -> bytes | None:
+        """The committed offset as it is kept."""
+        group_id, topic, partition = place
+        return self.topics(group_id).get(topic, _NO_PARTITIONS).get(partition)
 
     # ---- writing, by `apply` alone ----------------------------------------------------------------------------------
 
@@ -110,16 +118,24 @@ class OffsetStore:
         partitions = topics.get(topic)
         if partitions is None:
             partitions = topics[intern(topic)] = {}
-        if partition not in partitions:
+        before = partitions.get(partition)
+        if before is None:
             self.count += 1
+        else:
+            self.metadata_bytes -= said_bytes(before)
+        self.metadata_bytes += said_bytes(packed)
         partitions[partition] = packed
 
     def put_pending(self, producer_id: int, place: Place, packed: bytes) -> None:
         """A commit within a transaction; one for the same place in the same transaction is replaced."""
         group_id, topic, partition = place
         offsets = self.pending.setdefault(producer_id, {})
-        if place not in offsets:
+        before = offsets.get(place)
+        if before is None:
             self.pending_count += 1
+        else:
+            self.metadata_bytes -= said_bytes(before)
+        self.metadata_bytes += said_bytes(packed)
         offsets[place] = packed
         places = self.open.setdefault(group_id, {})
         places.setdefault((topic, partition), {})[producer_id] = None
@@ -129,15 +145,17 @@ class OffsetStore:
         group_id, topic, partition = place
         topics = self.groups.get(group_id)
         partitions = None if topics is None else topics.get(topic)
-        if topics is not None and partitions is not None and partitions.pop(partition, None) is not None:
+        packed = None if partitions is None else partitions.pop(partition, None)
+        if topics is not None and packed is not None:
             self.count -= 1
+            self.metadata_bytes -= said_bytes(packed)
             if not partitions:
                 del topics[topic]
                 if not topics:
                     del self.groups[group_id]
         for producer_id in tuple(self.open.get(group_id, {}).get((topic, partition), ())):
             offsets = self.pending[producer_id]
-            del offsets[place]
+            self.metadata_bytes -= said_bytes(offsets.pop(place))
             if not offsets:
                 del self.pending[producer_id]
             self._close(producer_id, place)
@@ -151,6 +169,7 @@ class OffsetStore:
         moved: list[str] = []
         for place, packed in self.pending.pop(producer_id, {}).items():
             self._close(producer_id, place)
+            self.metadata_bytes -= said_bytes(packed)
             if commit:
                 group_id, topic, partition = place
                 present = self.topics(group_id).get(topic, _NO_PARTITIONS).get(partition)

@@ -166,6 +166,23 @@ def test_a_flood_of_places_is_bounded(rig: OffsetsRig, monkeypatch: pytest.Monke
     assert errors(rig.do(commit("g", {("t", 2): 2}))) == {("t", 2): "NONE"}
 
 
+def test_what_offsets_say_beside_themselves_is_bounded(rig: OffsetsRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "METADATA_BYTES_MAX", 10)
+    full = "INVALID_COMMIT_OFFSET_SIZE"
+    assert errors(rig.do(commit("g", {("t", 0): 1}, metadata="12345678"))) == {("t", 0): "NONE"}
+    assert errors(rig.do(commit("g", {("t", 1): 1}, metadata="123"))) == {("t", 1): full}
+    assert errors(rig.do(commit("g", {("t", 1): 1}))) == {("t", 1): "NONE"}, "an offset alone finds room"
+    assert errors(rig.do(commit_in_transaction(1, "g", {("t", 2): 1}, metadata="\u00e9"))) == {("t", 2): "NONE"}
+    assert errors(rig.do(commit_in_transaction(1, "g", {("t", 2): 2}, metadata="ab"))) == {("t", 2): "NONE"}
+    assert errors(rig.do(commit_in_transaction(1, "g", {("t", 2): 3}, metadata="abc"))) == {("t", 2): full}
+    assert errors(rig.do(commit("g", {("t", 0): 2}, metadata="1234"))) == {("t", 0): "NONE"}, "less than before"
+    assert errors(rig.do(commit("g", {("t", 0): 3}, metadata="12345678"))) == {("t", 0): "NONE"}
+    assert rig.store.metadata_bytes == 10
+    rig.marker(1, commit=False)
+    assert rig.store.metadata_bytes == 8
+    assert rig.replayed().offsets == rig.store
+
+
 def test_a_flood_of_groups_is_bounded(rig: OffsetsRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "GROUPS_MAX", 2)
     for group_id in ("a", "b"):

@@ -85,6 +85,14 @@ NOT_HERE = {
     "transaction.two.phase.commit.enable": "unstable in Kafka 4.3",
 }
 """Properties of Kafka's brokers, or the beginnings of their names, that nothing would obey here, and why."""
+HIDDEN = (
+    "group.consumer.regex.refresh.interval.ms",
+    "leader.imbalance.per.broker.percentage",
+    "log.initial.task.delay.ms",
+    "producer.id.expiration.check.interval.ms",
+    "unclean.leader.election.interval.ms",
+)
+"""Kafka has them, and tells nobody; the share of imbalance it had until 4.0."""
 PURGATORY = ".purgatory.purge.interval.requests"
 """Of Kafka's own data structure: what waits here is taken out when it is done."""
 POLICY = ".policy.class.name"
@@ -109,7 +117,8 @@ def test_properties_of_a_broker(odradek_cluster: LocalCluster, kafka_broker: Kaf
     assert [name for name in left_out if not is_explained(name)] == []
     gone = [start for start in NOT_HERE if not any(name.startswith(start) for name in left_out)]
     assert gone == [], f"no longer so: {gone}"
-    assert [name for name in ours if name not in kafkas and not name.startswith("odradek.")] == []
+    ours_alone = {name for name in ours if name not in kafkas and not name.startswith("odradek.")}
+    assert ours_alone == set(HIDDEN)
 
 
 def is_explained(name: str) -> bool:

@@ -145,7 +145,7 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("codec", "low", "high"), LEVELS)
-def test_what_is_converted_has_the_level_of_the_topic(codec: str, low: dict[str, int], high: dict[str, int]) -> None:
+def test_what_is_converted_has_the_level_of_the_topic(codec: str, low: dict[str, Any], high: dict[str, Any]) -> None:
     data = build_batch([(None, b"%d" % (number * number % 997), NOW_MS, ()) for number in range(2_000)])
     sizes = [check(data, compression_type=codec, **level)[0].header.size for level in (low, high)]
     assert sizes[0] > sizes[1]

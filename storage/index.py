@@ -39,9 +39,9 @@ class OffsetIndex:
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         self.base_offset = base_offset
-        self._keys, self._positions = self._parse(data)
-        self._starts = self._keys[:]
-        self.persisted = len(self._keys)  # entries that are in the file
+        self.keys, self._positions = self._parse(data)
+        self._starts = self.keys[:]
+        self.persisted = len(self.keys)  # entries that are in the file
 
     @staticmethod
     def _parse(data: bytes) -> tuple[array[int], array[int]]:
@@ -57,7 +57,7 @@ class OffsetIndex:
         return keys, positions
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
     @property
     def last_position(self) -> int:
@@ -67,13 +67,13 @@ class OffsetIndex:
     @property
     def last_offset(self) -> int:
         """Offset of the last entry, the base offset when there is none."""
-        return self.base_offset + (self._keys[-1] if self._keys else 0)
+        return self.base_offset + (self.keys[-1] if self.keys else 0)
 
     def append(self, last_offset: int, position: int, first_offset: int) -> None:
         key = last_offset - self.base_offset
         assert 0 <= key <= RELATIVE_OFFSET_MAX
-        assert not self._keys or (key > self._keys[-1] and position > self._positions[-1])
-        self._keys.append(key)
+        assert not self.keys or (key > self.keys[-1] and position > self._positions[-1])
+        self.keys.append(key)
         self._positions.append(position)
         self._starts.append(first_offset - self.base_offset)
 
@@ -88,20 +88,20 @@ class OffsetIndex:
     def offset_at_or_after(self, position: int) -> int | None:
         """Offset of the first entry whose position is not below `position`."""
         at = bisect_left(self._positions, position)
-        return self.base_offset + self._keys[at] if at < len(self._keys) else None
+        return self.base_offset + self.keys[at] if at < len(self.keys) else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entry of `offset` and all above."""
-        self._keep(bisect_left(self._keys, offset - self.base_offset))
+        self._keep(bisect_left(self.keys, offset - self.base_offset))
 
     def _keep(self, count: int) -> None:
-        del self._keys[count:], self._positions[count:], self._starts[count:]
+        del self.keys[count:], self._positions[count:], self._starts[count:]
         self.persisted = min(self.persisted, count)
 
     def encode(self, first: int = 0) -> bytes:
         """The file's bytes from entry `first` on."""
-        interleaved = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self._keys) - first)))
-        interleaved[::2] = array("i", self._keys[first:])
+        interleaved = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self.keys) - first)))
+        interleaved[::2] = array("i", self.keys[first:])
         interleaved[1::2] = array("i", self._positions[first:])
         if sys.byteorder == "little":
             interleaved.byteswap()
@@ -109,7 +109,7 @@ class OffsetIndex:
 
     def entries(self) -> list[tuple[int, int]]:
         """(offset, position)."""
-        return [(self.base_offset + key, position) for key, position in zip(self._keys, self._positions, strict=True)]
+        return [(self.base_offset + key, position) for key, position in zip(self.keys, self._positions, strict=True)]
 
 
 class TimeIndex:
@@ -119,8 +119,8 @@ class TimeIndex:
         self.base_offset = base_offset
         if len(data) % TIME_ENTRY_BYTES:
             raise CorruptIndex(f"{len(data)} bytes are no whole number of time index entries")
-        self._timestamps, self._keys = self._parse(data)
-        self.persisted = len(self._keys)
+        self._timestamps, self.keys = self._parse(data)
+        self.persisted = len(self.keys)
 
     @staticmethod
     def _parse(data: bytes) -> tuple[array[int], array[int]]:
@@ -144,7 +144,7 @@ class TimeIndex:
 
     @property
     def last_offset(self) -> int:
-        return self.base_offset + (self._keys[-1] if self._keys else 0)
+        return self.base_offset + (self.keys[-1] if self.keys else 0)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry if its timestamp is above the last one's."""
@@ -152,31 +152,31 @@ class TimeIndex:
             key = offset - self.base_offset
             assert 0 <= key <= RELATIVE_OFFSET_MAX
             self._timestamps.append(timestamp)
-            self._keys.append(key)
+            self.keys.append(key)
 
     def offset_for(self, timestamp: int) -> int:
         """Offset where a scan for the first record with a timestamp not below `timestamp` may begin."""
         at = bisect_right(self._timestamps, timestamp) - 1
-        return self.base_offset + (self._keys[at] if at >= 0 else 0)
+        return self.base_offset + (self.keys[at] if at >= 0 else 0)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries of `offset` and above."""
-        count = bisect_left(self._keys, offset - self.base_offset)
-        del self._timestamps[count:], self._keys[count:]
+        count = bisect_left(self.keys, offset - self.base_offset)
+        del self._timestamps[count:], self.keys[count:]
         self.persisted = min(self.persisted, count)
 
     def encode(self, first: int = 0) -> bytes:
         """The file's bytes from entry `first` on."""
         halves = array("i", self._timestamps[first:].tobytes())
-        words = array("i", bytes(TIME_ENTRY_BYTES * (len(self._keys) - first)))
-        words[::3], words[1::3], words[2::3] = halves[_HIGH::2], halves[_LOW::2], array("i", self._keys[first:])
+        words = array("i", bytes(TIME_ENTRY_BYTES * (len(self.keys) - first)))
+        words[::3], words[1::3], words[2::3] = halves[_HIGH::2], halves[_LOW::2], array("i", self.keys[first:])
         if sys.byteorder == "little":
             words.byteswap()
         return words.tobytes()
 
     def entries(self) -> list[tuple[int, int]]:
         """(timestamp, offset)."""
-        return [(stamp, self.base_offset + key) for stamp, key in zip(self._timestamps, self._keys, strict=True)]
+        return [(stamp, self.base_offset + key) for stamp, key in zip(self._timestamps, self.keys, strict=True)]
 
 
 @dataclass(slots=True, frozen=True)

@@ -14,14 +14,11 @@ class LeaderEpochs:
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest = UNDEFINED_EPOCH
+        """The largest epoch, -1 when there is none."""
         for epoch, start in entries or []:
             self.assign(epoch, start)
         self.dirty = False
-
-    @property
-    def latest(self) -> int:
-        """The largest epoch, -1 when there is none."""
-        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
@@ -40,6 +37,7 @@ class LeaderEpochs:
         del self._epochs[keep:], self._starts[keep:]
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.latest = epoch
         self.dirty = True
 
     def epoch_for(self, offset: int) -> int:
@@ -65,6 +63,7 @@ class LeaderEpochs:
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._epochs[keep:], self._starts[keep:]
+            self.latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
@@ -79,3 +78,4 @@ class LeaderEpochs:
         self.dirty = self.dirty or bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()
+        self.latest = UNDEFINED_EPOCH

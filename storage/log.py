@@ -74,7 +74,8 @@ class PartitionLog(LogBase):
                 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS.
             OSError: see the head of this file; the partition has to go offline.
         """
-        self._check_writable()
+        if self.failed or self.closed or self.unsynced_cut is not None:
+            self._check_writable()
         batches = check_leader_append(records, origin, self.config, now_ms=now_ms, allow_zstd=allow_zstd)
         if origin is Origin.CLIENT and batches[0].header.has_producer:
             earlier = self.state.duplicate_of(batches[0].header)
@@ -82,7 +83,7 @@ class PartitionLog(LogBase):
                 return AppendInfo(
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )
-        plan = AppendPlan(origin, now_ms)
+        plan: AppendPlan | None = None
         headers: list[BatchHeader] = []
         buffers: list[Buffer] = []
         offset = self.log_end_offset
@@ -92,6 +93,7 @@ class PartitionLog(LogBase):
             headers.append(header)
             buffers += (batch.head, batch.body)
             if header.has_producer:
+                plan = plan or AppendPlan(origin, now_ms)
                 self.state.plan(
                     plan,
                     header,
@@ -121,42 +123,50 @@ class PartitionLog(LogBase):
             Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end; nothing was written.
             OSError: as for `append_as_leader`.
         """
-        self._check_writable()
+        if self.failed or self.closed or self.unsynced_cut is not None:
+            self._check_writable()
         batches = check_replicated(records, leader_epoch)
         if not batches:
             return None
-        plan = AppendPlan(Origin.REPLICATION, now_ms)
+        plan: AppendPlan | None = None
         headers = [header for header, _ in batches]
         first_offset = end = headers[0].base_offset
-        size = 0
+        size, gap = 0, first_offset != self.log_end_offset
         if first_offset < self.log_end_offset:
             raise Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {first_offset} is below the end, {self.log_end_offset}"
             )
         for header, marker in batches:
-            if header.base_offset < end:
-                raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} comes after {end - 1}")
+            if header.base_offset != end:
+                if header.base_offset < end:
+                    raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} comes after {end - 1}")
+                gap = True
             if header.has_producer:
+                plan = plan or AppendPlan(Origin.REPLICATION, now_ms)
                 self.state.plan(plan, header, header.base_offset, marker=marker)
             end = header.last_offset + 1
             size += header.size
-        self._write(headers, [memoryview(records)[:size]], plan, now_ms, limit_size=False)
+        self._write(headers, [memoryview(records)[:size]], plan, now_ms, limit_size=False, gap=gap)
         return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
 
-    def _has_gap(self, headers: list[BatchHeader]) -> bool:
-        end = self.log_end_offset
-        for batch in headers:
-            if batch.base_offset != end:
-                return True
-            end = batch.last_offset + 1
-        return False
-
     def _write(
-        self, headers: list[BatchHeader], buffers: list[Buffer], plan: AppendPlan, now_ms: int, *, limit_size: bool
+        self,
+        headers: list[BatchHeader],
+        buffers: list[Buffer],
+        plan: AppendPlan | None,
+        now_ms: int,
+        *,
+        limit_size: bool,
+        gap: bool = False,
     ) -> None:
-        """`buffers` are the bytes of the batches that have those headers."""
-        size = sum(map(len, buffers))
-        newest = max(header.max_timestamp for header in headers)
+        """`buffers` are the bytes of the batches that have those headers; `plan` is what they do to their producers, if any has one.
+
+        `gap`: there are offsets before or between them that do not exist.
+        """
+        size, newest = 0, NO_TIMESTAMP
+        for header in headers:
+            size += header.size
+            newest = max(newest, header.max_timestamp)
         config = self.config
         if limit_size and size > config.segment_bytes:
             raise Refusal(
@@ -172,27 +182,28 @@ class PartitionLog(LogBase):
                 last_offset=last_offset,
                 newest_timestamp=newest,
                 now_ms=now_ms,
-                jitter_ms=roll_jitter_ms(config, self.directory, segment.base_offset),
+                jitter_ms=config.segment_jitter_ms and roll_jitter_ms(config, self.directory, segment.base_offset),
             ):
                 # At the log end, also where the leader's log has a gap: a segment that begins elsewhere is one that was lost.
                 fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
                 segment = self.roll(now_ms, None if fits else headers[0].base_offset)
-            if not limit_size and self._has_gap(headers):
+            if gap:
                 self.note_gaps()
             segment.append(headers, buffers, config.index_interval_bytes)
             self.log_end_offset = last_offset + 1
             for header in headers:
                 if header.leader_epoch != self.epochs.latest:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
-            self.state.commit(plan)
-            for completed in plan.completed:
-                settle_aborted(segment, completed, self.state.stable_offset_after(completed))
-                self.state.complete(completed)
+            if plan is not None:
+                self.state.commit(plan)
+                for completed in plan.completed:
+                    settle_aborted(segment, completed, self.state.stable_offset_after(completed))
+                    self.state.complete(completed)
         except OSError:
             self.failed = True
             raise
         self.state.end_offset = self.log_end_offset
-        if plan.updates:
+        if plan is not None:
             self.refresh_stable_offset()
 
     def _check_writable(self) -> None:

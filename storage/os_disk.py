@@ -45,7 +45,8 @@ class OsFile:
 
     def write(self, offset: int, *buffers: Buffer) -> None:
         assert 0 <= offset <= self._size, f"write at {offset} would leave a hole behind {self._size}"
-        self._check()
+        if self._closed or self._failure is not None:
+            self._check()
         wanted = sum(map(len, buffers))
         written = os.pwritev(self._descriptor, buffers[:BUFFERS_PER_CALL_MAX], offset)
         if written != wanted:

@@ -77,7 +77,7 @@ class Segment:
         self._keep_tail(buffers, position - self.size)
         self.size = position
         index = self.offset_index
-        if index is not None and len(index) - index.persisted >= INDEX_ENTRIES_PENDING_MAX:
+        if index is not None and len(index.keys) - index.persisted >= INDEX_ENTRIES_PENDING_MAX:
             self.write_indexes()
 
     def _keep_tail(self, buffers: Sequence[Buffer], size: int) -> None:
@@ -155,8 +155,8 @@ class Segment:
         # One slot of the time index is kept for the entry that `seal` adds.
         return (
             last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or len(self.offset_index) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
-            or len(self.time_index) >= config.segment_index_bytes // TIME_ENTRY_BYTES - 1
+            or len(self.offset_index.keys) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index.keys) >= config.segment_index_bytes // TIME_ENTRY_BYTES - 1
         )
 
     async def sync(self, *, indexes: bool) -> None:

@@ -167,6 +167,17 @@ def _split(view: memoryview) -> list[tuple[int, BatchHeader]]:
     batches = []
     position, end = 0, len(view)
     while end - position > MAGIC_AT:
+        if end - position >= HEADER_BYTES and view[position + MAGIC_AT] == MAGIC:
+            try:
+                header = read_header(view, position)
+            except Malformed:
+                pass  # told below, in Kafka's order
+            else:
+                if header.size > end - position:
+                    break
+                batches.append((position, header))
+                position += header.size
+                continue
         _, length, _, magic = _FRAME.unpack_from(view, position)
         if length < LEGACY_MESSAGE_BYTES_MIN:
             raise _corrupt(f"a batch of {length} bytes is too short for any format")

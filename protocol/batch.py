@@ -89,6 +89,8 @@ CONTROL_KEY_BYTES: Final = 4
 END_TXN_VALUE_BYTES: Final = 6
 
 _HEADER: Final = Packer(">qiibIhiqqqhii")
+_FRONT: Final = Packer(">qiibI")
+_CHECKED: Final = Packer(">hiqqqhii")
 _CONTROL_KEY: Final = Packer(">hh")
 _END_TXN_VALUE: Final = Packer(">hi")
 _PLAIN_MARKER: Final = Packer(">8sB3siB")
@@ -283,37 +285,31 @@ def build_batch(
         body = compress(compression, body, level)
     attributes = compression | (LOG_APPEND_TIME if timestamp_type else 0)
     attributes |= (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=BATCH_LENGTH_MIN + len(body),
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=rows[-1][0],
-        base_timestamp=base_timestamp,
-        max_timestamp=max(row[3] for row in rows),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=len(rows),
+    newest = base_timestamp if len(rows) == 1 else max(row[3] for row in rows)
+    # fmt: off
+    return _sealed(
+        body, base_offset, leader_epoch, MAGIC, attributes, rows[-1][0], base_timestamp, newest, producer_id, producer_epoch,
+        base_sequence, len(rows),
     )
-    return seal_batch(header, body)
+    # fmt: on
 
 
 def seal_batch(header: BatchHeader, body: Buffer) -> bytes:
     """Header and body as bytes, with length and checksum computed; a batch without records is allowed here."""
-    batch = bytearray(HEADER_BYTES + len(body))
-    batch[HEADER_BYTES:] = body
     # fmt: off
-    _HEADER.pack_into(
-        batch, 0, header.base_offset, len(batch) - LENGTH_OVERHEAD, header.leader_epoch, header.magic, 0, header.attributes,
-        header.last_offset_delta, header.base_timestamp, header.max_timestamp, header.producer_id, header.producer_epoch,
-        header.base_sequence, header.record_count,
+    return _sealed(
+        body, header.base_offset, header.leader_epoch, header.magic, header.attributes, header.last_offset_delta,
+        header.base_timestamp, header.max_timestamp, header.producer_id, header.producer_epoch, header.base_sequence,
+        header.record_count,
     )
     # fmt: on
-    batch[CRC_AT:ATTRIBUTES_AT] = crc32c(memoryview(batch)[ATTRIBUTES_AT:]).to_bytes(4, "big")
-    return bytes(batch)
+
+
+def _sealed(body: Buffer, base_offset: int, leader_epoch: int, magic: int, *checked: int) -> bytes:
+    """`checked` are the fields behind the checksum, which covers them and the body."""
+    content = b"".join((_CHECKED.pack(*checked), body))
+    length = BATCH_LENGTH_MIN + len(body)
+    return _FRONT.pack(base_offset, length, leader_epoch, magic, crc32c(content)) + content
 
 
 def control_key(control: ControlType) -> bytes:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 LARGE_BYTES_MIN: Final = 4_096  # from here on a copy costs more than another entry in writev
+ONE_BYTE_MAX: Final = 128
+"""An unsigned varint below is one byte."""
 INT32_MAX: Final = 2_147_483_647
 
 
@@ -39,6 +41,10 @@ def _numbers(layout: str, values: Sequence[int]) -> bytes:
 
 
 def _tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
+    if len(tags) == 1:
+        tag, payload = tags[0]
+        if tag < ONE_BYTE_MAX and len(payload) < ONE_BYTE_MAX:
+            return b"".join((ONE_BYTE[1], ONE_BYTE[tag], ONE_BYTE[len(payload)], payload))
     tags.sort(key=lambda pair: pair[0])
     pieces = [unsigned_varint(len(tags))]
     last = -1

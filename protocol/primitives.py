@@ -17,6 +17,8 @@ VARLONG_BYTES_MAX: Final = 10
 UINT32_MAX: Final = 0xFFFF_FFFF
 UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 UUID_CACHE_ENTRIES: Final = 4_096
+SHORT_VARINTS: Final = 512
+"""Below are the deltas and lengths of nearly all records that brokers write: they are looked up."""
 ONE_BYTE: Final = tuple(bytes((value,)) for value in range(256))
 
 
@@ -76,7 +78,12 @@ def unsigned_varint(value: int) -> bytes:
 
 def varint(value: int) -> bytes:
     """Zig-zag coded; serves int32 and int64 alike."""
+    if 0 <= value < SHORT_VARINTS:
+        return _SHORT[value]
     return unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+_SHORT: Final = tuple(unsigned_varint(value << 1) for value in range(SHORT_VARINTS))
 
 
 @lru_cache(maxsize=UUID_CACHE_ENTRIES)

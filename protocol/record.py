@@ -18,6 +18,7 @@ INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 
 Headers = Sequence[tuple[str, bytes | None]]
+_NULL: Final = (b"\x01", b"")
 NewRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 
@@ -65,6 +66,20 @@ def read_records(
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if position != end:
         raise Malformed(f"{end - position} bytes follow the last record")
+
+
+def plain_record(body: Buffer) -> tuple[bytes | None, bytes | None] | None:
+    """(key, value) of the one record of a decompressed body, where it has neither deltas nor headers.
+
+    None for every other: `read_records` reads them, or says what is wrong. Coordinators write most of their batches so.
+    """
+    end = len(body)
+    length, position = read_varint(body, 0)
+    if length < RECORD_BYTES_MIN - 1 or position + length != end or body[position + 1] or body[position + 2]:
+        return None
+    key, position = _content(body, position + 3, end)
+    value, position = _content(body, position, end)
+    return None if position != end - 1 or body[position] else (key, value)
 
 
 class RawRecord(NamedTuple):
@@ -152,15 +167,18 @@ def record_bytes(
     offset_delta: int, key: bytes | None, value: bytes | None, timestamp_delta: int, headers: Headers
 ) -> bytes:
     pieces: list[bytes] = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
-    pieces += _sized(key)
-    pieces += _sized(value)
-    pieces.append(varint(len(headers)))
-    for name, content in headers:
-        pieces += _sized(name.encode())
-        pieces += _sized(content)
+    for content in (key, value):
+        pieces += _NULL if content is None else (varint(len(content)), content)
+    if headers:
+        pieces.append(varint(len(headers)))
+        for name, content in headers:
+            pieces += _sized(name.encode())
+            pieces += _sized(content)
+    else:
+        pieces.append(b"\x00")
     body = b"".join(pieces)
     return varint(len(body)) + body
 
 
 def _sized(content: bytes | None) -> tuple[bytes, bytes]:
-    return (b"\x01", b"") if content is None else (varint(len(content)), content)
+    return _NULL if content is None else (varint(len(content)), content)

@@ -6,6 +6,7 @@ from typing import Final
 
 from broker.partition import Partition
 from protocol.batch import (
+    HEADER_BYTES,
     BatchHeader,
     ControlType,
     Record,
@@ -16,6 +17,7 @@ from protocol.batch import (
     verify_crc,
 )
 from protocol.errors import Malformed
+from protocol.record import plain_record
 from runtime.log_port import ReplayVisitor
 from runtime.shard import Marker, ShardRecord
 from storage.reads import ColdRead
@@ -55,6 +57,11 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
 
 def _visit_batch(header: BatchHeader, batch: memoryview, visit: ReplayVisitor, start: int) -> None:
     """Visit what `batch` holds from offset `start` on; the first batch of a read may begin below it."""
+    if header.record_count == 1 and not header.attributes and start <= header.base_offset:
+        plain = plain_record(batch[HEADER_BYTES:])
+        if plain is not None:
+            visit(header.base_offset, ShardRecord(*plain), header.leader_epoch)
+            return
     for record in records_of(batch, header, max_decompressed_bytes=BATCH_BYTES_MAX):
         if record.offset < start:
             continue

@@ -153,7 +153,7 @@ class Gathering:
         """The rows that say anything, by topic; they count as told."""
         session = self.session
         due, moved, served = session.due, session.moved, session.served
-        topics: dict[str | UUID, FetchableTopicResponse] = {}
+        topics: dict[int | str, FetchableTopicResponse] = {}
         for slot, row in self.rows:
             error = slot.error
             moved.pop(slot, None)
@@ -185,13 +185,13 @@ class Gathering:
             replica.leader_end = partition.log.log_end_offset
 
 
-def _add_row(topics: dict[str | UUID, FetchableTopicResponse], slot: ReplicaSlot, row: PartitionData) -> None:
+def _add_row(topics: dict[int | str, FetchableTopicResponse], slot: ReplicaSlot, row: PartitionData) -> None:
     topic = slot.topic
-    told = topics.get(topic)
+    key = topic.int if isinstance(topic, UUID) else topic  # a UUID is hashed in Python
+    told = topics.get(key)
     if told is None:
-        by_id = isinstance(topic, UUID)
-        told = FetchableTopicResponse("" if by_id else str(topic), topic if isinstance(topic, UUID) else ZERO_UUID, [])
-        topics[topic] = told
+        name, topic_id = ("", topic) if isinstance(topic, UUID) else (topic, ZERO_UUID)
+        told = topics[key] = FetchableTopicResponse(name, topic_id, [])
     told.partitions.append(row)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from broker.fetch_read import divergence
-from broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ID_MAX, FetchKey
+from broker.fetch_sessions import EPOCH_MAX, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SESSION_ID_MAX
 from broker.partition import NO_EPOCH, Partition
 from broker.partitions import Partitions
 from broker.replica_throttle import ReplicaThrottles
@@ -173,7 +173,8 @@ class ReplicaSession:
     broker_epoch: int = -1
     epoch: int = 1
     heard_ms: int = 0
-    slots: dict[FetchKey, ReplicaSlot] = field(default_factory=dict)
+    slots: dict[tuple[int | str, int], ReplicaSlot] = field(default_factory=dict)
+    """By topic id, as a number since a UUID is hashed in Python, or topic name, and partition."""
     due: dict[ReplicaSlot, None] = field(default_factory=dict)
     moved: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots that have at most watermarks to tell, which can wait a little (see `broker.replica_fetch`)."""
@@ -238,13 +239,14 @@ class ReplicaSessions:
         slots = session.slots
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                self._forget(session, slots.pop((forgotten.topic_id if by_id else forgotten.topic, index), None))
+                self._forget(session, slots.pop((forgotten.topic_id.int if by_id else forgotten.topic, index), None))
         for topic in request.topics:
-            name = topic.topic_id if by_id else topic.topic
+            key = topic.topic_id.int if by_id else topic.topic
             for asked in topic.partitions:
-                slot = slots.get((name, asked.partition))
+                slot = slots.get((key, asked.partition))
                 if slot is None:
-                    slot = slots[name, asked.partition] = ReplicaSlot(session, name, asked.partition)
+                    name = topic.topic_id if by_id else topic.topic
+                    slot = slots[key, asked.partition] = ReplicaSlot(session, name, asked.partition)
                 slot.ask(asked)
                 self.settle(slot, now_ms)
                 if not slot.error and not slot.urgent:

@@ -20,7 +20,6 @@ from asyncio import (
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import iscoroutine
-from itertools import count
 from typing import Any, Final, cast
 
 import structlog
@@ -179,13 +178,12 @@ class Connection(BufferedProtocol):
             return
         self._serving = True
         try:
-            for taken in count():
+            core, taken = self._core, 0
+            while core.buffered and self._may_take() and (frame := core.next_request()) is not None:
+                taken += 1
                 if taken == REQUESTS_AT_A_TIME:
                     self._resting = True
                     self._loop.call_soon(self._rested)
-                frame = self._core.next_request() if self._core.buffered and self._may_take() else None
-                if frame is None:
-                    break
                 self._frame_s = self._active_s
                 self._take(frame, self._session)
                 if self._queued_bytes > WRITE_BUFFER_HIGH_BYTES:
@@ -200,8 +198,11 @@ class Connection(BufferedProtocol):
         self._update_reading()
 
     def _may_take(self) -> bool:
+        if self._has_enough():
+            return False
+        budget = self._shared.budget
         held_bytes = self._request_bytes + self._response_bytes
-        return not self._has_enough() and self._shared.budget.may_read(self, held_bytes, self._budget_has_room)
+        return budget.used_bytes < budget.limit_bytes or budget.may_read(self, held_bytes, self._budget_has_room)
 
     def _has_enough(self) -> bool:
         """It is this connection's own doing that it is not read on."""
@@ -307,7 +308,8 @@ class Connection(BufferedProtocol):
             self._response_bytes += size
             shared.budget.take(size)
             self._core.send_response(frame.seq, chunks)
-        self._muting.mute(call.context.throttle_ms)
+        if call.context.throttle_ms > 0:
+            self._muting.mute(call.context.throttle_ms)
         shared.dispatcher.count(call, response, size)
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size

@@ -7,16 +7,13 @@ from collections.abc import Callable
 class Muting:
     """Of one connection."""
 
-    __slots__ = ("_timer", "_unmuted")
+    __slots__ = ("_timer", "_unmuted", "muted")
 
     def __init__(self, unmuted: Callable[[], None]) -> None:
         """`unmuted` is called when the silence is over."""
+        self.muted = False
         self._unmuted = unmuted
         self._timer: TimerHandle | None = None
-
-    @property
-    def muted(self) -> bool:
-        return self._timer is not None
 
     def mute(self, throttle_ms: int) -> None:
         """For so long from now on, unless it is muted for longer already."""
@@ -29,13 +26,16 @@ class Muting:
                 return
             self._timer.cancel()
         self._timer = loop.call_at(until_s, self._over)
+        self.muted = True
 
     def end(self) -> None:
         """The connection is gone."""
+        self.muted = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _over(self) -> None:
         self._timer = None
+        self.muted = False
         self._unmuted()

@@ -200,8 +200,7 @@ class Connection(BufferedProtocol):
     def _may_take(self) -> bool:
         if self._has_enough():
             return False
-        budget = self._shared.budget
-        held_bytes = self._request_bytes + self._response_bytes
+        budget, held_bytes = self._shared.budget, self._request_bytes + self._response_bytes
         return budget.used_bytes < budget.limit_bytes or budget.may_read(self, held_bytes, self._budget_has_room)
 
     def _has_enough(self) -> bool:
@@ -308,8 +307,7 @@ class Connection(BufferedProtocol):
             self._response_bytes += size
             shared.budget.take(size)
             self._core.send_response(frame.seq, chunks)
-        if call.context.throttle_ms > 0:
-            self._muting.mute(call.context.throttle_ms)
+        self._muting.mute(call.context.throttle_ms)
         shared.dispatcher.count(call, response, size)
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size

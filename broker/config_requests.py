@@ -1,12 +1,12 @@
 """What AlterConfigs and IncrementalAlterConfigs have in common: who may change what, and the way to the controller."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker.api import RequestContext
 from broker.ports import AclOperation, ResourceType
 from cluster.controller.port import ConfigChange, ConfigResult
-from cluster.image import RESOURCE_GROUP, RESOURCE_TOPIC
+from cluster.image import RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from protocol.errors import ErrorCode, Refusal
 
 
@@ -18,6 +18,19 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+
+WITHOUT_SETTINGS: Final = {
+    RESOURCE_BROKER_LOGGER: "Single loggers have no levels here; odradek.log.level is that of a broker.",
+    RESOURCE_CLIENT_METRICS: "There are no settings of client metrics: clients are not asked for metrics here.",
+}
+"""Kinds of Kafka's that have none in this broker, and why."""
+
+
+def check_kind(kind: int) -> None:
+    """Raises Refusal for kinds of resources that have settings in Kafka alone."""
+    why = WITHOUT_SETTINGS.get(kind)
+    if why is not None:
+        raise Refusal(ErrorCode.INVALID_REQUEST, why)
 
 
 def check_right(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
@@ -42,6 +55,7 @@ async def alter(
         kind, name = resource.resource_type, resource.resource_name
         try:
             check_right(context, AclOperation.ALTER_CONFIGS, kind, name)
+            check_kind(kind)
             wanted.append(change(resource))
         except Refusal as refusal:
             refused[place] = ConfigResult(kind, name, refusal.error, refusal.message)

@@ -26,5 +26,6 @@ def compiled(pattern: str) -> Callable[[str], bool]:
     try:
         matcher = re2.compile(pattern, options)
     except re2.error as error:
-        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+        [words] = error.args  # bytes
+        raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, words.decode(errors="replace")) from error
     return lambda text: matcher.fullmatch(text) is not None

@@ -3,7 +3,8 @@
 Behavior:
 * Topics, groups and brokers (this broker by its id, or all brokers by an empty name). Every property that is obeyed is listed,
   with where its value comes from, and on request with the values it hides and its documentation.
-* A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION. Other kinds of resources: INVALID_REQUEST.
+* A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION. Loggers of brokers and metrics of clients have no settings
+  here: INVALID_REQUEST, saying so.
 
 Version notes:
 * v3: types and documentation (KIP-569)
@@ -14,7 +15,7 @@ from itertools import dropwhile
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.config_requests import check_right
+from broker.config_requests import check_kind, check_right
 from broker.group_config import GROUP_PROPERTIES
 from broker.ports import AclOperation
 from broker.property import Property, Scope
@@ -49,6 +50,7 @@ def _resource(
 ) -> DescribeConfigsResult:
     try:
         check_right(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
+        check_kind(resource.resource_type)
         if resource.resource_type == RESOURCE_TOPIC:
             configs = _topic(context, request, resource.resource_name)
         elif resource.resource_type == RESOURCE_BROKER:

@@ -63,6 +63,19 @@ def pair(odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> SideBySide
     return SideBySide(tool_jvm(), {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap})
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """A broker that the tests of one file have to themselves."""
+    with LocalCluster(settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def there(cluster: LocalCluster) -> tuple[str, str]:
+    """Tells our own commands where that broker is."""
+    return "--bootstrap", cluster.bootstrap
+
+
 @pytest.fixture
 def name() -> str:
     """For topics, groups and ids of one test, the same on both brokers."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker.api_doc import LEFT_OUT
-from tests.interop.drivers.base import ProducerOptions
 from tests.interop.groups_on_both import make_topic, write
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-FEATURES = ("eligible.leader.replicas.version", "group.version", "transaction.version")
-WE_HAVE = re.compile(f"Feature: (?:{'|'.join(map(re.escape, FEATURES))})")
 
 
 def versions(printed: str) -> dict[str, str]:
@@ -39,31 +36,6 @@ def test_versions_of_apis(pair: SideBySide) -> None:
     different = {api for api in kafkas if ours[api] != kafkas[api]}
     assert {api for api in different if ours[api] != "UNSUPPORTED"} == set()
     assert different == {api for apis in LEFT_OUT.values() for api in apis}
-
-
-@pytest.mark.feature("kafka-transactions: list, find-hanging", client=TOOLS)
-def test_transactions(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
-    make_topic(pair, name)
-    producers = []
-    for bootstrap in pair.bootstraps.values():
-        producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
-        producer.init()
-        producer.begin()
-        producer.send(name, b"open", partition=1)
-        producer.flush()
-        producers.append(producer)
-    tool = "kafka-transactions"
-    for more in (("--topic", name), ("--topic", name, "--partition", "1"), ("--broker-id", "1")):
-        assert len(pair.same(tool, "find-hanging", *more, "--max-transaction-timeout", "0", about=name)) <= 2
-    assert len(pair.same(tool, "list", "--transactional-id-pattern", "no-such.*")) == 2
-    patterns = (("--duration-filter", "3600000"), ("--transactional-id-pattern", "id-no-.*"))
-    for more in patterns:
-        pair.same(tool, "list", *more, about=name)
-    pair.same(tool, "describe", "--transactional-id", f"no-{name}")
-    pair.same(tool, "abort", "--topic", name, "--partition", "0", "--start-offset", "0")
-    for producer in producers:
-        producer.abort()
-        producer.close()
 
 
 def log_dirs(lines: list[str]) -> object:
@@ -88,22 +60,6 @@ def test_log_dirs(pair: SideBySide, drivers: Callable[[str], Driver], name: str)
     found = {broker: log_dirs(lines) for broker, lines in pair.both(tool, "--describe", "--topic-list", name).items()}
     assert found["odradek"] == found["kafka"]
     pair.same(tool, "--describe", "--topic-list", name, "--broker-list", "7")
-
-
-@pytest.mark.feature("kafka-features, kafka-metadata-quorum, kafka-cluster: what is and what is refused", client=TOOLS)
-def test_features_and_quorum(pair: SideBySide) -> None:
-    found = pair.both("kafka-features", "describe")
-    levels = {
-        broker: [line.split("Epoch")[0] for line in lines if WE_HAVE.match(line)] for broker, lines in found.items()
-    }
-    assert levels["odradek"] == levels["kafka"]
-    assert len(levels["odradek"]) == len(FEATURES)
-    pair.same("kafka-features", "upgrade", "--feature", "group.version=1", "--dry-run")
-    pair.same("kafka-features", "upgrade", "--feature", "group.version=9")
-    pair.same("kafka-features", "downgrade", "--feature", "group.version=0", "--dry-run")
-    found = pair.both("kafka-metadata-quorum", "describe", "--replication")
-    assert found["odradek"][1] == found["kafka"][1]
-    assert [len(lines) for lines in found.values()] == [3, 3]
 
 
 @pytest.mark.feature("kafka-reassign-partitions, kafka-leader-election: what one broker can do", client=TOOLS)

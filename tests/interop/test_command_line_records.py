@@ -12,28 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from odradek import LocalCluster
-from tests.interop.conftest import SETTINGS
 from tests.interop.test_command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from odradek import LocalCluster
     from tests.support.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(settings=SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def there(cluster: LocalCluster) -> tuple[str, str]:
-    return "--bootstrap", cluster.bootstrap
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ Nothing that Kafka prints is stored. What must differ (topic ids, producer ids, 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.drivers.base import TIMEOUT_S, Driver, ProducerOptions
+from tests.interop.drivers.base import Driver, ProducerOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +20,7 @@ TOOLS = "Kafka's tools 4.3"
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
-@pytest.mark.feature("kafka-topics", client=TOOLS)
+@pytest.mark.feature("kafka-topics: create, alter, describe, list, delete", client=TOOLS)
 def test_kafka_topics(pair: SideBySide, name: str) -> None:
     create = ("--create", "--topic", name, "--partitions", "3", "--config", "retention.ms=60000")
     assert pair.same("kafka-topics", *create)[0] == "exit 0"
@@ -34,7 +33,17 @@ def test_kafka_topics(pair: SideBySide, name: str) -> None:
         pair.same("kafka-topics", "--create", "--topic", f"{name}-bad", "--config", "retention.ms=soon")[0] == "exit 1"
     )
     assert pair.same("kafka-topics", "--create", "--topic", "not/a/name")[0] == "exit 1"
+    listing = ("kafka-topics", "--list")
+    assert pair.same(*listing, about=name) == ["exit 0", name]
+    for more in (("--topic", name), ("--topic", f"{name[:-1]}."), ("--exclude-internal",)):
+        assert pair.same(*listing, *more, about=name) == ["exit 0", name]
+    assert pair.same(*listing, "--topic", f"no-{name}") == ["exit 0"]
+    for more in ("--topics-with-overrides", "--at-min-isr-partitions", "--under-min-isr-partitions"):
+        pair.same("kafka-topics", "--describe", more, about=name)
+    for more in ("--under-replicated-partitions", "--unavailable-partitions"):
+        assert pair.same("kafka-topics", "--describe", more) == ["exit 0"]
     assert pair.same("kafka-topics", "--delete", "--topic", name)[0] == "exit 0"
+    assert pair.same(*listing, about=name) == ["exit 0"]
     assert pair.same("kafka-topics", "--describe", "--topic", name)[0] == "exit 1"
 
 
@@ -79,53 +88,3 @@ def test_producer_performance(
         assert finished.returncode == 0, (broker, finished.stdout, finished.stderr)
         assert "5000 records sent" in finished.stdout
         assert len(drivers("confluent-kafka").consume(bootstrap, name, [0], "read_committed")) == 5_000
-
-
-def open_transaction(driver: Driver, bootstrap: str, topic: str) -> None:
-    producer = driver.producer(
-        bootstrap, ProducerOptions(transactional_id=f"{topic}-id", transaction_timeout_ms=600_000)
-    )
-    producer.init()
-    producer.begin()
-    producer.send(topic, b"open")
-    producer.flush()
-
-
-@pytest.mark.feature("kafka-transactions: list, describe, describe-producers, abort", client=TOOLS)
-def test_kafka_transactions(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
-    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
-    for bootstrap in pair.bootstraps.values():
-        open_transaction(drivers("Java 4.3"), bootstrap, name)
-    for arguments in (("list",), ("describe", "--transactional-id", f"{name}-id")):
-        rows = {
-            broker: columns(found, f"{name}-id")
-            for broker, found in pair.both("kafka-transactions", *arguments).items()
-        }
-        assert rows["odradek"] == rows["kafka"]
-    producers = pair.both("kafka-transactions", "describe-producers", "--topic", name, "--partition", "0")
-    assert [len(found) for found in producers.values()] == [3, 3]
-    assert producers["odradek"][:2] == producers["kafka"][:2]
-    for bootstrap in pair.bootstraps.values():
-        start = ("--topic", name, "--partition", "0", "--start-offset", "0")
-        finished = pair.tools.run("kafka-transactions", "--bootstrap-server", bootstrap, "abort", *start)
-        assert finished.returncode == 0, finished.stderr
-        wait_for_end(drivers("confluent-kafka"), bootstrap, name)
-
-
-def columns(lines: list[str], transactional_id: str) -> list[list[str]]:
-    """Header and the row of one id, less the producer id and the times, which must differ."""
-    header = lines[1].split()
-    rows = [line.split() for line in lines[2:] if transactional_id in line.split()]
-    assert len(rows) == 1, lines
-    differing = {"ProducerId", "CurrentTransactionStartTimeMs", "TransactionDurationMs"}
-    return [header, [value for title, value in zip(header, rows[0], strict=True) if title not in differing]]
-
-
-def wait_for_end(driver: Driver, bootstrap: str, topic: str) -> None:
-    """The aborted transaction no longer holds readers back: something written behind it is read."""
-    producer = driver.producer(bootstrap, ProducerOptions())
-    producer.send(topic, b"behind")
-    producer.flush()
-    deadline = time.monotonic() + TIMEOUT_S
-    while [message.value for message in driver.consume(bootstrap, topic, [0], "read_committed")] != [b"behind"]:
-        assert time.monotonic() < deadline

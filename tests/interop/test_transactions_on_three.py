@@ -13,13 +13,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
 from pipeline.progress import await_stable
-from protocol.batch import build_batch
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.interop.drivers.base import TIMEOUT_S, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
+from tests.support.hanging import leave_hanging
 from tests.support.ledger import LONGEST_WAIT_S, PARTITIONS, TOPIC, Load, check, final_read
 from tests.support.raw_client import RawClient
 from tests.support.tool_jvm import run_tool
@@ -37,7 +36,6 @@ SETTINGS = {
     "transaction.partition.verification.enable": "false",
 }
 """Without verification a client can leave a transaction hanging, which kafka-transactions is there to find."""
-UNVERIFIED_PRODUCE_VERSION = 11
 HOUR_MS = 3_600_000
 TRANSACTIONS_BETWEEN = 10
 """Of each producer, before a coordinator is killed and while it is away."""
@@ -290,7 +288,7 @@ def test_a_hanging_transaction_is_found_and_aborted(three: LocalCluster) -> None
     """A batch of a producer whose coordinator knows of no such transaction: nobody would ever end it."""
     topic = make_topic(three, "hanging", 1)
     leader = leader_of(three, topic, 0)
-    asyncio.run(leave_hanging(three, leader, topic))
+    asyncio.run(write_hanging(three, leader, topic))
     _, *found = tool(three, "find-hanging", "--topic", topic, "--partition", "0")
     assert [(row[0], row[1], row[5]) for row in found] == [(topic, "0", "0")]
     tool(three, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
@@ -303,23 +301,12 @@ def test_a_hanging_transaction_is_found_and_aborted(three: LocalCluster) -> None
     assert [message.value for message in read] == [b"behind"]
 
 
-async def leave_hanging(cluster: LocalCluster, leader: int, topic: str) -> None:
+async def write_hanging(cluster: LocalCluster, leader: int, topic: str) -> None:
     client = await connect(cluster, leader)
     identity = await client.call(InitProducerIdRequest(None, 60_000, -1, -1), 4)
     assert identity.error_code == 0
-    an_hour_ago = int(time.time() * 1_000) - HOUR_MS
-    records = build_batch(
-        [(None, b"hanging", an_hour_ago, ())],
-        producer_id=identity.producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
-    )
-    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])]
-    request = ProduceRequest("hanging-id", -1, 10_000, data)
-    answer = await client.call(request, UNVERIFIED_PRODUCE_VERSION)
+    await leave_hanging(client, topic, identity.producer_id, int(time.time() * 1_000) - HOUR_MS)
     client.close()
-    assert answer.responses[0].partition_responses[0].error_code == 0
 
 
 def test_a_transaction_times_out_although_its_coordinator_died(three: LocalCluster) -> None:

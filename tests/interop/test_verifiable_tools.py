@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TOOLS = "Kafka's tools 4.3"
 RECORDS = 60
 CONSUMER, PRODUCER, COPIER = "kafka-verifiable-consumer", "kafka-verifiable-producer", "TransactionalMessageCopier"
-SPEAK_OF_TIME = {"timestamp", "time_ms", "avg_throughput", "target_throughput"}
+SPEAK_OF_TIME = {"timestamp", "time", "time_ms", "avg_throughput", "target_throughput"}
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
@@ -78,8 +78,9 @@ def test_verifiable_consumer(
 
 @pytest.mark.feature("TransactionalMessageCopier: an assigned partition, and a group", client=TOOLS)
 @pytest.mark.parametrize("group_mode", [False, True])
+@pytest.mark.parametrize("aborts", [False, True])
 def test_transactional_message_copier(
-    pair: SideBySide, drivers: Callable[[str], Driver], name: str, group_mode: bool
+    pair: SideBySide, drivers: Callable[[str], Driver], name: str, group_mode: bool, aborts: bool
 ) -> None:
     output = f"{name}-out"
     for topic in (name, output):
@@ -87,14 +88,16 @@ def test_transactional_message_copier(
     for bootstrap in pair.bootstraps.values():
         write(drivers, bootstrap, name, RECORDS)
     places = ("--input-topic", name, "--input-partition", "0", "--output-topic", output, "--broker-list", ADDRESS)
-    how = ("--transaction-size", "7", "--consumer-group", f"g-{name}", "--use-group-metadata", "--enable-random-aborts")
+    how = ("--transaction-size", "7", "--consumer-group", f"g-{name}", "--use-group-metadata")
+    chance = ("--enable-random-aborts",) if aborts else ()
     expected = RECORDS if group_mode else RECORDS // 2
     # subscribed, it does not know where the end is
     mode = ("--group-mode", "--max-messages", str(expected)) if group_mode else ()
-    running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *how, *mode)
-    finished = {broker: each.wait() for broker, each in running.items()}
-    last = {broker: [{**events(each)[-1], "totalProcessed": 0}] for broker, each in finished.items()}
-    assert [event.get("consumed") for event in last["odradek"]] == [expected], last
+    running = pair.start(COPIER, "--transactional-id", f"id-{name}", *places, *how, *chance, *mode)
+    said = {broker: events(each.wait()) for broker, each in running.items()}
+    if aborts:  # how often is chance
+        said = {broker: [{**found[-1], "totalProcessed": 0}] for broker, found in said.items()}
+    assert same(said)[-1]["consumed"] == expected
     pair.same("kafka-consumer-groups", "--describe", "--group", f"g-{name}", ordered=False)
     for bootstrap in pair.bootstraps.values():
         copied = drivers("confluent-kafka").consume(bootstrap, output, BOTH, "read_committed")

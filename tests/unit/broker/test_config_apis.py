@@ -172,3 +172,18 @@ def test_the_refresh_of_regular_expressions_can_be_set_within_kafkas_bounds() ->
     assert group_config(config(f"{name}=10000")).consumer_regex_refresh_interval_ms == 10_000
     with pytest.raises(ConfigError, match="9999 is below the smallest allowed value, 10000"):
         config(f"{name}=9999")
+
+
+@pytest.mark.parametrize(("kind", "why"), [(8, "odradek.log.level"), (16, "clients are not asked for metrics")])
+async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int, why: str) -> None:
+    """Loggers of brokers, metrics of clients."""
+    controller = Altering()
+    asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, "1", None)])
+    described = describe_configs.handle(context(4, image()), asked).results[0]
+    change = IncrementalAlterConfigsRequest([IncrementalResource(kind, "1", [Incremental("a", 0, "1")])])
+    [altered] = (
+        await answer(incremental_alter_configs.handle(context(1, image(), controller=controller), change))
+    ).responses
+    for told in (described, altered):
+        assert (told.error_code, why in told.error_message) == (E.INVALID_REQUEST, True)
+    assert controller.calls == [((), {"validate_only": False})]

@@ -1,0 +1,99 @@
+"""kafka-cluster, kafka-metadata-quorum, kafka-features: the same command against both brokers prints the same."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from odradek import LocalCluster
+    from tests.support.kafka_broker import KafkaBroker
+    from tests.support.side_by_side import SideBySide
+    from tests.support.tool_jvm import Finished
+
+from tests.support.kafka_broker import CLUSTER_ID
+from tests.support.side_by_side import ADDRESS
+
+TOOLS = "Kafka's tools 4.3"
+CLUSTER, QUORUM, FEATURES = "kafka-cluster", "kafka-metadata-quorum", "kafka-features"
+WE_HAVE = ("eligible.leader.replicas.version", "group.version", "transaction.version")
+OF_ITS_OWN = (
+    "HighWatermark",
+    "LogEndOffset",
+    "LastFetchTimestamp",
+    "LastCaughtUpTimestamp",
+    "DirectoryId",
+    "ClusterId",
+)
+"""Each log has its length, each broker its directory; when one was asked is chance."""
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+@pytest.mark.feature("kafka-cluster: cluster-id, list-endpoints, unregister", client=TOOLS)
+def test_kafka_cluster(pair: SideBySide, odradek_cluster: LocalCluster, kafka_broker: KafkaBroker) -> None:
+    where = ("--bootstrap-server", ADDRESS)
+    finished = pair.finished(CLUSTER, "cluster-id", *where)
+    told = {name: re.fullmatch(r"Cluster ID: (\S{22})\n", each.stdout) for name, each in finished.items()}
+    assert all(told.values()), finished
+    assert [each.returncode for each in finished.values()] == [0, 0]
+    assert told["kafka"] is not None
+    assert told["kafka"][1] == CLUSTER_ID
+    ports = {"odradek": odradek_cluster.bootstrap, "kafka": kafka_broker.bootstrap}
+    for more in ((), ("--include-fenced-brokers",)):
+        endpoints = pair.both(CLUSTER, "list-endpoints", *where, *more)
+        rows = {
+            name: [line.replace(ports[name].replace(":", " "), "HOST PORT") for line in lines]
+            for name, lines in endpoints.items()
+        }
+        assert rows["odradek"] == rows["kafka"]
+        assert rows["odradek"][-1] == "1 HOST PORT null unfenced broker"
+    assert pair.same(CLUSTER, "unregister", *where, "--id", "9")[0] == "exit 1"
+
+
+def table(finished: Finished) -> list[dict[str, str]]:
+    """Rows of a table by its titles, less what each broker has of its own. Columns are two blanks apart, or a tab."""
+    assert finished.returncode == 0, finished.stderr
+    titles, *rows = [
+        re.split(r"\s*\t\s*|\s{2,}", line.strip()) for line in finished.stdout.splitlines() if line.strip()
+    ]
+    return [
+        {title: "" if title in OF_ITS_OWN else value for title, value in zip(titles, row, strict=True)} for row in rows
+    ]
+
+
+@pytest.mark.feature("kafka-metadata-quorum: describe --status, --replication", client=TOOLS)
+def test_the_quorum(pair: SideBySide) -> None:
+    found = pair.both(QUORUM, "describe", "--status")
+    status = {name: [label(line) for line in lines] for name, lines in found.items()}
+    assert status["odradek"] == status["kafka"]
+    assert "LeaderId: 1" in status["odradek"]
+    for more in ((), ("--human-readable",)):
+        finished = pair.finished(QUORUM, "describe", "--replication", *more)
+        rows = {name: table(each) for name, each in finished.items()}
+        assert rows["odradek"] == rows["kafka"]
+        [one] = rows["odradek"]
+        assert (one["NodeId"], one["Lag"], one["Status"]) == ("1", "0", "Leader")
+
+
+def label(line: str) -> str:
+    """A line of the status, less the values that are each cluster's own."""
+    title = line.split(":", maxsplit=1)[0]
+    return title if title in OF_ITS_OWN else line
+
+
+@pytest.mark.feature("kafka-features: describe, upgrade, downgrade", client=TOOLS)
+def test_features(pair: SideBySide) -> None:
+    found = pair.both(FEATURES, "describe")
+    levels = {
+        name: [
+            line.split("Epoch")[0] for line in lines if line.startswith(tuple(f"Feature: {each}" for each in WE_HAVE))
+        ]
+        for name, lines in found.items()
+    }
+    assert levels["odradek"] == levels["kafka"]
+    assert len(levels["odradek"]) == len(WE_HAVE)
+    pair.same(FEATURES, "upgrade", "--feature", "group.version=1", "--dry-run")
+    pair.same(FEATURES, "upgrade", "--feature", "group.version=9")
+    pair.same(FEATURES, "downgrade", "--feature", "group.version=0", "--dry-run")

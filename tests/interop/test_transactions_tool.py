@@ -1,0 +1,145 @@
+"""kafka-transactions: the same command against both brokers prints the same."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.drivers.base import TIMEOUT_S, Driver, ProducerOptions
+from tests.interop.groups_on_both import make_topic
+from tests.support.hanging import leave_hanging
+from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.support.side_by_side import SideBySide
+
+TOOLS = "Kafka's tools 4.3"
+TOOL = "kafka-transactions"
+HANGING_PRODUCER_ID = 7_000_000
+"""Far from those that coordinators give away."""
+WRITTEN_BEFORE_MS = 6_030_000
+"""A hundred and a half minutes: the tool prints whole ones, and for twenty-nine seconds it is the same one."""
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+def open_transaction(driver: Driver, bootstrap: str, topic: str) -> None:
+    producer = driver.producer(
+        bootstrap, ProducerOptions(transactional_id=f"{topic}-id", transaction_timeout_ms=600_000)
+    )
+    producer.init()
+    producer.begin()
+    producer.send(topic, b"open")
+    producer.flush()
+
+
+@pytest.mark.feature("kafka-transactions: list, describe, describe-producers, abort", client=TOOLS)
+def test_kafka_transactions(pair: SideBySide, name: str, drivers: Callable[[str], Driver]) -> None:
+    pair.same("kafka-topics", "--create", "--topic", name, "--partitions", "1")
+    for bootstrap in pair.bootstraps.values():
+        open_transaction(drivers("Java 4.3"), bootstrap, name)
+    for arguments in (("list",), ("describe", "--transactional-id", f"{name}-id")):
+        rows = {broker: columns(found, f"{name}-id") for broker, found in pair.both(TOOL, *arguments).items()}
+        assert rows["odradek"] == rows["kafka"]
+    producers = pair.both(TOOL, "describe-producers", "--topic", name, "--partition", "0")
+    rows = {broker: columns(found) for broker, found in producers.items()}
+    assert rows["odradek"] == rows["kafka"]
+    for bootstrap in pair.bootstraps.values():
+        start = ("--topic", name, "--partition", "0", "--start-offset", "0")
+        finished = pair.tools.run(TOOL, "--bootstrap-server", bootstrap, "abort", *start)
+        assert finished.returncode == 0, finished.stderr
+        wait_for_end(drivers("confluent-kafka"), bootstrap, name)
+
+
+def columns(lines: list[str], transactional_id: str | None = None) -> list[list[str]]:
+    """Header and the row of one id, or the only row, less the producer id and the times, which must differ."""
+    header = lines[1].split()
+    rows = [line.split() for line in lines[2:] if transactional_id is None or transactional_id in line.split()]
+    assert len(rows) == 1, lines
+    differing = {"ProducerId", "CurrentTransactionStartTimeMs", "TransactionDurationMs"}
+    return [header, [value for title, value in zip(header, rows[0], strict=True) if title not in differing]]
+
+
+def wait_for_end(driver: Driver, bootstrap: str, topic: str) -> None:
+    """The aborted transaction no longer holds readers back: something written behind it is read."""
+    producer = driver.producer(bootstrap, ProducerOptions())
+    producer.send(topic, b"behind")
+    producer.flush()
+    deadline = time.monotonic() + TIMEOUT_S
+    while [message.value for message in driver.consume(bootstrap, topic, [0], "read_committed")] != [b"behind"]:
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.feature("kafka-transactions: what there is not, and what is refused", client=TOOLS)
+def test_what_there_is_not(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
+    make_topic(pair, name)
+    producers = []
+    for bootstrap in pair.bootstraps.values():
+        producer = drivers("confluent-kafka").producer(bootstrap, ProducerOptions(transactional_id=f"id-{name}"))
+        producer.init()
+        producer.begin()
+        producer.send(name, b"open", partition=1)
+        producer.flush()
+        producers.append(producer)
+    for more in (("--topic", name), ("--topic", name, "--partition", "1"), ("--broker-id", "1")):
+        assert len(pair.same(TOOL, "find-hanging", *more, "--max-transaction-timeout", "0", about=name)) <= 2
+    assert len(pair.same(TOOL, "list", "--transactional-id-pattern", "no-such.*")) == 2
+    patterns = (("--duration-filter", "3600000"), ("--transactional-id-pattern", "id-no-.*"))
+    for more in patterns:
+        pair.same(TOOL, "list", *more, about=name)
+    pair.same(TOOL, "describe", "--transactional-id", f"no-{name}")
+    pair.same(TOOL, "abort", "--topic", name, "--partition", "0", "--start-offset", "0")
+    for producer in producers:
+        producer.abort()
+        producer.close()
+
+
+@contextmanager
+def unverified(pair: SideBySide) -> Iterator[None]:
+    """Nobody asks the coordinator whether a partition is part of a transaction."""
+    setting = "transaction.partition.verification.enable"
+    brokers = ("kafka-configs", "--entity-type", "brokers", "--entity-default")
+    heard = f"{setting}=false sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG"
+    assert pair.same(*brokers, "--alter", "--add-config", f"{setting}=false")[0] == "exit 0"
+    try:
+        one = ("kafka-configs", "--entity-type", "brokers", "--entity-name", "1", "--describe", "--all")
+        pair.until(lambda lines: any(line.startswith(heard) for line in lines), *one)
+        yield
+    finally:
+        assert pair.same(*brokers, "--alter", "--delete-config", setting)[0] == "exit 0"
+
+
+async def write_hanging(bootstrap: str, topic: str, written_ms: int) -> None:
+    host, port = bootstrap.rsplit(":", 1)
+    client = await RawClient.connect(host, int(port))
+    await leave_hanging(client, topic, HANGING_PRODUCER_ID, written_ms)
+    client.close()
+
+
+@pytest.mark.feature("kafka-transactions: find-hanging, describe-producers, abort of one that hangs", client=TOOLS)
+def test_a_transaction_that_hangs(pair: SideBySide, name: str) -> None:
+    make_topic(pair, name)
+    written_ms = int(time.time() * 1_000) - WRITTEN_BEFORE_MS
+    with unverified(pair):
+        for bootstrap in pair.bootstraps.values():
+            asyncio.run(write_hanging(bootstrap, name, written_ms))
+    partition = ("--topic", name, "--partition", "0")
+    row = f"{name} 0 {HANGING_PRODUCER_ID} 0 -1 0 TIME 100"
+    for scope in (partition, ("--topic", name), ("--broker-id", "1"), ("--broker-id", "1", *partition)):
+        assert pair.same(TOOL, "find-hanging", *scope, about=name) == ["exit 0", row]
+    assert pair.same(TOOL, "find-hanging", *partition, "--max-transaction-timeout", "101", about=name) == ["exit 0"]
+    producers = ("describe-producers", *partition)
+    assert pair.same(TOOL, *producers)[2:] == [f"{HANGING_PRODUCER_ID} 0 -1 0 TIME 0"]
+    for more in ((), ("--broker-id", "1")):
+        pair.same(TOOL, *producers, *more)
+    for wrong in ("7", "1"):
+        assert pair.same(TOOL, "abort", *partition, "--start-offset", wrong)[0] == "exit 1"
+    assert pair.same(TOOL, "abort", *partition, "--start-offset", "0") == ["exit 0"]
+    assert pair.same(TOOL, "find-hanging", *partition, about=name) == ["exit 0"]
+    pair.same(TOOL, *producers)
+    pair.same("kafka-get-offsets", "--topic", name)

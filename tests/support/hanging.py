@@ -1,0 +1,29 @@
+"""A transaction that hangs: a batch of a producer whose coordinator knows of no such transaction. Nobody would ever end it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from protocol.batch import build_batch
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+if TYPE_CHECKING:
+    from tests.support.raw_client import RawClient
+
+UNVERIFIED_PRODUCE_VERSION: Final = 11
+"""The last one in which a broker adds no partition to a transaction by itself."""
+TIMEOUT_MS: Final = 10_000
+
+
+async def leave_hanging(client: RawClient, topic: str, producer_id: int, written_ms: int) -> None:
+    """Write it to partition 0. The broker has to have transaction.partition.verification.enable=false."""
+    records = build_batch(
+        [(None, b"hanging", written_ms, ())],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, records)])]
+    answer = await client.call(ProduceRequest("hanging-id", -1, TIMEOUT_MS, data), UNVERIFIED_PRODUCE_VERSION)
+    assert answer.responses[0].partition_responses[0].error_code == 0

@@ -94,10 +94,9 @@ def test_a_group_of_the_consumer_protocol(driver: Driver, bootstrap: str, topic:
     members_share_a_topic(driver, bootstrap, topic, "consumer")
 
 
-@pytest.mark.feature("groups, classic protocol: a static member comes back to its partitions")
-def test_a_static_member_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
+def static_members_come_back(driver: Driver, bootstrap: str, topic: str, protocol: str) -> None:
     write(driver, bootstrap, topic, 0, 100)
-    options = [GroupOptions(f"g-{topic}", instance=f"instance-{number}") for number in range(2)]
+    options = [GroupOptions(f"g-{topic}", protocol, instance=f"instance-{number}") for number in range(2)]
     members = [driver.member(bootstrap, topic, each) for each in options]
     until_assigned(members, [[0], [1]])
     held = members[0].assigned()
@@ -108,6 +107,17 @@ def test_a_static_member_comes_back(driver: Driver, bootstrap: str, topic: str) 
     assert members[0].assigned() == held
     for member in members:
         member.close()
+
+
+@pytest.mark.feature("groups, classic protocol: a static member comes back to its partitions")
+def test_a_static_member_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
+    static_members_come_back(driver, bootstrap, topic, "classic")
+
+
+@pytest.mark.feature("groups, consumer protocol (KIP-848): a static member comes back to its partitions")
+@pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
+def test_a_static_member_of_the_consumer_protocol_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
+    static_members_come_back(driver, bootstrap, topic, "consumer")
 
 
 def read_process_write(driver: Driver, bootstrap: str, topic: str, output: str, protocol: str) -> None:

@@ -1,5 +1,8 @@
 """Members in processes of their own that read, process and write, join late, leave, and are killed in the middle of a transaction: each
 input makes one output.
+
+aiokafka knows nothing of KIP-447: it neither tells the coordinator of whose member the offsets are, nor does it wait for those of open
+transactions. Its members get exactly one output only if none takes over from a living one, so they follow each other, under one transactional id.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from tests.interop.drivers.base import Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
 from tests.interop.drivers.java import JavaDriver
 from tests.interop.drivers.lines import ClientFailed
-from tests.interop.groups_on_both import PROTOCOLS
+from tests.interop.drivers.own_process import OwnProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +30,7 @@ BOTH = [0, 1]
 RECORDS = 300
 POLL_S = 0.2
 LONGEST_S = 60.0
+FEATURE = "groups: members in processes of their own come, leave and are killed while they read, process and write"
 TRANSACTION_MS = 3_000
 SESSION_MS = 3_000
 SHORT = {
@@ -46,8 +50,8 @@ def cluster() -> Iterator[LocalCluster]:
 class Copier:
     """A process of its own: one member of the group and one producer."""
 
-    def __init__(self, bootstrap: str, source: str, output: str, protocol: str, number: int) -> None:
-        self._driver = JavaDriver()
+    def __init__(self, client: str, bootstrap: str, source: str, output: str, protocol: str, number: int) -> None:
+        self._driver = JavaDriver() if client == "Java 4.3" else OwnProcess(client)
         self._bootstrap = bootstrap
         self._source = source
         self._output = output
@@ -118,15 +122,32 @@ def share(copiers: list[Copier]) -> bool:
     return sorted(copier.member.assigned() for copier in copiers) == [[0], [1]]
 
 
-@pytest.mark.feature(
-    "groups: members in processes of their own come, leave and are killed while they read, process and write",
-    client="Java 4.3",
+@pytest.fixture
+def driver(request: pytest.FixtureRequest) -> str:
+    """The name of a client, as the table of clients has it: each member is a process of its own, with a driver of its own."""
+    name: str = request.param
+    return name
+
+
+@pytest.mark.feature(FEATURE)
+@pytest.mark.parametrize(
+    ("driver", "protocol"),
+    [
+        ("Java 4.3", "classic"),
+        ("Java 4.3", "consumer"),
+        ("confluent-kafka", "consumer"),
+        ("kafka-python", "classic"),
+    ],
+    indirect=["driver"],
 )
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_each_input_makes_one_output(cluster: LocalCluster, protocol: str) -> None:
-    source, output = (make_topic(cluster.bootstrap, f"{way}-{protocol}") for way in ("in", "out"))
+def test_each_input_makes_one_output(cluster: LocalCluster, driver: str, protocol: str) -> None:
+    source, output = topics(cluster, driver, protocol)
     given = Input(cluster.bootstrap, source)
-    first, second = [Copier(cluster.bootstrap, source, output, protocol, number) for number in (1, 2)]
+
+    def copier(number: int) -> Copier:
+        return Copier(driver, cluster.bootstrap, source, output, protocol, number)
+
+    first, second = copier(1), copier(2)
     given.write()
     until(lambda: share([first, second]), [first, second])
     given.write()
@@ -135,14 +156,43 @@ def test_each_input_makes_one_output(cluster: LocalCluster, protocol: str) -> No
     second.kill()  # its transaction is open, with offsets of the group in it
     given.write()
     until(lambda: first.member.assigned() == BOTH, [first])
-    third = Copier(cluster.bootstrap, source, output, protocol, 3)
+    third = copier(3)
     until(lambda: share([first, third]), [first, third])
     given.write()
     third.step()
     third.leave()
+    copy_the_rest(first, given)
+    check_output(cluster, output, given)
+
+
+@pytest.mark.feature(FEATURE)
+@pytest.mark.parametrize("driver", ["aiokafka"], indirect=True)
+def test_each_input_makes_one_output_of_those_who_follow_each_other(cluster: LocalCluster, driver: str) -> None:
+    source, output = topics(cluster, driver, "classic")
+    given = Input(cluster.bootstrap, source)
+    first = Copier(driver, cluster.bootstrap, source, output, "classic", 1)
+    given.write()
+    until(lambda: first.member.assigned() == BOTH, [first])
+    given.write()
+    while not first.begin():
+        pass
+    first.kill()
+    copy_the_rest(Copier(driver, cluster.bootstrap, source, output, "classic", 1), given)
+    check_output(cluster, output, given)
+
+
+def topics(cluster: LocalCluster, client: str, protocol: str) -> list[str]:
+    name = f"{client.split(maxsplit=1)[0]}-{protocol}"
+    return [make_topic(cluster.bootstrap, f"{way}-{name}") for way in ("in", "out")]
+
+
+def copy_the_rest(copier: Copier, given: Input) -> None:
     ends = [len(given.contents) // len(BOTH)] * len(BOTH)
-    until(lambda: first.member.committed(BOTH) == ends, [first])
-    first.leave()
+    until(lambda: copier.member.committed(BOTH) == ends, [copier])
+    copier.leave()
+
+
+def check_output(cluster: LocalCluster, output: str, given: Input) -> None:
     await_stable(cluster.bootstrap, {output: len(BOTH)})
     copied = ConfluentDriver().consume(cluster.bootstrap, output, BOTH, "read_committed")
     assert sorted(message.value or b"" for message in copied) == given.contents

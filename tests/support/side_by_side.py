@@ -18,8 +18,8 @@ UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 VARYING = [
     (re.compile(r"TopicId: \S+"), "TopicId: ID"),
     (re.compile(r'"log_dirs":\["/[^]]*\]'), '"log_dirs":DIRECTORIES'),
-    (re.compile(rf"\b\S*-{UUID}"), "MEMBER"),
-    (re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])"), "MEMBER"),
+    (re.compile(rf"\b(?:\S*-)?{UUID}"), "MEMBER"),
+    (re.compile(r"(?<![\w+/-])[\w+/-]{22}(?![\w+/-])"), "MEMBER"),
     (re.compile(r"\bconsumer-[\w.-]+-\d+\b"), "CLIENT"),
     (re.compile(r"\b1[67]\d{11}\b"), "TIME"),
     (re.compile(r"(?:127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),

@@ -38,13 +38,15 @@ class ProducerOptions:
 @dataclass(frozen=True)
 class GroupOptions:
     """``protocol`` is group.protocol: classic or consumer. Nothing is committed but by ``commit`` or a transaction.
-    ``session_ms`` counts in the classic protocol; in the other one the broker has its own."""
+    ``session_ms`` counts in the classic protocol; in the other one the broker has its own. With ``pattern`` what is
+    subscribed to is a regular expression of RE2, which the broker matches: the consumer protocol alone has that."""
 
     group: str
     protocol: str = "classic"
     isolation: str = "read_committed"
     instance: str | None = None
     session_ms: int = 10_000
+    pattern: bool = False
 
 
 class GroupConsumer(Protocol):

@@ -116,19 +116,25 @@ class ConfluentMember:
         if options.instance is not None:
             config["group.instance.id"] = options.instance
         self._topic = topic
+        self._polled: list[Any] = []
         self.consumer = Consumer(config)
-        self.consumer.subscribe([topic])
+        self.consumer.subscribe([f"^{topic}" if options.pattern else topic], on_revoke=self._revoked)
+
+    def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """In the middle of a poll: what it has of these partitions is another member's to process."""
+        gone = [(each.topic, each.partition) for each in partitions]
+        self._polled = [each for each in self._polled if (each.topic(), each.partition()) not in gone]
 
     def poll(self, seconds: float) -> list[Message]:
-        found: list[Message] = []
+        self._polled = []
         deadline = time.monotonic() + seconds
         while (message := self.consumer.poll(max(0.0, deadline - time.monotonic()))) is not None:
             error = message.error()
             if error is None:
-                found.append(as_message(message))
+                self._polled.append(message)
             elif not error.retriable() and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise KafkaException(error)
-        return found
+        return [as_message(each) for each in self._polled]
 
     def assigned(self) -> list[int]:
         return sorted(each.partition for each in self.consumer.assignment())

@@ -10,7 +10,7 @@ import tempfile
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, Message
 
 LAST_WORDS_BYTES = 2_000
-FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidPidMappingException")
+FENCED = ("ProducerFencedException", "InvalidProducerEpochException", "InvalidPidMappingException", "Fenced: ")
 
 
 class ClientFailed(Exception):

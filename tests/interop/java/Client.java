@@ -15,6 +15,7 @@ import java.util.concurrent.Future;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -151,11 +152,15 @@ public class Client {
         }
     }
 
-    /** member NAME TOPIC PROPERTY... */
+    /** member NAME topic|pattern TOPIC PROPERTY... */
     private void member(String name, String[] command) {
         KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(
-                properties(command, 3), new ByteArrayDeserializer(), new ByteArrayDeserializer());
-        consumer.subscribe(List.of(command[2]));
+                properties(command, 4), new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        if (command[2].equals("pattern")) {
+            consumer.subscribe(new SubscriptionPattern(command[3]));
+        } else {
+            consumer.subscribe(List.of(command[3]));
+        }
         members.put(name, consumer);
     }
 

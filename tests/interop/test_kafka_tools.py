@@ -38,10 +38,10 @@ def test_kafka_topics(pair: SideBySide, name: str) -> None:
     for more in (("--topic", name), ("--topic", f"{name[:-1]}."), ("--exclude-internal",)):
         assert pair.same(*listing, *more, about=name) == ["exit 0", name]
     assert pair.same(*listing, "--topic", f"no-{name}") == ["exit 0"]
-    for more in ("--topics-with-overrides", "--at-min-isr-partitions", "--under-min-isr-partitions"):
-        pair.same("kafka-topics", "--describe", more, about=name)
-    for more in ("--under-replicated-partitions", "--unavailable-partitions"):
-        assert pair.same("kafka-topics", "--describe", more) == ["exit 0"]
+    for those in ("--topics-with-overrides", "--at-min-isr-partitions", "--under-min-isr-partitions"):
+        pair.same("kafka-topics", "--describe", those, about=name)
+    for those in ("--under-replicated-partitions", "--unavailable-partitions"):
+        assert pair.same("kafka-topics", "--describe", those) == ["exit 0"]
     assert pair.same("kafka-topics", "--delete", "--topic", name)[0] == "exit 0"
     assert pair.same(*listing, about=name) == ["exit 0"]
     assert pair.same("kafka-topics", "--describe", "--topic", name)[0] == "exit 1"
@@ -71,6 +71,10 @@ def test_get_offsets(pair: SideBySide, name: str, drivers: Callable[[str], Drive
         producer.flush()
     for moment in ("-1", "-2", "-3", "earliest", "max-timestamp", "1750000004000", "1750000004500", "1999999999999"):
         assert pair.same("kafka-get-offsets", "--topic", name, "--time", moment)[0] == "exit 0"
+    one = f"{name}:1:5"
+    for which in (("--topic-partitions", f"{name}:1"), ("--topic", name, "--partitions", "1")):
+        assert pair.same("kafka-get-offsets", *which) == ["exit 0", one]
+    assert one in pair.same("kafka-get-offsets", "--topic", f"{name[:-1]}.", "--exclude-internal-topics")
 
 
 @pytest.mark.feature("kafka-producer-perf-test, with and without transactions", client=TOOLS)

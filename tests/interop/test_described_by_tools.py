@@ -16,6 +16,7 @@ TOOLS = "Kafka's tools 4.3"
 CONFIGS = "kafka-configs"
 OWN = "odradek."
 KAFKA_HIDES = (
+    "group.consumer.regex.refresh.interval.ms",
     "leader.imbalance.per.broker.percentage",
     "log.initial.task.delay.ms",
     "producer.id.expiration.check.interval.ms",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from broker.fetch_sessions import PARTITIONS_MAX
-from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, MEMBERS_BYTES_MAX
+from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, MEMBERS_BYTES_MAX, SPARE_SHARE, text_bytes
 from coordinator.group.classic.join import PENDING_MAX
 from coordinator.group.offsets.commit import METADATA_BYTES_MAX, OFFSETS_MAX
 from coordinator.group.state import GROUPS_MAX
@@ -39,6 +40,10 @@ SESSION_PARTITIONS = 500
 SESSION_MS = 1_800_000
 NEVER_MS = 600_000
 METADATA = bytes(32 * 1024)
+CALLER = ("flood-0", "/127.0.0.1")
+"""Client id and host, as members are known by."""
+GIVEN_ID = f"{CALLER[0]}-{UUID(int=0)}"
+MEMBER_ID = "m"
 LONGEST = "m" * 4_096
 PRODUCER_IDS = 1 << 40
 """Producer ids that no broker has given out."""
@@ -83,8 +88,9 @@ def error_code(answer: Any) -> str:
 
 
 def floods(limits: Limits) -> list[Flood]:
-    member_bytes = MEMBER_BYTES + len(METADATA) + len("range")
-    subscriber_bytes = MEMBER_BYTES + len(TOPIC)
+    member_bytes = MEMBER_BYTES + len(METADATA) + text_bytes("range", GIVEN_ID, *CALLER)
+    subscriber_bytes = MEMBER_BYTES + text_bytes(TOPIC, MEMBER_ID, *CALLER)
+    for_newcomers = limits.members_bytes - limits.members_bytes // SPARE_SHARE
     asked = limits.session_partitions // SESSION_PARTITIONS or 1
     return [
         Flood(
@@ -99,7 +105,7 @@ def floods(limits: Limits) -> list[Flood]:
         ),
         Flood(
             "JoinGroup, 32 KiB a member", f"MEMBERS_BYTES_MAX = {limits.members_bytes >> 10:,} KiB a partition",
-            limits.members_bytes // member_bytes,
+            for_newcomers // member_bytes,
             "COORDINATOR_NOT_AVAILABLE", OLD_JOIN_V, lambda: (join(name, METADATA) for name in names("large", 2)),
             error_code,
         ),
@@ -110,7 +116,7 @@ def floods(limits: Limits) -> list[Flood]:
         Flood(
             f"ConsumerGroupHeartbeat, {TOPIC_PARTITIONS} partitions a group",
             f"MEMBERS_BYTES_MAX = {limits.members_bytes >> 10:,} KiB a partition",
-            (limits.members_bytes - subscriber_bytes) // (subscriber_bytes + ASSIGNED_BYTES * TOPIC_PARTITIONS) + 1,
+            (for_newcomers - subscriber_bytes) // (subscriber_bytes + ASSIGNED_BYTES * TOPIC_PARTITIONS) + 1,
             "COORDINATOR_NOT_AVAILABLE", HEARTBEAT_V, lambda: (heartbeat(name, TOPIC) for name in names("assigned", 7)),
             error_code,
         ),
@@ -178,7 +184,7 @@ def join(group: str, metadata: bytes = b"") -> JoinGroupRequest:
 def heartbeat(group: str, topic: str) -> ConsumerGroupHeartbeatRequest:
     return ConsumerGroupHeartbeatRequest(
         group_id=group,
-        member_id="m",
+        member_id=MEMBER_ID,
         member_epoch=0,
         rebalance_timeout_ms=NEVER_MS,
         subscribed_topic_names=[topic],

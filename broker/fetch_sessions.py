@@ -212,6 +212,9 @@ class FetchSessions:
             held.pop(key, None)
         del self._by_use[session.id]
         self.partitions += len(held) - before
+        session.epoch = (
+            1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        )  # a request before this one is not answered any more
         if not held:
             return FetchPlan(asked)
         if len(held) > before and not self._may_hold(len(held), 0):
@@ -220,7 +223,6 @@ class FetchSessions:
             raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._by_use[session.id] = session
         session.used_ms = now_ms
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         return _IncrementalFetch(list(held.values()), session, session.epoch)
 
     def _may_hold(self, size: int, added: int) -> bool:

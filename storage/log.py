@@ -80,6 +80,7 @@ class PartitionLog(LogBase):
         if origin is Origin.CLIENT and batches[0].header.has_producer:
             earlier = self.state.duplicate_of(batches[0].header)
             if earlier is not None:
+                self.state.heard_of(batches[0].header.producer_id, now_ms)
                 return AppendInfo(
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )

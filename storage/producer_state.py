@@ -35,6 +35,7 @@ PRODUCERS_MAX = 100_000  # of one partition; beyond, who has been idle longest m
 IDLE_MS_MIN = (
     900_000  # nobody who was heard of since makes room: three times the delivery time-out of librdkafka, the longest
 )
+FOLLOWED = 2  # times PRODUCERS_MAX are kept by a follower: it hears no repetitions, and expires at moments of its own
 EXAMINED_MAX = 1_000  # producers that are looked at for one that may go
 
 
@@ -67,6 +68,12 @@ class ProducerState:
             return None
         return entry.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
 
+    def heard_of(self, producer_id: int, now_ms: int) -> None:
+        """A repetition: nothing has changed, but it is not silent."""
+        entry = self.producers.pop(producer_id)
+        entry.seen_ms = now_ms
+        self.producers[producer_id] = entry
+
     def plan(
         self,
         plan: AppendPlan,
@@ -90,13 +97,13 @@ class ProducerState:
         transactional = batch.is_transactional
         if transactional and (plan.origin is Origin.CLIENT or plan.origin is Origin.COORDINATOR):
             self._check_transaction(batch, guard, verification_enabled=verification_enabled)
-        update = plan.updates.get(producer_id)
+        update = plan.updates.pop(producer_id, None)
         if update is None:
             known = self.producers.get(producer_id)
             if known is None and plan.origin is Origin.CLIENT:
                 self._check_room(plan.now_ms)
             update = ProducerUpdate(producer_id, known, plan.origin, self._verifications.get(producer_id))
-            plan.updates[producer_id] = update
+        plan.updates[producer_id] = update  # the last: merged in the order in which they were heard of last
         if marker is not None:
             completed = update.marker(marker, epoch=epoch, offset=first_offset, transaction_version=transaction_version)
             if completed is not None:
@@ -143,7 +150,8 @@ class ProducerState:
             started += [(first_offset, producer_id) for first_offset in update.started_at]
             entry = self.producers.pop(producer_id, None)
             if entry is None:
-                if len(self.producers) >= PRODUCERS_MAX and not self._take_place(update):
+                most = PRODUCERS_MAX * (FOLLOWED if plan.origin is Origin.REPLICATION else 1)
+                if len(self.producers) >= most and not self._take_place(update):
                     continue
                 entry = ProducerEntry(producer_id)
             entry.merge(update.entry)
@@ -172,7 +180,7 @@ class ProducerState:
     def _take_place(self, update: ProducerUpdate) -> bool:
         """Room for what has been appended; False when it is a marker that leaves nothing but an epoch.
 
-        Followers forget whom their leader has forgotten, for theirs is the same order.
+        Followers forget in the same order, and later.
         """
         if not update.entry.batches and update.entry.transaction_first_offset is None:
             return False

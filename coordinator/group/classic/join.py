@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
-from coordinator.group.census import MEMBER_BYTES
+from coordinator.group.census import MEMBER_BYTES, text_bytes
 from coordinator.group.classic.commands import Consequences, join_refused, session_key, session_timer, sync_refused
 from coordinator.group.classic.rebalance import follow, generation_for, restart_session
 from coordinator.group.classic.records import group_record, new_group_record
@@ -23,6 +24,8 @@ SKIP_ASSIGNMENT_MIN: Final = 9
 """From this version on a leader can be told not to assign (KIP-814)."""
 REBALANCE_TIMEOUT_MIN: Final = 1
 """Before this version the session time-out stands for the other."""
+ANY_UUID: Final = UUID(int=0)
+"""As long as every other, in an id that is not made yet."""
 PENDING_MAX: Final = 10_000
 """Ids of one group that are given out and not yet joined with; Kafka has no limit. Beyond it a client must try again."""
 
@@ -105,7 +108,9 @@ def _join(joining: _Joining, state: State) -> Any:
         return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
     if not group.supports(request.protocol_type, joining.protocols):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    if not state.census.has_room(state.groups.values(), _cost(joining), joining.now_ms):
+    member = _known(joining)
+    cost = _cost(joining, member)
+    if not state.census.has_room(state.groups.values(), cost, joining.now_ms, newcomer=member is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if request.member_id in group.pending:
         if request.group_instance_id is not None:
@@ -122,15 +127,22 @@ def _join(joining: _Joining, state: State) -> Any:
     return _add(joining, member_id, Event.JOIN_NEW)
 
 
-def _cost(joining: _Joining) -> int:
-    """Bytes of memory that the member takes beyond what it has."""
+def _known(joining: _Joining) -> Member | None:
+    """The member that joins again, or takes its own place."""
     request, group = joining.command.request, joining.group
-    member_id = request.member_id or group.instances.get(request.group_instance_id or "", "")
-    wanted = MEMBER_BYTES + said_bytes(joining.protocols)
-    member = group.members.get(member_id)
+    return group.members.get(request.member_id or group.instances.get(request.group_instance_id or "", ""))
+
+
+def _cost(joining: _Joining, member: Member | None) -> int:
+    """Bytes of memory that the member takes beyond what it has."""
+    request, caller = joining.command.request, joining.command.caller
+    said = said_bytes(joining.protocols)
     if member is not None:
-        return wanted - member.size
-    return wanted - MEMBER_BYTES if member_id in group.pending else wanted
+        return said - member.said_bytes
+    if request.member_id in joining.group.pending:
+        return said
+    member_id = f"{request.group_instance_id or caller.client_id}-{ANY_UUID}"
+    return MEMBER_BYTES + said + text_bytes(member_id, request.group_instance_id, caller.client_id, caller.client_host)
 
 
 def _give_id(joining: _Joining, member_id: str) -> JoinGroupResponse:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coordinator.group.census import MEMBER_BYTES
+from coordinator.group.census import MEMBER_BYTES, text_bytes
 from coordinator.group.classic.commands import session_timer
 from coordinator.group.classic.subscriptions import subscribed_topics
 from coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, Refuse, look_up
@@ -35,7 +35,7 @@ def protocols_of(wire: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 
 
 def said_bytes(protocols: Protocols) -> int:
-    return sum(len(name) + len(metadata) for name, metadata in protocols)
+    return sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True)
@@ -59,7 +59,13 @@ class Member:
     @property
     def size(self) -> int:
         """What it takes in memory, about."""
-        return MEMBER_BYTES + said_bytes(self.protocols) + len(self.assignment)
+        ids = text_bytes(self.member_id, self.instance_id, self.client_id, self.client_host)
+        return MEMBER_BYTES + ids + self.said_bytes
+
+    @property
+    def said_bytes(self) -> int:
+        """What it has said, and was told."""
+        return said_bytes(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
         """What it says under this protocol, which it supports."""
@@ -113,7 +119,11 @@ class ClassicGroup:
 
     @property
     def members_bytes(self) -> int:
-        return sum(member.size for member in self.members.values()) + MEMBER_BYTES * len(self.pending)
+        return (
+            sum(member.size for member in self.members.values())
+            + MEMBER_BYTES * len(self.pending)
+            + text_bytes(*self.pending)
+        )
 
     @property
     def is_simple(self) -> bool:

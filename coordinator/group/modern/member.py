@@ -6,7 +6,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from coordinator.group.census import MEMBER_BYTES
+from coordinator.group.census import MEMBER_BYTES, text_bytes
 
 JOIN_EPOCH: Final = 0
 """A member that (re-)joins sends it."""
@@ -76,9 +76,10 @@ class Member:
     @property
     def size(self) -> int:
         """What it takes in memory, about, assignments aside."""
-        said = sum(map(len, self.topics)) + len(self.regex or "")
+        ids = text_bytes(self.member_id, self.instance_id, self.rack_id, self.client_id, self.client_host)
         protocols = () if self.classic is None else self.classic.protocols
-        return MEMBER_BYTES + said + sum(len(name) + len(metadata) for name, metadata in protocols)
+        said = sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
+        return MEMBER_BYTES + ids + said + text_bytes(*self.topics, self.regex)
 
     @property
     def uses_classic(self) -> bool:

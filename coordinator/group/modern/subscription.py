@@ -29,8 +29,9 @@ def write_member(draft: Draft, before: Member, member: Member) -> bool:
     if member == before:
         return False
     state = draft.state
-    cost = member.size - (before.size if before.member_id in draft.group.members else 0)
-    if not state.census.has_room(state.groups.values(), cost, draft.now_ms):
+    known = draft.group.members.get(before.member_id) or draft.group.static_member(before.instance_id)
+    cost = member.size - (before.size if known is not None else 0)
+    if not state.census.has_room(state.groups.values(), cost, draft.now_ms, newcomer=known is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more members here.")
     draft.records.append(r.member_record(draft.group.group_id, member))
     return member.topics != before.topics

@@ -97,7 +97,7 @@ def decide_commit_in_transaction(
                 member_id, request.group_instance_id, generation, in_transaction=True, api_version=caller.api_version
             )
         pending = state.offsets.pending.get(request.producer_id, {})
-        room = _Room(state, pending.get)
+        room = _Room(state, pending.get, state.offsets.packed)
         records: list[ShardRecord] = []
         topics: list[TxnOffsetCommitResponseTopic] = []
         for topic in request.topics:
@@ -129,11 +129,15 @@ def decide_commit_in_transaction(
 class _Room:
     """What one offset may be refused for, whoever commits it."""
 
-    def __init__(self, state: State, known: Known) -> None:
+    def __init__(self, state: State, known: Known, kept: Known = lambda _: None) -> None:
+        """`known`: what the offset replaces. `kept`: what stays beside it until its transaction ends; such places may have as much
+        again, since a transaction that cannot commit its offsets is lost, whoever has filled the partition.
+        """
         self._metadata_max = state.configs.broker().offset_metadata_max_bytes
         self._left = OFFSETS_MAX - state.offsets.count - state.offsets.pending_count
         self._metadata_left = METADATA_BYTES_MAX - state.offsets.metadata_bytes
         self._known = known
+        self._kept = kept
 
     def check(self, place: Place, metadata: str | None) -> ErrorCode:
         if metadata and is_too_large(metadata, self._metadata_max):
@@ -142,7 +146,9 @@ class _Room:
         longer = 0
         if metadata:
             longer = len(metadata.encode()) - (0 if before is None else said_bytes(before))
-        if (before is None and self._left <= 0) or longer > max(self._metadata_left, 0):
+        spare = before is None and self._kept(place) is not None
+        left = self._left + OFFSETS_MAX * spare
+        if (before is None and left <= 0) or longer > max(self._metadata_left + METADATA_BYTES_MAX * spare, 0):
             return _E.INVALID_COMMIT_OFFSET_SIZE
         self._left -= before is None
         self._metadata_left -= max(longer, 0)

@@ -295,3 +295,20 @@ def test_all_sessions_together_hold_a_bounded_number_of_partitions(monkeypatch: 
     ask(sessions, [], third, 1, forgotten=(("t", 2),))
     ask(sessions, slots(3), third, FINAL_EPOCH)
     assert sessions.partitions == 1
+
+
+@pytest.mark.parametrize(("later", "forgotten"), [((2, 3), ()), ((), (("t", 0), ("t", 1)))])
+def test_a_request_in_flight_is_not_answered_from_a_session_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch, later: tuple[int, ...], forgotten: tuple[tuple[str, int], ...]
+) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_PER_SESSION_MAX", 2)
+    sessions = cache()
+    session_id = opened(sessions, 0, 1)
+    earlier = ask(sessions, [], session_id, 1)
+    if later:
+        with pytest.raises(Refusal):
+            ask(sessions, slots(*later), session_id, 2, forgotten=(("t", 0),))
+    else:
+        ask(sessions, [], session_id, 2, forgotten=forgotten)
+    error, _, told = earlier.finish([answer(0, records=b"x"), answer(1, records=b"y")], 0)
+    assert (error, told) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])

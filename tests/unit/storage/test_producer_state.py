@@ -170,12 +170,32 @@ def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest
     assert list(state.producers) == [1, 2], "what the leader has taken in is known"
 
 
-def test_followers_forget_whom_the_leader_has_forgotten_and_refuse_nobody(three: ProducerState) -> None:
-    append(three, 4, origin=Origin.REPLICATION)
+def test_followers_forget_in_the_leaders_order_but_later_and_refuse_nobody(three: ProducerState) -> None:
+    for producer_id in (4, 5, 6):
+        append(three, producer_id, origin=Origin.REPLICATION)
+    assert list(three.producers) == [1, 3, 2, 4, 5, 6], "the leader may have had room: it expires at another moment"
+    append(three, 7, origin=Origin.REPLICATION)
+    assert list(three.producers) == [1, 2, 4, 5, 6, 7]
+
+
+def test_batches_of_one_fetch_count_in_the_order_of_the_log(three: ProducerState) -> None:
+    plan = AppendPlan(Origin.REPLICATION, 2)
+    for number, batch in enumerate((produced(4, 0), produced(3, 1), produced(4, 1), produced(2, 2))):
+        state_of = read_header(batch)
+        three.plan(plan, state_of, three.end_offset + number, marker=None)
+    three.commit(plan)
+    assert list(three.producers) == [1, 3, 4, 2], "4 was heard of again after 3"
+
+
+def test_who_repeats_itself_is_not_silent(three: ProducerState) -> None:
+    append(three, 3, sequence=1, now_ms=1)
+    three.heard_of(2, IDLE_MS_MIN)
+    append(three, 4, now_ms=IDLE_MS_MIN + 1)
     assert list(three.producers) == [1, 2, 4]
 
 
-def test_a_marker_of_an_unknown_producer_takes_no_place(three: ProducerState) -> None:
+def test_a_marker_of_an_unknown_producer_takes_no_place(monkeypatch: pytest.MonkeyPatch, three: ProducerState) -> None:
+    monkeypatch.setattr(producer_state, "FOLLOWED", 1)
     assert commit(three, end(three, 9, 10)) == []
     assert list(three.producers) == [1, 3, 2]
     assert commit(three, end(three, 1, 11)) == [12]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from coordinator.group import census
-from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, RECOUNT_PAUSE_MS, Census
+from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, RECOUNT_PAUSE_MS, SPARE_SHARE, Census, text_bytes
 from coordinator.group.modern import finding
 from protocol.errors import ErrorCode
 from tests.support.classic_rig import ClassicRig
 from tests.support.modern_rig import Client, ModernRig
 
 if TYPE_CHECKING:
-    import pytest
+    from coordinator.group.state import State
 
 FULL = "COORDINATOR_NOT_AVAILABLE"
 
@@ -25,24 +27,43 @@ class Members:
 def test_members_are_counted_only_when_what_was_free_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 100)
     kept, group = Census(), Members(60)
-    assert kept.has_room([group], 30, 0)
+    assert kept.has_room([group], 30, 0, newcomer=False)
     group.members_bytes = 0
     assert kept.left == 10
-    assert kept.has_room([group], 10, 1)
-    assert not kept.has_room([group], 1, 1), "not so soon again"
-    assert kept.has_room([group], 1, RECOUNT_PAUSE_MS)
+    assert kept.has_room([group], 10, 1, newcomer=False)
+    assert not kept.has_room([group], 1, 1, newcomer=False), "not so soon again"
+    assert kept.has_room([group], 1, RECOUNT_PAUSE_MS, newcomer=False)
     assert kept.left == 99
     group.members_bytes = 100
-    assert kept.has_room([group], 0, 0), "who wants no more than it has is not asked"
-    assert not kept.has_room([group], 100, -1_000_000), "a clock that was set back does not stop the counting"
+    assert kept.has_room([group], 0, 0, newcomer=True), "who wants no more than it has is not asked"
+    assert not kept.has_room([group], 100, -1_000_000, newcomer=False), (
+        "a clock that was set back does not stop the counting"
+    )
     assert kept.counted_ms == -1_000_000
 
 
+def test_newcomers_leave_room_for_those_that_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 100)
+    kept, group = Census(), Members(0)
+    assert kept.has_room([group], 75, 0, newcomer=True)
+    assert not kept.has_room([group], 1, 0, newcomer=True)
+    assert kept.has_room([group], 25, 0, newcomer=False)
+    assert not kept.has_room([group], 1, 0, newcomer=False)
+
+
+def leave_no_room(monkeypatch: pytest.MonkeyPatch, state: State, newcomers: int = 0) -> int:
+    """What members take now is all that newcomers may take, and `newcomers` bytes more."""
+    taken = sum(group.members_bytes for group in state.groups.values())
+    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", (taken + newcomers) * SPARE_SHARE // (SPARE_SHARE - 1))
+    state.census = Census()
+    return taken
+
+
 def test_members_of_classic_groups_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 3 * MEMBER_BYTES)
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     metadata = [("range", b"x" * 100)]
     [member_id] = rig.stable(None, protocols=metadata)
+    leave_no_room(monkeypatch, rig.core.state, newcomers=2 * MEMBER_BYTES)
     refused = rig.join(version=3, group="other", protocols=[("range", bytes(2 * MEMBER_BYTES))])
     assert ErrorCode(refused.error_code).name == FULL
     assert rig.heartbeat(member_id, 1) == "NONE"
@@ -50,34 +71,57 @@ def test_members_of_classic_groups_take_a_bounded_memory(monkeypatch: pytest.Mon
     full = rig.join(version=3, group="other", protocols=metadata)
     assert ErrorCode(full.error_code).name == FULL
     assert "other" not in rig.core.state.groups
-    again = rig.join(member_id, protocols=metadata)
+    again = rig.join(member_id, protocols=[("range", b"x" * 150)])
     assert not isinstance(again, int)
-    assert again.error_code == ErrorCode.NONE, "who is a member may join again"
+    assert again.error_code == ErrorCode.NONE, "who is a member may join again, and say what it owns"
 
 
-def test_ids_that_were_given_out_count_as_members(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 4 * MEMBER_BYTES)
+@pytest.mark.parametrize("length", [1, 10_000])
+def test_ids_that_were_given_out_count_as_members(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    taken = MEMBER_BYTES + text_bytes("range", "c" * length, "/10.0.0.1", f"{'c' * length}-m1")
+    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 5 * taken)
     rig = ClassicRig()
-    errors = [ErrorCode(rig.join(group=f"g-{number}").error_code).name for number in range(5)]
-    assert errors == ["MEMBER_ID_REQUIRED"] * 3 + [FULL] * 2
+    errors = [ErrorCode(rig.join(group=f"g-{number}", client="c" * length).error_code).name for number in range(6)]
+    assert errors[:3] == ["MEMBER_ID_REQUIRED"] * 3
+    assert errors[-1] == FULL
     rig.wait(60_000)
     assert ErrorCode(rig.join(group="late").error_code) is ErrorCode.MEMBER_ID_REQUIRED, "they have gone meanwhile"
 
 
 def test_members_of_consumer_groups_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 2 * MEMBER_BYTES + 4 * ASSIGNED_BYTES + 100)
     rig = ModernRig()
     rig.topics.make("t", 4)
     assert isinstance(rig.enter("A", "t"), Client)
     assert isinstance(rig.enter("B", "t"), Client)
+    taken = leave_no_room(monkeypatch, rig.core.state)
     assert rig.enter("C", "t") == FULL
     assert rig.beat("D", 0, owned={}, group="other", rebalance_timeout_ms=1_000, subscribed_topic_names=["t"]) == FULL
     assert "other" not in rig.core.state.groups
     assert not isinstance(rig.follow("A"), str)
-    assert rig.follow("A", subscribed_topic_names=["t", "u" * 2_000]) == FULL
+    assert rig.follow("A", subscribed_topic_names=["t", "u" * taken]) == FULL
     assert not isinstance(rig.quit("B"), str)
     rig.wait(RECOUNT_PAUSE_MS)
     assert isinstance(rig.enter("C", "t"), Client)
+
+
+def test_long_ids_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ModernRig()
+    rig.topics.make("t", 1)
+    long = "x" * 10_000
+    assert isinstance(rig.enter("A", "t", instance=f"i{long}"), Client)
+    assert rig.modern.members_bytes > len(long)
+
+
+def test_a_static_member_comes_back_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = ModernRig()
+    rig.topics.make("t", 1)
+    assert isinstance(rig.enter("A", "t", instance="i"), Client)
+    assert not isinstance(rig.quit("A", -2), str)
+    leave_no_room(monkeypatch, rig.core.state)
+    again = rig.beat(
+        "B", 0, owned={}, rebalance_timeout_ms=60_000, subscribed_topic_names=["t"], instance_id="i", client="c-2"
+    )
+    assert not isinstance(again, str), again
 
 
 def test_groups_of_the_consumer_protocol_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +140,12 @@ def test_groups_of_the_consumer_protocol_have_a_limit(monkeypatch: pytest.Monkey
 
 def test_what_members_are_assigned_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be known beforehand: who asks next is refused."""
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 3 * MEMBER_BYTES)
     rig = ModernRig()
     rig.topics.make("t", 10)
     assert isinstance(rig.enter("A", "t"), Client)
-    assert rig.modern.members_bytes == MEMBER_BYTES + len("t") + 10 * ASSIGNED_BYTES
+    [member] = rig.modern.members.values()
+    assert rig.modern.members_bytes == member.size + 10 * ASSIGNED_BYTES
+    leave_no_room(monkeypatch, rig.core.state)
     assert rig.enter("B", "t") == FULL
     assert not isinstance(rig.follow("A"), str)
     assert not isinstance(rig.quit("A"), str)

@@ -162,6 +162,11 @@ def test_a_flood_of_places_is_bounded(rig: OffsetsRig, monkeypatch: pytest.Monke
         ("t", 1): full,
     }
     assert errors(rig.do(commit_in_transaction(2, "h", {("t", 0): 2}))) == {("t", 0): full}
+    ours = {("t", 0): 2, ("t", 1): 2}
+    assert errors(rig.do(commit_in_transaction(3, "g", ours))) == dict.fromkeys(ours, "NONE"), "it has offsets there"
+    assert errors(rig.do(commit_in_transaction(4, "g", ours))) == {("t", 0): "NONE", ("t", 1): full}, "but not for ever"
+    rig.marker(3, commit=False)
+    rig.marker(4, commit=False)
     rig.marker(1, commit=False)
     assert errors(rig.do(commit("g", {("t", 2): 2}))) == {("t", 2): "NONE"}
 

@@ -8,10 +8,8 @@ import pytest
 
 from protocol.batch import iter_batches, iter_records, read_header, verify_crc
 from protocol.errors import ErrorCode, Refusal
-from storage import producer_state
 from storage.config import LogConfig
 from storage.log import ColdRead, Origin
-from storage.producer_state import IDLE_MS_MIN
 from storage.reads import Bound, read_batches
 from storage.segment import RECENT_BATCHES_MAX
 from tests.support.faulty_disk import FaultyDisk
@@ -74,18 +72,6 @@ def test_log_append_time(disk: FaultyDisk, root: str) -> None:
     assert (header.timestamp_type, header.max_timestamp) == (1, NOW_MS)
     assert verify_crc(stored, 0, header)
     assert [record.timestamp for record in iter_records(stored, max_decompressed_bytes=1000)] == [NOW_MS, NOW_MS]
-
-
-def test_a_producer_that_repeats_itself_makes_no_room(
-    disk: FaultyDisk, root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
-    log = open_log(disk, root)
-    append(log, produced(1, 0), now_ms=NOW_MS)
-    append(log, produced(2, 0), now_ms=NOW_MS)
-    assert append(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
-    append(log, produced(3, 0), now_ms=NOW_MS + IDLE_MS_MIN)
-    assert append(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
 
 
 def test_duplicates_of_five_batches(disk: FaultyDisk, root: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,12 @@ from protocol.errors import ErrorCode, Refusal
 from storage import producer_state
 from storage.producer_entry import EndMarker, Origin
 from storage.producer_state import IDLE_MS_MIN, VERIFICATIONS_MAX, AppendPlan, ProducerState
-from tests.support.logs import NOW_MS, marker, produced
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, marker, open_log, produced
+from tests.support.logs import append as append_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def data(state: ProducerState, producer_id: int, offset: int, sequence: int = 0) -> AppendPlan:
@@ -211,3 +218,15 @@ def test_what_is_read_from_a_snapshot_was_heard_of_just_now(monkeypatch: pytest.
         append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN - 1)
     append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN)
     assert list(state.producers) == [2]
+
+
+def test_a_producer_that_repeats_itself_makes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    append_to(log, produced(1, 0), now_ms=NOW_MS)
+    append_to(log, produced(2, 0), now_ms=NOW_MS)
+    assert append_to(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
+    append_to(log, produced(3, 0), now_ms=NOW_MS + IDLE_MS_MIN)
+    assert append_to(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
+    disk.close()

@@ -16,7 +16,6 @@ from broker.property import Property
 from protocol.errors import Malformed
 from runtime.clock import Clock
 from storage.cleaner import CleanerLimits, Cleaning, CleaningInterrupted, cleanable, read_first_timestamps
-from storage.compaction import Cleanable
 from storage.log import PartitionLog
 from storage.log_manager import LogManager
 
@@ -60,13 +59,13 @@ class Compaction:
         """Clean until there is nothing that is due."""
         given_up: dict[PartitionLog, None] = {}
         self._damaged = {log: None for log in self._damaged if not log.closed}
-        while (found := await self._dirtiest(given_up)) is not None:
-            partition, plan = found
-            if not await self._clean(partition, plan):
+        while (partition := await self._dirtiest(given_up)) is not None:
+            if not await self._clean(partition):
                 given_up[partition.log] = None
 
-    async def _dirtiest(self, given_up: dict[PartitionLog, None]) -> tuple[Partition, Cleanable] | None:
-        best: tuple[Partition, Cleanable] | None = None
+    async def _dirtiest(self, given_up: dict[PartitionLog, None]) -> Partition | None:
+        best: Partition | None = None
+        ratio = 0.0
         looked_at = 0
         for partition in self._partitions:
             log = partition.log
@@ -81,25 +80,30 @@ class Compaction:
                 LOG.warning("a log cannot be looked at for compaction", directory=log.directory, reason=str(error))
                 continue
             plan = cleanable(log, self._clock.wall_ms())
-            if plan.due(log.config) and (best is None or plan.ratio > best[1].ratio):
-                best = partition, plan
+            if plan.due(log.config) and (best is None or plan.ratio > ratio):
+                best, ratio = partition, plan.ratio
         return best
 
-    async def _clean(self, partition: Partition, plan: Cleanable) -> bool:
+    async def _clean(self, partition: Partition) -> bool:
         """Whether it came to an end."""
-        log = partition.log
+        log, now_ms = partition.log, self._clock.wall_ms()
+        if log.closed or log.failed:
+            return False
         limits = CleanerLimits(
             self._current("log.cleaner.dedupe.buffer.size"),
             self._current("log.cleaner.io.buffer.load.factor"),
             self._current("log.cleaner.io.buffer.size"),
         )
         pace = pacing(self._current("log.cleaner.io.max.bytes.per.second"))
+        # Planned here: what is cut from the log from now on, while it is flushed too, ends the cleaning.
+        plan = cleanable(log, now_ms)
+        cleaning = Cleaning(log, plan, limits, pace, now_ms=now_ms)
         try:
             # Between two segments that were cleaned there may be a gap. Recovery takes that for a loss, unless it knows
             # that both had been durable.
             await log.flush(plan.bound)
             await self._logs.checkpoint_recovery_points()
-            done = await Cleaning(log, plan, limits, pace, now_ms=self._clock.wall_ms()).run()
+            done = await cleaning.run()
             await self._logs.checkpoint_cleaned()
         except CleaningInterrupted:
             return False

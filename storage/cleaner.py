@@ -129,6 +129,7 @@ class Cleaning:
             OSError: the disk refuses; where `log.failed` is set then, the log must not be used any more.
         """
         log, plan = self._log, self._plan
+        self._check()
         sources = [segment for segment in log.segments if segment.base_offset < plan.bound]
         if not sources:
             raise CleaningInterrupted  # retention has been here since it was planned

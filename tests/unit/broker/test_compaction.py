@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode, Refusal
 from runtime.shard import Marker, ShardRecord
 from storage.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS
 from storage.config import LogConfig
+from storage.log import PartitionLog
 from storage.log_manager import LogManager
 from storage.producer_entry import Origin
 from tests.support.cleaning import fetched, latest
@@ -155,6 +156,30 @@ async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: 
     await task
     assert log.cleaned_to is None
     assert not list((tmp_path / "t-0").glob("*.swap"))
+
+
+@pytest.mark.parametrize("ending", ["cut", "closed"])
+async def test_a_log_that_is_cut_or_closed_while_it_is_flushed_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """What was planned for whole segments would be done to the one that is written to now."""
+    bench = Bench(tmp_path)
+    bench.put()
+    log, flush = bench.log(), PartitionLog.flush
+
+    async def flush_then_end(self: PartitionLog, upto: int | None = None) -> None:
+        await flush(self, upto)
+        if ending == "cut":
+            log.truncate_to(log.log_start_offset + 2, now_ms=0)
+        elif not log.closed:
+            log.close(clean=False)
+
+    monkeypatch.setattr(PartitionLog, "flush", flush_then_end)
+    await bench.compaction.clean_due()
+    assert log.cleaned_to is None
+    assert not list((tmp_path / "t-0").glob("*.cleaned"))
+    if ending == "cut":
+        assert [record.offset for record in fetched(log, committed=False)] == [0, 1]
 
 
 async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> None:

@@ -87,8 +87,6 @@ class Compaction:
     async def _clean(self, partition: Partition) -> bool:
         """Whether it came to an end."""
         log, now_ms = partition.log, self._clock.wall_ms()
-        if log.closed or log.failed:
-            return False
         limits = CleanerLimits(
             self._current("log.cleaner.dedupe.buffer.size"),
             self._current("log.cleaner.io.buffer.load.factor"),

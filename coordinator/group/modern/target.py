@@ -33,10 +33,10 @@ def target_for(draft: Draft, before: Member, member: Member, group_epoch: int) -
 
 
 def may_assign(draft: Draft) -> bool:
-    """Is the last target assignment old enough for a new one?"""
+    """Is the last target assignment old enough for a new one? One of the future is, which a clock has written that was ahead."""
     group = draft.group
     interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
-    return not group.assignment_ms or not interval_ms or draft.now_ms >= group.assignment_ms + interval_ms
+    return not group.assignment_ms or not 0 <= draft.now_ms - group.assignment_ms < interval_ms
 
 
 def _computed(draft: Draft, before: Member, member: Member) -> dict[str, Target]:

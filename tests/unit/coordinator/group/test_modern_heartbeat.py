@@ -229,3 +229,14 @@ def test_deleting_a_group(rig: ModernRig) -> None:
         rig.core.apply(len(rig.log) - 1, record, 7)
     assert GROUP not in rig.core.state.groups
     rig.check()
+
+
+def test_a_clock_that_was_set_back_does_not_hold_up_the_next_assignment() -> None:
+    rig = ModernRig(consumer_assignment_interval_ms=1_000)
+    rig.topics.make("t", 4)
+    rig.enter("A", "t")
+    rig.now_ms -= 3_600_000
+    rig.enter("B", "t")
+    assert rig.modern.assignment_epoch == rig.modern.epoch
+    rig.enter("C", "t")
+    assert rig.modern.assignment_epoch < rig.modern.epoch, "the interval holds by the new clock"

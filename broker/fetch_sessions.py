@@ -212,9 +212,8 @@ class FetchSessions:
             held.pop(key, None)
         del self._by_use[session.id]
         self.partitions += len(held) - before
-        session.epoch = (
-            1 if session.epoch == EPOCH_MAX else session.epoch + 1
-        )  # a request before this one is not answered any more
+        # Also where the session ends here: a request before this one is not answered from it any more.
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         if not held:
             return FetchPlan(asked)
         if len(held) > before and not self._may_hold(len(held), 0):

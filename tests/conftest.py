@@ -78,7 +78,10 @@ def _files_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     keeping(OsLock)
     yield
     for one in kept:
-        one.close() if isinstance(one, OsFile) else one.release()
+        if isinstance(one, OsFile):
+            one.close()
+        else:
+            one.release()
     held = sum(1 for _ in DESCRIPTORS.iterdir())
     assert held < DESCRIPTORS_MAX, f"{held} descriptors are open: this test, or others before it, do not close theirs"
 

@@ -20,13 +20,13 @@ from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
 from tests.machines.mixed_model import REBALANCE_MS, Model
+from tests.machines.parts import by_topic, new_targets, since
 from tests.support.classic_rig import GROUP, NOW_MS
-from tests.support.modern_rig import Held, ModernRig, assignment, metadata, written
+from tests.support.modern_rig import ModernRig, assignment, metadata, written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from coordinator.group.modern.member import Partitions
     from tests.machines.modern_model import Part
 
 CONSUMERS = {"A": None, "B": None, "S": "i", "T": "i"}
@@ -42,13 +42,6 @@ POLICIES = ["bidirectional", "bidirectional", "bidirectional", "upgrade", "downg
 rarely = st.sampled_from([False] * 5 + [True])
 consumers, classics = st.sampled_from(list(CONSUMERS)), st.sampled_from(list(CLASSICS))
 subscriptions, changes = st.sampled_from(SUBSCRIPTIONS), st.sampled_from(EPOCHS)
-
-
-def by_topic(parts: Iterable[Part]) -> Held:
-    found: dict[str, tuple[int, ...]] = {}
-    for topic, number in sorted(parts):
-        found[topic] = (*found.get(topic, ()), number)
-    return found
 
 
 def parts_of(data: bytes) -> frozenset[Part]:
@@ -96,24 +89,9 @@ class ConversionMachine(RuleBasedStateMachine):
 
     # ---- from the core ----------------------------------------------------------------------------------------------
 
-    def plain_parts(self, partitions: Partitions) -> dict[Part, int]:
-        names = {topic.encode().ljust(16, b"\0"): topic for topic in TOPICS}
-        return {(names[t], number): since for t, held in partitions.items() for number, since in held.items()}
-
     def new_targets(self) -> dict[str, set[Part]]:
-        """The core has a new target: everything that is subscribed to, once, by a subscriber."""
-        names = {topic.encode().ljust(16, b"\0"): topic for topic in TOPICS}
-        found = {
-            name: {(names[t], number) for t, numbers in target.items() for number in numbers}
-            for name, target in self.rig.modern.targets.items()
-        }
-        assert found.keys() == self.model.members.keys()
-        everything = [part for target in found.values() for part in target]
-        assert len(everything) == len(set(everything))
-        assert set(everything) == self.model.wanted()
-        for name, target in found.items():
-            assert {topic for topic, _ in target} <= self.model.members[name].topics
-        return found
+        members = self.model.members
+        return new_targets(self.rig.modern, self.model.wanted(), members.keys(), lambda name: members[name].topics)
 
     def compare(self, got: Any, expected: tuple[Any, ...] | None) -> None:
         """`expected` None: it waits, unless it was answered at once."""
@@ -318,7 +296,7 @@ class ConversionMachine(RuleBasedStateMachine):
         for name, member in self.model.members.items():
             got = group.members[name]
             assert (got.epoch, got.uses_classic, got.instance_id) == (member.epoch, member.classic, member.instance)
-            assert (self.plain_parts(got.assigned), self.plain_parts(got.revoking)) == (member.has, member.giving)
+            assert (since(got.assigned), since(got.revoking)) == (member.has, member.giving)
             assert got.topics == tuple(sorted(member.topics))
 
     @invariant()

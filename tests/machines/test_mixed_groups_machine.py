@@ -20,13 +20,13 @@ from coordinator.group.modern.state import ConsumerGroup
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.sync_group import SyncGroupResponse
+from tests.machines.parts import by_topic, parts
 from tests.support.classic_rig import GROUP
 from tests.support.modern_rig import ModernRig, assignment, metadata, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support.modern_rig import Held
 
 Part = tuple[str, int]
 CONSUMERS = {"A": None, "B": None, "S": "i"}
@@ -46,17 +46,6 @@ ROUNDS_MAX = 24
 """Of a heartbeat, or a step of the classic protocol, by each: more than enough for a rebalance of either kind."""
 
 rarely = st.sampled_from([False] * 5 + [True])
-
-
-def parts(held: Held) -> set[Part]:
-    return {(topic, number) for topic, numbers in held.items() for number in numbers}
-
-
-def by_topic(found: set[Part]) -> Held:
-    held: dict[str, tuple[int, ...]] = {}
-    for topic, number in sorted(found):
-        held[topic] = (*held.get(topic, ()), number)
-    return held
 
 
 @dataclass

@@ -23,14 +23,14 @@ from coordinator.group.modern.transitions import ARRIVALS, TRANSITIONS, VISITS, 
 from coordinator.group.records import to_record
 from protocol.errors import Refusal
 from tests.machines.modern_model import Model, Part
+from tests.machines.parts import by_topic, new_targets, parts, since
 from tests.machines.visited import note
 from tests.support.classic_rig import GROUP, NOW_MS
-from tests.support.modern_rig import Held, ModernRig
+from tests.support.modern_rig import ModernRig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from coordinator.group.modern.member import Partitions
 
 # Two ids share the instance `i`.
 INSTANCES: dict[str, str | None] = {"A": None, "B": None, "C": None, "S": "i", "T": "i"}
@@ -50,17 +50,6 @@ subscriptions = st.frozensets(topics, max_size=3)
 rarely = st.sampled_from([False] * 5 + [True])
 
 
-def by_topic(parts: Iterable[Part]) -> Held:
-    found: dict[str, tuple[int, ...]] = {}
-    for topic, number in sorted(parts):
-        found[topic] = (*found.get(topic, ()), number)
-    return found
-
-
-def parts(held: Held) -> set[Part]:
-    return {(topic, number) for topic, numbers in held.items() for number in numbers}
-
-
 class ModernMachine(RuleBasedStateMachine):
     @initialize(interval_ms=st.sampled_from([0, INTERVAL_MS]))
     def start(self, interval_ms: int) -> None:
@@ -71,24 +60,9 @@ class ModernMachine(RuleBasedStateMachine):
 
     # ---- from the core ----------------------------------------------------------------------------------------------
 
-    def plain(self, partitions: Partitions) -> dict[Part, int]:
-        names = {topic.encode().ljust(16, b"\0"): topic for topic in TOPICS}
-        return {(names[t], number): since for t, held in partitions.items() for number, since in held.items()}
-
     def new_targets(self) -> dict[str, set[Part]]:
-        """The core has a new target: everything that is subscribed to, once, by a subscriber."""
-        names = {topic.encode().ljust(16, b"\0"): topic for topic in TOPICS}
-        found = {
-            name: {(names[t], number) for t, numbers in target.items() for number in numbers}
-            for name, target in self.rig.modern.targets.items()
-        }
-        assert found.keys() == self.model.members.keys()
-        everything = [part for target in found.values() for part in target]
-        assert len(everything) == len(set(everything))
-        assert set(everything) == self.model.wanted()
-        for name, target in found.items():
-            assert {topic for topic, _ in target} <= self.model.members[name].topics
-        return found
+        members = self.model.members
+        return new_targets(self.rig.modern, self.model.wanted(), members.keys(), lambda name: members[name].topics)
 
     def compare(self, name: str, reply: Any, expected: Any) -> None:
         if isinstance(reply, str) or isinstance(expected, str):
@@ -256,7 +230,7 @@ class ModernMachine(RuleBasedStateMachine):
         for name, member in self.model.members.items():
             got = group.members[name]
             assert (got.epoch, got.previous_epoch) == (member.epoch, member.previous), name
-            assert (self.plain(got.assigned), self.plain(got.revoking)) == (member.has, member.giving), name
+            assert (since(got.assigned), since(got.revoking)) == (member.has, member.giving), name
             assert got.topics == tuple(sorted(member.topics))
             assert (got.state is MemberState.UNKNOWN) is member.unknown
 

@@ -89,9 +89,11 @@ def _all_is_assigned(draft: Draft, group: ConsumerGroup) -> bool:
     hash of its topics, the group goes on to its next epoch with the member that joins, even where that takes the place of a
     static one and changes nothing by itself. (In Kafka what is nobody's then remains nobody's until the next change.)
     """
-    assigned = sum(len(partitions) for target in group.targets.values() for partitions in target.values())
+    assigned = {item for target in group.targets.values() for item in _items(target)}
     infos = (draft.state.topics.by_name(name) for name in group.subscriptions.topics())
-    return assigned == sum(info.partitions for info in infos if info is not None)
+    return assigned == {
+        (info.topic_id, number) for info in infos if info is not None for number in range(info.partitions)
+    }
 
 
 def _items(partitions: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, int]]:

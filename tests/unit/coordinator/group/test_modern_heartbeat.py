@@ -24,7 +24,7 @@ from protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataValue,
 )
 from tests.support.classic_rig import GROUP, caller
-from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig
+from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, written
 
 JOIN: dict[str, Any] = {
     "group_id": GROUP,
@@ -240,3 +240,20 @@ def test_a_clock_that_was_set_back_does_not_hold_up_the_next_assignment() -> Non
     assert rig.modern.assignment_epoch == rig.modern.epoch
     rig.enter("C", "t")
     assert rig.modern.assignment_epoch < rig.modern.epoch, "the interval holds by the new clock"
+
+
+def test_a_surplus_of_one_topic_does_not_make_up_for_what_another_lacks() -> None:
+    rig = ModernRig(consumer_migration_policy="bidirectional", group_initial_rebalance_delay_ms=0)
+    rig.topics.make("t", 2)
+    rig.topics.make("u", 2)
+    waiter: Any = rig.join_classic("", "t", "u", instance="i")
+    rig.wait(0)
+    joined = rig.answers[waiter]
+    lacking = {joined.member_id: written({"t": (0, 1, 2), "u": (0,)})}
+    rig.sync(joined.member_id, joined.generation_id, lacking, protocol_type="consumer", protocol_name="range")
+    rig.beat("S", 0, owned={}, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=["t", "u"], instance_id="i")
+    [target] = rig.modern.targets.values()
+    assert {topic_id.rstrip(b"\0"): set(numbers) for topic_id, numbers in target.items()} == {
+        b"t": {0, 1},
+        b"u": {0, 1},
+    }

@@ -25,7 +25,7 @@ RATE = 50_000
 RECORD_BYTES = 1_000
 RECORDS = 540
 """What may be used in ten seconds passes at once; four fifths of a second's worth is beyond that."""
-PATIENCE_MS = 200
+PATIENCE_MS = 10_000
 FEW = 2
 """Records of somebody who has to wait a second after every request."""
 
@@ -56,7 +56,7 @@ class Client:
         return self._waits("produce", PRODUCER, *load, *more)
 
     def waits_to_read(self) -> dict[str, bool]:
-        """In several fetches. Who is told to wait has heard so at once, and need not stay for what comes then."""
+        """In several fetches. The tool ends with its last record; its patience is for a group that is slow to come together."""
         patience = ("--timeout", str(PATIENCE_MS))
         load = ("--topic", self._name, "--num-records", str(RECORDS), "--fetch-size", str(RATE), *patience)
         return self._waits("fetch", CONSUMER, *load, "--print-metrics", "--command-property", f"client.id={self._name}")

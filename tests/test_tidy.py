@@ -59,7 +59,7 @@ BANNED_CALLS = {
 }
 BANNED_MODULE_FUNCTIONS = {"random": "take the node's random.Random"}
 ALLOWED_MODULE_FUNCTIONS = {"random.Random"}
-PLANTED_COLUMNS = ["bug", "brokers", "seeds to find", "what the checkers say"]
+PLANTED_COLUMNS = ["bug", "brokers", "found at seed", "what the checkers say"]
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 # path -> lines, and path:function -> lines. These lists may only shrink.

@@ -36,8 +36,7 @@ POLL_INTERVAL_MS: Final = 12_000
 """A member that does not poll for so long leaves its group by itself."""
 HUNG_SECONDS: Final = 20.0
 HUNG: Final = 4
-"""Exit code of a client whose library does not come back from a call. librdkafka waits for ever in send_offsets_to_transaction for a group coordinator that it has
-cached and that the metadata no longer names, whatever time-out it was given."""
+"""Exit code of a client whose library does not come back from a call: librdkafka's send_offsets_to_transaction (docs/clients.md)."""
 STUCK: Final = 3
 """Exit code of a client that could not finish after it was told to stop."""
 

@@ -266,8 +266,9 @@ class HostLogs:
         """The batches of the longest valid prefix, each with its segment and the position of its end there, and where the log goes on.
 
         It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
-        where the cleaner works (the coordinators' topics) offsets may be missing: those that it has taken, and those before a segment
-        that has lost all records.
+        where the cleaner works (the coordinators' topics) offsets may be missing, and none but those that it has taken. Behind others
+        that are missing before a segment without records nothing counts any more, whatever has been taken there: a power cut has
+        emptied them, and until recovery removes them the log seems to go on where the last one begins.
         """
         found: list[Placed] = []
         files = self._files(partition)
@@ -291,8 +292,10 @@ class HostLogs:
             if size < len(data):
                 return found, end
             if gaps and not data and end < base:
-                taken = self._cleaned(partition).between(end, base) or ()
-                found += [Placed(each, base, 0, None) for each in taken]
+                missing = self._cleaned(partition).between(end, base)
+                if missing is None:
+                    return found, files[-1][0]
+                found += [Placed(each, base, 0, None) for each in missing]
                 end = base
         return found, end
 

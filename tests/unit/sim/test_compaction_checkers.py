@@ -248,6 +248,20 @@ def test_a_segment_that_is_lost_is_not_taken_for_one_that_was_compacted(watched:
     assert watched.whole() == [0, 1, 2]
 
 
+def test_what_was_compacted_behind_what_a_power_cut_has_taken_is_not_there_either(watched: Watched) -> None:
+    """Who has lost 3 to 5 knows nothing of 6, which has been compacted elsewhere: 3 is what 2 gave way to, and not yet there again."""
+    for offset in (6, 7):
+        watched.write(1, f"{offset:020}.log", raw(offset, (b"other", b"%d" % offset)))
+    for base in (0, 6):
+        watched.prepare(base=base)
+        watched.finish(base, base=base)
+    for base in (0, 3, 5, 6, 7):
+        watched.write(2, f"{base:020}.log")
+    watched.monitor.reload(2, watched.disks[2].medium)
+    assert watched.monitor.violations == []
+    assert watched.whole(2) == [0, 1, 2]
+
+
 def test_a_cleaner_that_takes_the_newest_value_is_seen(watched: Watched) -> None:
     watched.write(1, f"{5:020}.log", raw(6, (b"other", b"6")))
     watched.write(1, f"{7:020}.log", raw(7, (b"key", b"7")))

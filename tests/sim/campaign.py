@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from tests.sim import cluster_options as clusters
+from tests.sim import options as alone
 from tests.sim.cells import Cell, report, since, unmet, visits
-from tests.sim.cluster_options import FAULTS_CERTAIN
 from tests.sim.options import draw
 from tests.sim.result import Result
 from tests.sim.run import run_seed
@@ -91,8 +92,8 @@ REACHABILITY_RARE_EVENTS_MIN: Final = 100
 REACHABILITY_SEEDS_MIN: Final = 100
 REACHABILITY_ALONE_MIN: Final = 60
 
-LEAST_ALONE: Final = (500, 100, 5)
-LEAST_OF_CLUSTERS: Final = (150, 20, FAULTS_CERTAIN)
+LEAST_ALONE: Final = (alone.OPERATIONS_MIN, 100, alone.FAULTS_CERTAIN)
+LEAST_OF_CLUSTERS: Final = (150, 20, clusters.FAULTS_CERTAIN)
 """Operations, transactions and faults of a run; one with fewer is too thin to prove anything."""
 
 

@@ -1,6 +1,5 @@
 """What is drawn for runs of several brokers: sizes, roles, time-outs, and the faults of processes, links, disks and administrators."""
 
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from tests.sim.faults import (
     PRODUCE,
     ROLES,
     Fault,
+    soon_enough,
 )
 
 if TYPE_CHECKING:
@@ -94,22 +94,7 @@ def _draw_faults(rng: Random, options: "Options", *, pairs: bool) -> list[Fault]
     faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
     if rng.random() < (1.0 if pairs else PAIR_PROBABILITY):
         faults += _draw_pair(rng, options)
-    return _soon_enough(sorted(faults, key=_moment))
-
-
-def _moment(fault: Fault) -> tuple[int, int]:
-    return fault.operations, fault.steps
-
-
-def _soon_enough(faults: list[Fault]) -> list[Fault]:
-    """The first of them are brought forward where they might come after the end."""
-    sooner = [
-        replace(fault, operations=fault.operations * OPERATIONS_CERTAIN // OPERATIONS_EXPECTED)
-        if fault.operations > OPERATIONS_CERTAIN
-        else fault
-        for fault in faults[:FAULTS_CERTAIN]
-    ]
-    return sorted([*sooner, *faults[FAULTS_CERTAIN:]], key=_moment)
+    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, drawn_below=OPERATIONS_EXPECTED)
 
 
 def _draw_pair(rng: Random, options: "Options") -> list[Fault]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.faults import COORDINATOR, Fault
+from tests.sim.faults import COORDINATOR, Fault, in_order
 
 if TYPE_CHECKING:
     from tests.sim.options import Options
@@ -61,7 +61,7 @@ def draw_compaction(options: "Options") -> None:
         )
         for _ in range(rng.randint(0, FAULTS_MAX_ALONE if alone else FAULTS_MAX_OF_CLUSTERS))
     ]
-    options.faults = sorted([*options.faults, *faults], key=lambda fault: (fault.operations, fault.steps))
+    options.faults = in_order([*options.faults, *faults])
 
 
 def _may_lose_power(options: "Options") -> bool:

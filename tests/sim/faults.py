@@ -1,6 +1,7 @@
 """One fault of a run, as data: drawn before the run begins, so that one can be taken out and the rest keep their places."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 PRODUCE, FETCH, INIT, ADD, END, MARKERS, ALTER_PARTITION = 0, 1, 22, 24, 26, 27, 56
@@ -26,3 +27,17 @@ class Fault:
     target: str = ""
     other: str = ""
     one_way: bool = False
+
+
+def in_order(faults: Sequence[Fault]) -> list[Fault]:
+    return sorted(faults, key=lambda fault: (fault.operations, fault.steps))
+
+
+def soon_enough(faults: Sequence[Fault], certain: int, *, by: int, drawn_below: int) -> list[Fault]:
+    """In order; of faults that were drawn below so many operations, the first `certain` are brought forward where they are due after `by`."""
+    faults = in_order(faults)
+    sooner = [
+        replace(fault, operations=fault.operations * by // drawn_below) if fault.operations > by else fault
+        for fault in faults[:certain]
+    ]
+    return in_order([*sooner, *faults[certain:]])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from tests.sim.faults import FRAME_KINDS, Fault
+from tests.sim.faults import FRAME_KINDS, Fault, in_order
 
 if TYPE_CHECKING:
     from tests.sim.options import Options
@@ -132,7 +132,7 @@ def draw_groups(options: "Options", *, wanted: bool | None = None) -> None:
     options.groups = _with_rarities(options.groups, Random(options.seed * 32_452_843 + 7))
     kinds = KINDS_ALONE if alone else KINDS
     more = [_draw_fault(rng, options, rng.choice(kinds)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
-    options.faults = sorted([*options.faults, *more], key=lambda fault: (fault.operations, fault.steps))
+    options.faults = in_order([*options.faults, *more])
 
 
 def _draw_plans(rng: Random) -> tuple[GroupPlan, ...]:

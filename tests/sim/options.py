@@ -6,14 +6,20 @@ from typing import Final
 
 from tests.sim.cluster_options import draw_cluster
 from tests.sim.compaction_options import CompactionOptions, draw_compaction
-from tests.sim.faults import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault
+from tests.sim.faults import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault, soon_enough
 from tests.sim.group_options import GroupOptions, draw_groups
 from tests.sim.limits import draw_limits, draw_tail
 
 KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
 DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
-OPERATIONS_EXPECTED: Final = 900
+FAULTS_BELOW: Final = 540
+"""Operations by which a fault is due, of the 900 that are expected."""
+OPERATIONS_CERTAIN: Final = 300
+"""Some runs have not even so many as that; a fault that is due by this one strikes in all of them."""
 FAULTS_MIN, FAULTS_MAX = 6, 11
+FAULTS_CERTAIN: Final = 5
+"""So many are due by then."""
+OPERATIONS_MIN: Final = 500
 TRANSACTIONS_MIN: Final = 104
 OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
 BROKERS: Final = ((1, 3, 5), (35, 45, 20))
@@ -172,11 +178,11 @@ def _draw_faults(rng: Random, options: Options) -> list[Fault]:
         )
     if rng.random() < 0.25:
         faults.append(_draw_fault(rng, rng.choice(("disk_write", "disk_sync") if options.flush else ("disk_write",))))
-    return sorted(faults, key=lambda fault: (fault.operations, fault.steps))
+    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, drawn_below=FAULTS_BELOW)
 
 
 def _draw_fault(rng: Random, kind: str) -> Fault:
-    operations, steps = rng.randrange(20, OPERATIONS_EXPECTED * 3 // 5), rng.randrange(400)
+    operations, steps = rng.randrange(20, FAULTS_BELOW), rng.randrange(400)
     if kind in FRAME_KINDS:
         return Fault(
             kind,

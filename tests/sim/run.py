@@ -25,7 +25,14 @@ from tests.sim.monitor import Monitor
 from tests.sim.nemesis import Nemesis
 from tests.sim.network import Latency, Network
 from tests.sim.node_config import ROOT
-from tests.sim.options import OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, TRANSACTIONS_MIN, Options, draw
+from tests.sim.options import (
+    OPERATIONS_MIN,
+    OVERFLOW_EPOCH_FIRST,
+    OVERFLOW_EPOCH_LAST,
+    TRANSACTIONS_MIN,
+    Options,
+    draw,
+)
 from tests.sim.overflow import rewrite_epochs
 from tests.sim.rest import Rest
 from tests.sim.result import Result
@@ -48,6 +55,7 @@ WORKLOAD_SECONDS_MAX: Final = 600.0
 IDEMPOTENT_BATCHES: Final = 12
 PLAIN_BATCHES: Final = 10
 AFTER_ATTEMPTS: Final = 4
+OPERATIONS_OF_A_TRANSACTION: Final = 2
 TV2: Final = 2
 
 Producers = dict[Partition, list[SnapshotRow]]
@@ -256,15 +264,19 @@ class Run:
                 self.findings.append(
                     f"L1 {worker.get_name()} does not come to its end within {WORKLOAD_SECONDS_MAX:.0f} s"
                 )
-        await self._make_up_for_the_stuck()
+        await self._make_up_for_what_is_missing()
         await self.groups.enough()
         world.stopping = True
         for task in background:
             await asyncio.wait_for(task, 60.0)
 
-    async def _make_up_for_the_stuck(self) -> None:
-        """A power cut without flushing may leave an id that never completes; its share of transactions is done by another."""
-        missing = TRANSACTIONS_MIN - self.world.transactions_begun
+    async def _make_up_for_what_is_missing(self) -> None:
+        """A power cut without flushing may leave an id that never completes; its share of transactions is done by another.
+
+        So is what is missing where each transaction is as short as it may be.
+        """
+        operations = OPERATIONS_MIN - len(self.world.history.operations)
+        missing = max(TRANSACTIONS_MIN - self.world.transactions_begun, operations // OPERATIONS_OF_A_TRANSACTION)
         if missing > 0 and self.options.brokers == 1:
             spare = TransactionalProducer(self.world, "spare", self._modern, "spare", Habits())
             self.producers.append((spare, missing))

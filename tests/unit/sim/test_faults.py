@@ -12,9 +12,10 @@ from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from runtime.shard import EngineLimits
+from tests.sim import cluster_options as clusters
+from tests.sim import options as alone
 from tests.sim.checkers.batches import read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, parse_entry
-from tests.sim.cluster_options import FAULTS_CERTAIN, OPERATIONS_CERTAIN
 from tests.sim.disk import DiskLatency, SimDisk
 from tests.sim.gate import GateKeeper
 from tests.sim.limits import CHOICES, TAILS, limited
@@ -51,7 +52,9 @@ def test_options_depend_on_the_seed_alone() -> None:
     assert all(len(draw(seed).faults) >= 4 for seed in range(100))
     for options in map(draw, range(400)):  # whatever else it does, no run is over before it has begun to be disturbed
         due = [fault.operations for fault in options.faults]
-        assert options.brokers == 1 or (due == sorted(due) and due[FAULTS_CERTAIN - 1] <= OPERATIONS_CERTAIN)
+        drawn = alone if options.brokers == 1 else clusters
+        assert due == sorted(due)
+        assert due[drawn.FAULTS_CERTAIN - 1] <= drawn.OPERATIONS_CERTAIN
     assert not any(
         fault.kind.startswith("power")
         for seed in range(100)

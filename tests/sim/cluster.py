@@ -109,6 +109,14 @@ class Cluster:
         """Nobody can say what of its data is on its disk, and it vouches for nothing of it."""
         self._suspects[machine.number] = None
 
+    def disk_may_refuse(self, machine: Machine) -> bool:
+        """Together with another one that has lost data, or had something refused, it would leave nobody who vouches for what was in sync."""
+        options = self.options
+        allowed = options.brokers == 1 or options.flush or self._others_are_whole(machine)
+        if not allowed:
+            self.count("loss withheld by the fault model")
+        return allowed
+
     def may_lose_data(self, machine: Machine) -> bool:
         """The fault model: one broker at a time, unless everything is flushed before it is acknowledged.
 

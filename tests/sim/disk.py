@@ -88,6 +88,8 @@ class SimDisk:
         """So many operations after the next segment that compaction begins to swap in."""
         self.on_death: Callable[[], None] | None = None
         self.on_fault: Callable[[], object] | None = None
+        self.may_refuse: Callable[[], bool] = lambda: True
+        """Asked when a fault is about to strike; one that may not never does."""
         self._locks: dict[str, None] = {}
         self._pending: dict[asyncio.Future[None], None] = {}
 
@@ -119,6 +121,8 @@ class SimDisk:
         for fault in self.faults:
             if fault.operation == operation and fault.match in path:
                 self.faults.remove(fault)
+                if not self.may_refuse():
+                    return
                 fault.struck = True
                 if self.on_fault is not None:
                     self.on_fault()

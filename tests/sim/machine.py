@@ -296,7 +296,7 @@ class Machine:
         return lambda: self.crash(power=power and self.cluster.may_lose_data(self), downtime=downtime)
 
     def disk_fault(self, fault: DiskFault, *, restart_after: float) -> None:
-        """The next such operation fails; the operator restarts the node a while later.
+        """The next such operation fails, if it may then; the operator restarts the node a while later.
 
         After a failed sync the whole machine: what the page cache still shows was never written, and no restart of the process would find out.
         """
@@ -313,6 +313,7 @@ class Machine:
             self.loop.call_later(restart_after, self._crash_if, name, context=self.loop.context_of("operator"))
 
         disk.on_fault = struck
+        disk.may_refuse = partial(self.cluster.disk_may_refuse, self)
 
     def disarm(self) -> None:
         if self.disk is not None:

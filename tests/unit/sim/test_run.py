@@ -1,6 +1,7 @@
 """A run judges the cluster, not the luck of its own clients."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
@@ -191,6 +192,32 @@ def test_nobody_else_loses_data_before_a_broker_whose_disk_has_refused_something
             refused.disk.fault("write", "/t-0/0.log")
         assert not cluster.may_lose_data(other), "in sync, as far as the others know yet"
         assert cluster.may_lose_data(refused)
+        await cluster.stop()
+
+    with logs_into(loop):
+        loop.run_until_complete(refuse())
+    loop.close()
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_whole_again(*, lost: bool) -> None:
+    """Nor does one that was to do so before the other lost it: nobody would be left who vouches for what the two have acknowledged."""
+    loop = SimLoop(Random(1))
+    options = next(drawn for seed in range(100) if (drawn := draw(seed, brokers=3)).durability == ONE_LOSES)
+    cluster = Cluster(loop, Random(1), options)
+    cluster.monitor = Run(loop, Random(1), options).monitor
+    machine = cluster.machine(1)
+
+    async def refuse() -> None:
+        await cluster.start()
+        machine.disk_fault(DiskFault("write", "/t-", 5), restart_after=100.0)
+        if lost:
+            cluster.machine(2).crash(power=True, downtime=1.0)
+        assert machine.disk is not None
+        with nullcontext() if lost else pytest.raises(OSError, match="simulated"):
+            machine.disk.fault("write", "/t-0/0.log")
+        assert machine.disk_failed is not lost
+        await cluster.wait_up(5.0)
         await cluster.stop()
 
     with logs_into(loop):

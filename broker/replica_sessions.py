@@ -195,6 +195,13 @@ class ReplicaSession:
         self.due.update(self.unhurried)
         self.unhurried.clear()
 
+    def registered(self, broker_epoch: int) -> None:
+        """Whose it is: a broker that lives on and registers anew does not name its partitions again."""
+        self.broker_epoch = broker_epoch
+        for slot in self.slots.values():
+            if slot.replica is not None:
+                slot.replica.broker_epoch = broker_epoch
+
 
 class ReplicaSessions:
     """All of them. Calls belong on the event loop."""
@@ -227,7 +234,8 @@ class ReplicaSessions:
     ) -> ReplicaSession:
         """The session of the request, which has told what it knows. Raises Refusal with one of the session errors."""
         session = self._session(request, replica_id, by_id=by_id)
-        session.broker_epoch = broker_epoch
+        if session.broker_epoch != broker_epoch:
+            session.registered(broker_epoch)
         session.heard_ms = now_ms
         for unconfirmed in session.served:
             session.due[unconfirmed] = None

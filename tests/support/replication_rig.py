@@ -29,6 +29,7 @@ from protocol.records.metadata import (
     PartitionRecord,
     RegisterBrokerRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
 )
 from protocol.schema import Message
 from storage.config import LogConfig
@@ -39,6 +40,7 @@ from tests.support.data_rig import NOW_MS, Rig, batch, outcome
 ROWS: dict[int, Any] = {api.key: api for api in (fetch.API, list_offsets.API)}
 TOPIC_ID = UUID(int=100)
 UNTIL_S = 60.0
+OF_BROKERS = (RegisterBrokerRecord, BrokerRegistrationChangeRecord, UnregisterBrokerRecord)
 
 
 class Wire:
@@ -236,10 +238,12 @@ class Brokers:
         self._tell(self._all[node_id])
 
     def _tell(self, broker: Broker) -> None:
-        for records in self._journal[self._told.get(broker.node_id, 0) :]:
+        news = self._journal[self._told.get(broker.node_id, 0) :]
+        for records in news:
             broker.play(*records)
         self._told[broker.node_id] = len(self._journal)
-        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: [1, 2, 3]), broker.metadata.image)
+        changed = [record.broker_id for records in news for record in records if isinstance(record, OF_BROKERS)]
+        broker.replication.on_metadata(SimpleNamespace(changed_brokers=lambda: changed), broker.metadata.image)
 
     def topic(self, count: int = 1, *, leader: int = 1, replicas: Sequence[int] = (1, 2, 3)) -> None:
         self.play(TopicRecord(name="t", topic_id=TOPIC_ID))
@@ -268,6 +272,13 @@ class Brokers:
         """The controller holds the broker dead, and changes partition 0."""
         self.play(
             BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=1),
+            PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
+        )
+
+    def unregister(self, node_id: int, **change: Any) -> None:
+        """The controller forgets the broker, and changes partition 0."""
+        self.play(
+            UnregisterBrokerRecord(broker_id=node_id, broker_epoch=self._all[node_id].broker_epoch),
             PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **change),
         )
 

@@ -78,6 +78,19 @@ async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers
     assert brokers[3].content() == brokers[1].content()
 
 
+async def test_a_living_broker_that_registers_anew_joins_the_isr_again(brokers: Brokers) -> None:
+    """As after `kafka-cluster unregister`: it goes on in its session, in which an idle partition is not named any more."""
+    brokers.topic(2)
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[3].committed() == 1)
+    brokers.unregister(3, isr=[1, 2])
+    brokers.restart(3)
+    brokers[1].append(b"b", index=1)
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    await brokers.soon(lambda: leading.replicas.isr == (1, 2, 3), 300)
+
+
 async def test_what_the_old_leader_alone_had_is_cut_away(brokers: Brokers) -> None:
     """By leader epoch, not by watermark: what is committed and not known to be so stays."""
     brokers.topic()

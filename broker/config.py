@@ -21,6 +21,12 @@ OWN_BYTE_BUDGET: Final = 512 * 1024 * 1024
 NO_TIERED_STORAGE: Final = (
     "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
 )
+SEGMENT_BYTES_SET_MIN: Final = 1024 * 1024
+"""What Kafka asks of who sets a size of segments while it runs; a node's own configuration may name less."""
+REPLICAS: Final = (
+    "[0-9]+:[0-9]+",
+    "must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+)
 NO_PREALLOCATION: Final = "Segments are not preallocated here: the length of a file says where its log ends."
 
 
@@ -56,7 +62,7 @@ class Config:
     max_request_partition_size_limit: int = row("max.request.partition.size.limit", INT, 2000, "The most partitions in one answer to DescribeTopicPartitions.", low=1)
 
     # Logs: the defaults of topics
-    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: of each key the last record stays. Or both.", choices=("compact", "delete"), topic="cleanup.policy")
+    log_cleanup_policy: tuple[str, ...] = row("log.cleanup.policy", LIST, ("delete",), "delete: old segments go by retention. compact: of each key the last record stays. Or both. Neither: everything stays.", choices=("compact", "delete"), may_be_empty=True, topic="cleanup.policy")
     compression_type: str = row("compression.type", STR, "producer", "producer: batches are kept as they come; any other: they are brought into that form.", choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), topic="compression.type")
     compression_gzip_level: int = row("compression.gzip.level", INT, -1, "How hard batches are compressed that the broker itself brings into gzip; -1 is 6.", low=1, high=9, or_equal=-1, topic="compression.gzip.level")
     compression_lz4_level: int = row("compression.lz4.level", INT, 9, "How hard batches are compressed that the broker itself brings into lz4; 9 is fast, every other value is the high compression of that level.", low=1, high=17, topic="compression.lz4.level")
@@ -66,7 +72,7 @@ class Config:
     log_message_timestamp_type: str = row("log.message.timestamp.type", STR, "CreateTime", "Whether a record keeps its producer's time or gets the broker's.", choices=("CreateTime", "LogAppendTime"), topic="message.timestamp.type")
     log_message_timestamp_before_max_ms: int = row("log.message.timestamp.before.max.ms", LONG, LONG_MAX, "How far a record's CreateTime may lie in the past.", low=0, topic="message.timestamp.before.max.ms")
     log_message_timestamp_after_max_ms: int = row("log.message.timestamp.after.max.ms", LONG, 3600000, "How far a record's CreateTime may lie in the future.", low=0, topic="message.timestamp.after.max.ms")
-    log_segment_bytes: int = row("log.segment.bytes", INT, 1073741824, "The size at which a segment is rolled.", low=14, topic="segment.bytes")
+    log_segment_bytes: int = row("log.segment.bytes", INT, 1073741824, "The size at which a segment is rolled.", low=14, set_low=SEGMENT_BYTES_SET_MIN, topic="segment.bytes")
     log_preallocate: bool = row("log.preallocate", BOOL, False, "Segments grow as they are written: the length of a file says where its log ends.", fixed=NO_PREALLOCATION, topic="preallocate")
     log_roll_ms: int | None = row("log.roll.ms", LONG, None, "The age at which a segment is rolled; where unset, log.roll.hours.", low=1, topic="segment.ms")
     log_roll_hours: int = row("log.roll.hours", INT, 168, "The age at which a segment is rolled, in hours.", low=1)
@@ -75,7 +81,7 @@ class Config:
     log_retention_ms: int | None = row("log.retention.ms", LONG, None, "How long records are kept, -1 is for ever; where unset, log.retention.minutes.", low=-1, topic="retention.ms")
     log_retention_minutes: int | None = row("log.retention.minutes", INT, None, "How long records are kept, in minutes; where unset, log.retention.hours.")
     log_retention_hours: int = row("log.retention.hours", INT, 168, "How long records are kept, in hours.")
-    log_retention_bytes: int = row("log.retention.bytes", LONG, -1, "The size a partition is cut back to; -1 is no limit.", low=-1, topic="retention.bytes")
+    log_retention_bytes: int = row("log.retention.bytes", LONG, -1, "The size a partition is cut back to; below 0 is no limit.", topic="retention.bytes")
     log_local_retention_ms: int = row("log.local.retention.ms", LONG, -2, "As the retention in milliseconds: all records are local.", low=-2, fixed=NO_TIERED_STORAGE, topic="local.retention.ms")
     log_local_retention_bytes: int = row("log.local.retention.bytes", LONG, -2, "As the retention in bytes: all records are local.", low=-2, fixed=NO_TIERED_STORAGE, topic="local.retention.bytes")
     remote_storage_enable: bool = row("remote.storage.enable", BOOL, False, "There is no tiered storage.", fixed=NO_TIERED_STORAGE, topic="remote.storage.enable", scope=Scope.TOPIC_ALONE)
@@ -122,8 +128,8 @@ class Config:
     replica_fetch_backoff_ms: int = row("replica.fetch.backoff.ms", INT, 1000, "The longest pause before a follower asks again after a failure; pauses begin at 20 ms and double.", low=0)
     leader_replication_throttled_rate: int = row("leader.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that followers may take of throttled replicas here, unless they are in sync.", low=0, scope=Scope.DYNAMIC_ALONE)
     follower_replication_throttled_rate: int = row("follower.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that throttled replicas here take from their leaders, unless they are in sync.", low=0, scope=Scope.DYNAMIC_ALONE)
-    leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "The replicas whose leaders are throttled: partition:broker, comma separated, or * for all.", topic="leader.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
-    follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "The replicas that are throttled as followers: partition:broker, comma separated, or * for all.", topic="follower.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
+    leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "The replicas whose leaders are throttled: partition:broker, comma separated, or * for all.", items=REPLICAS, topic="leader.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
+    follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "The replicas that are throttled as followers: partition:broker, comma separated, or * for all.", items=REPLICAS, topic="follower.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
     replica_selector_class: str | None = row("replica.selector.class", STR, None, "Which replica consumers are sent to: unset is the leader, RackAwareReplicaSelector one in the rack that they name (client.rack).", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector", "org.apache.kafka.common.replica.LeaderSelector"))
 
     # Transactions and producers

@@ -127,7 +127,7 @@ class Leading:
         Raises Refusal: POLICY_VIOLATION where the topic's policy keeps records, OFFSET_OUT_OF_RANGE beyond the high watermark.
         """
         log = self._partition.log
-        if not log.config.deletes:
+        if log.config.compacted and not log.config.deletes:
             raise Refusal(ErrorCode.POLICY_VIOLATION)
         start = log.high_watermark if offset == TO_HIGH_WATERMARK else offset
         if not 0 <= start <= log.high_watermark:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import sys
 from collections.abc import Callable
 from enum import Enum, IntEnum
@@ -10,22 +11,26 @@ from typing import Any, Final
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
+ALL: Final = "*"
+"""Alone in a list: everything."""
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message is the one line a person gets to read.
 
-    `reason` is what is wrong with a value, as Kafka's clients and tools are told it.
+    `reason` is what is wrong with a value, as Kafka's clients and tools are told it; `shown` the value, where it was understood
+    before it was refused.
     """
 
-    def __init__(self, message: str, reason: str = "") -> None:
+    def __init__(self, message: str, reason: str = "", shown: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.shown = shown
 
 
 def invalid_value(name: str, text: str, error: ConfigError) -> str:
     """What Kafka's clients are told of a value that is refused."""
-    return f"Invalid value {text} for configuration {name}: {error.reason}"
+    return f"Invalid value {text if error.shown is None else error.shown} for configuration {name}: {error.reason}"
 
 
 class Kind(IntEnum):
@@ -72,6 +77,12 @@ class Property:
     """A value that is allowed beside those from `low` to `high`."""
     fixed: str = ""
     """Why it can only have its default; Kafka's words where it has some."""
+    set_low: int | None = None
+    """The lowest value that may be set while the cluster runs, where a node's own configuration may go below."""
+    items: tuple[str, str] | None = None
+    """A pattern for each item of a list that is not `ALL`, and how Kafka puts it."""
+    may_be_empty: bool = False
+    """May a list with choices have none?"""
 
     @property
     def is_dynamic(self) -> bool:
@@ -101,6 +112,26 @@ class Property:
         self._check(label, text, value)
         return value
 
+    def parse_set(self, text: str, *, name: str | None = None, bounded: bool = True) -> Any:
+        """As `parse`, of what is set while the cluster runs: nothing does not stand for unset, and `bounded` by `set_low`, too."""
+        value, label = self.parse(text, name=name), name or self.name
+        if value is None:
+            raise ConfigError(
+                f"{label}: {text!r} is not {_WANTED[self.kind]}", f"Not a number of type {self.kind.name}"
+            )
+        if bounded and self.set_low is not None and value < self.set_low:
+            raise self._too_low(label, value, self.set_low)
+        if self.items is not None and value != (ALL,):
+            pattern, wanted = self.items
+            if not all(re.fullmatch(pattern, item) for item in value):
+                raise ConfigError(f"{label}: {text!r} {wanted}", f"{label} {wanted}", f"[{', '.join(value)}]")
+        return value
+
+    def _too_low(self, label: str, value: float, low: float) -> ConfigError:
+        shown = self.render(value)
+        reason = f"Value must be at least {low}"
+        return ConfigError(f"{label}: {shown} is below the smallest allowed value, {low}", reason, shown)
+
     def _check(self, label: str, text: str, value: Any) -> None:
         if self.fixed and value != self.default:
             raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed)
@@ -108,19 +139,25 @@ class Property:
             if value != self.or_equal and not self.low <= value <= self.high:
                 reason = f"Value must be between {self.low} and {self.high} or equal to {self.or_equal}"
                 raise ConfigError(
-                    f"{label}: {text} is neither from {self.low} to {self.high} nor {self.or_equal}", reason
+                    f"{label}: {text} is neither from {self.low} to {self.high} nor {self.or_equal}",
+                    reason,
+                    self.render(value),
                 )
             return
         if self.low is not None and value < self.low:
-            reason = f"Value must be at least {self.low}"
-            raise ConfigError(f"{label}: {text} is below the smallest allowed value, {self.low}", reason)
+            raise self._too_low(label, value, self.low)
         if self.high is not None and value > self.high:
             reason = f"Value must be no more than {self.high}"
-            raise ConfigError(f"{label}: {text} is above the largest allowed value, {self.high}", reason)
+            raise ConfigError(
+                f"{label}: {text} is above the largest allowed value, {self.high}", reason, self.render(value)
+            )
         given = value if isinstance(value, tuple) else (value,)
-        if self.choices and not (given and all(item in self.choices for item in given)):
+        wrong = [item for item in given if item not in self.choices] if self.choices else []
+        if wrong or (self.choices and not given and not self.may_be_empty):
             reason = f"String must be one of: {', '.join(self.choices)}"
-            raise ConfigError(f"{label}: {text!r} is not one of {', '.join(self.choices)}", reason)
+            raise ConfigError(
+                f"{label}: {text!r} is not one of {', '.join(self.choices)}", reason, (wrong or [text])[0]
+            )
 
     def render(self, value: Any) -> str | None:
         """The value as text, as Kafka's tools print it."""
@@ -153,7 +190,8 @@ def _whole(bits: int) -> Callable[[str], int]:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+    """Each item once, as Kafka has it."""
+    return tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
 def _finite(text: str) -> float:
@@ -212,10 +250,15 @@ def row(
     topic: str | None = None,
     or_equal: int | None = None,
     fixed: str = "",
+    set_low: int | None = None,
+    items: tuple[str, str] | None = None,
+    may_be_empty: bool = False,
 ) -> Any:
     """A dataclass field that carries its property. The field's name must be the property's with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
-    made = Property(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed)
+    made = Property(
+        *(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed, set_low, items, may_be_empty)
+    )
     return dataclasses.field(default=default, metadata={"property": made})
 
 

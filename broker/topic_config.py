@@ -3,14 +3,16 @@
 The properties of topics are the rows of `broker.config` that have a topic name. Implements `cluster.controller.port.TopicConfigs`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 from broker.config import PROPERTIES, Config
 from broker.group_config import check_group_settings
 from broker.property import ConfigError, Kind, Property, Scope, invalid_value
+from broker.topic_names import is_internal
 from cluster.controller.port import ConfigValue
 from cluster.delta import MetadataDelta
 from cluster.image import RESOURCE_BROKER, MetadataImage
@@ -26,6 +28,12 @@ TOPIC_PROPERTIES: Final[dict[str, Property]] = {
 BROKER_PROPERTIES: Final = {name: prop for name, prop in PROPERTIES.items() if prop.scope is not Scope.TOPIC_ALONE}
 """Every property that a broker can have."""
 
+MAX_CONNECTIONS: Final = "max.connections"
+NO_CONNECTIONS: Final = (
+    "Invalid value org.apache.kafka.common.config.ConfigException: Invalid max.connections 0"
+    " for configuration Invalid dynamic configuration"
+)
+"""Kafka's words: a broker that takes no connection could not be told anything else."""
 PRODUCER_ID_EXPIRATION: Final = PROPERTIES["producer.id.expiration.ms"]
 VERIFICATION: Final = PROPERTIES["transaction.partition.verification.enable"]
 _MINUTE_MS: Final = 60_000
@@ -110,7 +118,7 @@ class TopicSettings:
 
     def validate(self, topic: str, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG)."""
-        lags = {**self._defaults, **self.parse(configs)}
+        lags = {**self._defaults, **self._judged(configs, bounded=not is_internal(topic))}
         least, most = lags["min.compaction.lag.ms"], lags["max.compaction.lag.ms"]
         if least > most:
             raise Refusal(
@@ -128,9 +136,11 @@ class TopicSettings:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
         for name, text in configs.items():
             try:
-                PROPERTIES[name].parse(text)
+                value = PROPERTIES[name].parse_set(text)
             except ConfigError as error:
                 raise Refusal(ErrorCode.INVALID_REQUEST, invalid_value(name, text, error)) from None
+            if name == MAX_CONNECTIONS and not value:
+                raise Refusal(ErrorCode.INVALID_REQUEST, NO_CONNECTIONS)
 
     def validate_group(self, configs: Mapping[str, str]) -> None:
         """Raises Refusal(INVALID_CONFIG)."""
@@ -146,20 +156,24 @@ class TopicSettings:
 
     def parse(self, configs: Mapping[str, str]) -> dict[str, Any]:
         """The values of what was set for a topic. Raises Refusal(INVALID_CONFIG)."""
+        return self._parsed(configs, Property.parse)
+
+    def _judged(self, configs: Mapping[str, str], *, bounded: bool) -> dict[str, Any]:
+        """The same, of what somebody wants to set."""
+        return self._parsed(configs, partial(Property.parse_set, bounded=bounded))
+
+    def _parsed(self, configs: Mapping[str, str], parse: Callable[..., Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for name, text in configs.items():
             prop = TOPIC_PROPERTIES.get(name)
             if prop is None:
                 raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
             try:
-                value = prop.parse(text, name=name)
+                values[name] = parse(prop, text, name=name)
             except ConfigError as error:
                 is_fixed = prop.fixed and error.reason == prop.fixed
                 message = prop.fixed if is_fixed else invalid_value(name, text, error)
                 raise Refusal(ErrorCode.INVALID_CONFIG, message) from None
-            if value is None:
-                raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
-            values[name] = value
         return values
 
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:
@@ -170,13 +184,14 @@ class TopicSettings:
         )
 
     def text(self, name: str, configs: Mapping[str, str]) -> str | None:
-        """The setting as text."""
-        return configs[name] if name in configs else TOPIC_PROPERTIES[name].render(self._defaults[name])
+        """The setting as it is understood: "TRUE" was set, "true" holds."""
+        prop = TOPIC_PROPERTIES[name]
+        return prop.render(prop.parse(configs[name], name=name) if name in configs else self._defaults[name])
 
     def synonyms(self, name: str, configs: Mapping[str, str]) -> list[Synonym]:
         """Where the setting comes from: the first one counts, the others are what it hides."""
-        own = [Synonym(name, configs[name], Source.TOPIC)] if name in configs else []
         prop = TOPIC_PROPERTIES[name]
+        own = [Synonym(name, self.text(name, configs) or "", Source.TOPIC)] if name in configs else []
         own += self.dynamic_synonyms(prop)
         chain = [prop, *(PROPERTIES[fallback] for fallback, _ in _FALLBACKS.get(prop.name, ()))]
         return own + [synonym for each in chain for synonym in broker_synonyms(self._config, each)]

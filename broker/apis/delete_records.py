@@ -5,7 +5,7 @@ Behavior:
   OFFSET_OUT_OF_RANGE. The new start is on stable storage here before it is answered; segments that lie below it go with retention.
 * Answered when every replica on a broker that is alive has followed (the low watermark), or REQUEST_TIMED_OUT at the time-out:
   then the records are gone here, and go elsewhere as the replicas follow.
-* POLICY_VIOLATION for topics whose cleanup.policy does not delete, OFFSET_OUT_OF_RANGE beyond the high watermark,
+* POLICY_VIOLATION for topics that are compacted alone, OFFSET_OUT_OF_RANGE beyond the high watermark,
   INVALID_TOPIC_EXCEPTION for the topics that hold the state of coordinators.
 
 Version notes: the body is the same in all; v2 is flexible.

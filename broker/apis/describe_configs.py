@@ -103,7 +103,8 @@ def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str)
     for prop in BROKER_PROPERTIES.values():
         synonyms = [*settings.dynamic_synonyms(prop), *broker_synonyms(config, prop)]
         if synonyms or prop.has_default:
-            entries.append(_entry(request, prop, prop.name, synonyms[0].value if synonyms else None, synonyms))
+            value = prop.render(prop.parse(synonyms[0].value)) if synonyms else None
+            entries.append(_entry(request, prop, prop.name, value, synonyms))
     return entries
 
 
@@ -114,7 +115,7 @@ def _group(context: RequestContext, request: DescribeConfigsRequest, name: str) 
     given = services.metadata.image.config(RESOURCE_GROUP, name)
     entries = []
     for key, prop in GROUP_PROPERTIES.items():
-        own = [Synonym(key, given[key], Source.GROUP)] if key in given else []
+        own = [Synonym(key, str(prop.parse(given[key])), Source.GROUP)] if key in given else []
         dynamic = services.topic_settings.dynamic_synonyms(prop)
         synonyms = [*own, *dynamic, *broker_synonyms(services.config, prop)]
         entries.append(_entry(request, prop, key, synonyms[0].value, synonyms))

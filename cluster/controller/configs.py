@@ -38,7 +38,7 @@ def topic_config_records(topic: str, configs: Mapping[str, str]) -> list[ConfigR
 
 def allows_unclean_election(state: ControllerState, topic: str) -> bool:
     value = _dynamic(state, topic, UNCLEAN_LEADER_ELECTION)
-    return state.configs.unclean_leader_election_enable if value is None else value == "true"
+    return state.configs.unclean_leader_election_enable if value is None else value.strip().lower() == "true"
 
 
 def min_in_sync(state: ControllerState, topic: str) -> int:

@@ -10,7 +10,7 @@ from broker.apis import alter_configs, describe_configs, incremental_alter_confi
 from broker.group_config import GroupSettings, group_config
 from broker.ports import AclOperation
 from broker.property import ConfigError
-from broker.topic_config import TopicSettings
+from broker.topic_config import NO_CONNECTIONS, TopicSettings
 from cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -22,6 +22,10 @@ from protocol.messages.list_config_resources import ListConfigResourcesRequest
 from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
 
 E = ErrorCode
+REPLICAS = (
+    "must be the literal '*' or a list of replicas in the following format:"
+    " [partitionId]:[brokerId],[partitionId]:[brokerId],..."
+)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +191,83 @@ async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int
     for told in (described, altered):
         assert (told.error_code, why in str(told.error_message)) == (E.INVALID_REQUEST, True)
     assert controller.calls == [((), {"validate_only": False})]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("retention.ms", "", "Not a number of type LONG"),
+        ("retention.ms", " ", "Not a number of type LONG"),
+        ("segment.bytes", "1048575", "Value must be at least 1048576"),
+        ("follower.replication.throttled.replicas", "none", REPLICAS),
+        ("leader.replication.throttled.replicas", "0:1,*", REPLICAS),
+        ("leader.replication.throttled.replicas", "0:12:3", REPLICAS),
+    ],
+)
+def test_what_is_set_for_a_topic_is_judged_as_in_kafka(name: str, text: str, reason: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        TopicSettings(config()).validate("t", {name: text})
+    shown = f"[{', '.join(text.split(','))}]" if reason is REPLICAS else text
+    words = f"{name} {reason}" if reason is REPLICAS else reason
+    assert caught.value.message == f"Invalid value {shown} for configuration {name}: {words}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"retention.bytes": "-2"},
+        {"cleanup.policy": ""},
+        {"leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "0:1, 12:3"},
+        {"leader.replication.throttled.replicas": ""},
+    ],
+)
+def test_what_may_be_set_for_a_topic(given: dict[str, str]) -> None:
+    TopicSettings(config()).validate("t", given)
+
+
+def test_a_topic_without_a_cleanup_policy_keeps_everything() -> None:
+    settings = TopicSettings(config()).log_config({"cleanup.policy": ""})
+    assert (settings.deletes, settings.compacted) == (False, False)
+
+
+def test_logs_of_coordinators_may_have_small_segments() -> None:
+    """Their size is a property of nodes, which has no such bound."""
+    TopicSettings(config()).validate("__consumer_offsets", {"segment.bytes": "4000"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "log.segment.bytes",
+            "1048575",
+            "Invalid value 1048575 for configuration log.segment.bytes: Value must be at least 1048576",
+        ),
+        ("log.retention.ms", "", "Invalid value  for configuration log.retention.ms: Not a number of type LONG"),
+        ("max.connections", "0", NO_CONNECTIONS),
+    ],
+)
+def test_what_is_set_for_brokers_is_judged_as_in_kafka(name: str, text: str, message: str) -> None:
+    """A broker that takes no connection could not be told anything else."""
+    with pytest.raises(Refusal) as caught:
+        TopicSettings(config()).validate_broker({name: text})
+    assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("retention.ms", " +5 ", "5"),
+        ("unclean.leader.election.enable", "TRUE", "true"),
+        ("min.cleanable.dirty.ratio", "1e-1", "0.1"),
+        ("cleanup.policy", "delete, compact,delete", "delete,compact"),
+    ],
+)
+def test_a_value_is_shown_as_it_is_understood(name: str, text: str, shown: str) -> None:
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=[name])],
+        include_synonyms=True,
+    )
+    seen = image([topic("t", 1, [1])], configs={"t": {name: text}})
+    [entry] = describe_configs.handle(context(4, seen), request).results[0].configs
+    assert (entry.value, entry.synonyms[0].value) == (shown, shown)

@@ -85,7 +85,7 @@ async def test_what_is_refused_is_refused_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "error"), [("compact", E.POLICY_VIOLATION), ("compact,delete", E.NONE), ("delete", E.NONE)]
+    ("policy", "error"), [("compact", E.POLICY_VIOLATION), ("compact,delete", E.NONE), ("delete", E.NONE), ("", E.NONE)]
 )
 async def test_a_topic_that_is_only_compacted_keeps_its_records(tmp_path: Path, policy: str, error: ErrorCode) -> None:
     rig = Rig(tmp_path, config=LogConfig(cleanup_policy=tuple(policy.split(","))))

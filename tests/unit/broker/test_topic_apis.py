@@ -275,7 +275,7 @@ def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> 
 )
 def test_settings_of_brokers_are_checked(given: dict[str, str], error: ErrorCode, message: str) -> None:
     made = TopicSettings(config())
-    made.validate_broker({"log.segment.bytes": "5000"})
+    made.validate_broker({"log.segment.bytes": "5000000"})
     with pytest.raises(Refusal) as caught:
         made.validate_broker(given)
     assert caught.value.error is error

@@ -88,10 +88,10 @@ def test_a_fenced_leader_is_followed_by_the_next_in_sync_replica(elr: bool) -> N
     assert (partition(rig).leader, partition(rig).isr, partition(rig).leader_recovery_state) == (3, (3,), 0)
 
 
-@pytest.mark.parametrize("elr", [False, True])
-def test_an_unclean_election_happens_only_where_the_topic_allows_it(elr: bool) -> None:
+@pytest.mark.parametrize(("elr", "allowed"), [(False, "true"), (True, "true"), (False, " TRUE")])
+def test_an_unclean_election_happens_only_where_the_topic_allows_it(elr: bool, allowed: str) -> None:
     rig = ControllerRig().with_brokers(1, 2, elr=elr)
-    with_topic(rig, 1, 2, configs=(("unclean.leader.election.enable", "true"),))
+    with_topic(rig, 1, 2, configs=(("unclean.leader.election.enable", allowed),))
     rig.do(FenceBroker(2))
     rig.do(FenceBroker(1))
     assert partition(rig).leader == -1

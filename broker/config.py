@@ -48,7 +48,7 @@ class Config:
     max_connections: int = row("max.connections", INT, INT_MAX, "Connections at any time; further ones are closed at once.", low=0, scope=Scope.DYNAMIC)
     max_connections_per_ip: int = row("max.connections.per.ip", INT, INT_MAX, "Connections from one address at any time.", low=0, scope=Scope.DYNAMIC)
     max_connection_creation_rate: int = row("max.connection.creation.rate", INT, INT_MAX, "New connections a second; further ones wait to be read until the second has passed.", low=1, scope=Scope.DYNAMIC)
-    connections_max_idle_ms: int = row("connections.max.idle.ms", LONG, 600000, "A connection that is silent for so long is closed; -1 is never.", low=-1)
+    connections_max_idle_ms: int = row("connections.max.idle.ms", LONG, 600000, "A connection of a client that is silent for so long is closed; -1 is never.", low=-1)
     queued_max_request_bytes: int = row("queued.max.request.bytes", LONG, -1, f"Bytes of requests and responses that may be in memory before connections stop being read; -1 is {OWN_BYTE_BUDGET}.", low=-1)
     odradek_max_in_flight_requests: int = row("odradek.max.in.flight.requests", INT, 64, "Requests of one connection in work before it stops being read.", low=1)
     odradek_frame_deadline_ms: int = row("odradek.frame.deadline.ms", LONG, 30000, "A request that has begun to arrive must be complete within this time, or its connection is closed.", low=1)

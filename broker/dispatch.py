@@ -72,6 +72,7 @@ class Dispatcher:
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
         services = self.services
+        session.client_id = frame.client_id
         context = RequestContext(
             frame.api_key,
             version,

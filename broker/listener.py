@@ -360,20 +360,20 @@ class Connection(BufferedProtocol):
         self._loop.call_soon(self._serve)
 
     def _watch(self) -> None:
-        """Look at the deadlines when the first of them can have passed."""
-        transport = self._transport
-        if transport is None or self._session is None:
+        """Look at the deadlines when the first of them can have passed. Brokers may be silent: an end would say that one is dead."""
+        if (transport := self._transport) is None or (session := self._session) is None:
             return
         now_s = self._loop.time()
         waits = [self._frame_deadline_s]
         if self._core.frame_started and not self._had_enough:
             # Also while the byte budget holds this connection back: half requests must not fill it for good.
             waits.append(self._frame_s + self._frame_deadline_s - now_s)
-        if self._idle_s > 0 and (not self._in_work or self._client_is_slow):
+        is_idle = not self._in_work or self._client_is_slow
+        if self._idle_s > 0 and is_idle and not session.is_broker(session.client_id):
             waits.append(self._active_s + self._idle_s - now_s)
         if min(waits) <= 0:
             _logger.info("a connection is closed: it was silent for too long", client=self._address)
-            self._session.end()
+            session.end()
             transport.abort()
             return
         self._deadline = self._loop.call_later(min(waits), self._watch)

@@ -17,9 +17,8 @@ whoever may fetch as a follower may as well call itself so.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from broker.api import BROKER, RequestContext
+from broker.api import RequestContext
 from broker.config import Config
-from broker.peers import is_peer
 from broker.ports import FETCH_BYTES_MAX, FREE, Mutations
 from broker.rates import SECOND_MS, Rate, TokenBucket
 from cluster.controller.client_quotas import (
@@ -100,7 +99,7 @@ class ClientQuotas:
 
     def throttle_ms(self, context: RequestContext, response: Any) -> int:
         """See `Quotas`."""
-        if not self._limits or _is_broker(context):
+        if not self._limits or context.session.is_broker(context.client_id):
             return 0
         throttle_ms = 0
         if context.api_key == ProduceRequest.API_KEY:
@@ -168,10 +167,6 @@ def _candidates(user: str, client_id: str) -> tuple[tuple[QuotaEntity, Who], ...
         (((CLIENT_ID, client_id),), whole_client),
         (((CLIENT_ID, None),), whole_client),
     )
-
-
-def _is_broker(context: RequestContext) -> bool:
-    return BROKER in context.session.listener.roles and is_peer(context.client_id)
 
 
 def _record_bytes(response: Any) -> int:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.api import BROKER
+from broker.peers import is_peer
 from broker.ports import ANONYMOUS, Principal
 
 ALL_ROLES: Final = ("client", "broker", "controller")
@@ -33,11 +35,17 @@ class Session:
     principal: Principal = ANONYMOUS
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    client_id: str | None = None
+    """As the last request has it."""
     closed: bool = False
     on_close: Callable[[str], None] | None = None
     """The connection's own way to end itself; set by the listener."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _ends: dict[Callable[[], object], None] = field(default_factory=dict)
+
+    def is_broker(self, client_id: str | None) -> bool:
+        """Does another broker ask here, as far as it says?"""
+        return BROKER in self.listener.roles and is_peer(client_id)
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, as soon as this connection has another request to serve, or has ended.

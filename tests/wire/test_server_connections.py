@@ -334,17 +334,17 @@ async def test_half_requests_are_given_up_with_their_connection() -> None:
     assert held < 20 * 30_000
 
 
-async def test_a_silent_connection_is_closed_and_one_with_work_is_not() -> None:
+async def test_a_silent_connection_is_closed_and_one_with_work_or_of_a_broker_is_not() -> None:
     gates = Gates()
     async with serving(gates, "connections.max.idle.ms=80", "odradek.frame.deadline.ms=50") as server:
-        busy, idle = await server.connect(), await server.connect()
-        await idle.call(ask("g", -1), 4)
+        busy, idle, peer = [await server.connect(name) for name in ("raw", "raw", "broker-2-raft")]
+        assert await peer.call(ask("g", -1), 4) == await idle.call(ask("g", -1), 4)
         waiting = busy.send(ask("g", 0), 4)
         async with asyncio.timeout(5):
             while idle.is_open:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.15)
-        assert (busy.is_open, waiting.done()) == (True, False)
+        assert (busy.is_open, waiting.done(), peer.is_open) == (True, False, True)
         gates.answer(0)
         assert await waiting == tell(0)
 

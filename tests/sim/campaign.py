@@ -85,6 +85,18 @@ REACHABLE_BY_COMPACTION: Final = (
 )
 """The same for a campaign with runs in which logs are compacted."""
 REACHABLE_BY_COMPACTION_OF_CLUSTERS: Final = ("follower fetched over a compaction gap",)
+REACHABLE_BY_TABLES: Final = (
+    "record of a compacted topic cleaned away",
+    "aborted record of a compacted topic cleaned away",
+    "batch of a compacted topic kept without its records",
+)
+"""The same for a campaign with runs in which clients write to a compacted topic."""
+REACHABLE_BY_TABLES_ALONE: Final = (
+    "tombstone of a compacted topic cleaned away",
+    "marker of a compacted topic cleaned away",
+)
+"""Only one broker may forget them within a run."""
+REACHABILITY_TABLES_MIN: Final = 15
 REACHABILITY_COMPACTION_MIN: Final = 40
 REACHABILITY_GROUPS_MIN: Final = 30
 REACHABILITY_EVENTS_MIN: Final = 60
@@ -109,6 +121,7 @@ class Campaign:
         self.cluster_seeds = 0
         self.group_seeds = 0
         self.compaction_seeds = 0
+        self.table_seeds = 0
         self.operations = 0
         self.transactions = 0
         self.faults = 0
@@ -120,6 +133,7 @@ class Campaign:
         self.cluster_seeds += result.brokers > 1
         self.group_seeds += result.groups
         self.compaction_seeds += result.compaction
+        self.table_seeds += result.table
         self.operations += result.operations
         self.transactions += result.transactions
         self.faults += result.faults
@@ -153,6 +167,9 @@ class Campaign:
         if self.compaction_seeds >= REACHABILITY_COMPACTION_MIN:
             wanted += REACHABLE_BY_COMPACTION
             wanted += REACHABLE_BY_COMPACTION_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
+        if self.table_seeds >= REACHABILITY_TABLES_MIN:
+            wanted += REACHABLE_BY_TABLES
+            wanted += REACHABLE_BY_TABLES_ALONE if self.seeds - self.cluster_seeds >= REACHABILITY_ALONE_MIN else ()
         rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN
         events = unmet(self.cells, rare=rare) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
         return [name for name in wanted if not self.counters.get(name)] + events
@@ -160,7 +177,7 @@ class Campaign:
     def progress(self) -> str:
         rate = self.seeds / max(self.wall_seconds, 1e-9)
         return (
-            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, {self.compaction_seeds} with compaction), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
+            f"{self.seeds} seeds ({self.cluster_seeds} of several brokers, {self.group_seeds} with groups, {self.compaction_seeds} with compaction, {self.table_seeds} with a compacted topic), {len(self.failed)} failed, {rate:.2f}/s ({rate * 3600:.0f}/h), {self.operations} operations, "
             f"{self.transactions} transactions, {self.faults} faults, {self.virtual_seconds / 3600:.2f} virtual hours"
         )
 
@@ -171,6 +188,7 @@ class Campaign:
             *(REACHABLE_BY_CLUSTERS if self.cluster_seeds else ()),
             *((*REACHABLE_BY_GROUPS, *REACHABLE_BY_GROUPS_OF_CLUSTERS) if self.group_seeds else ()),
             *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),
+            *((*REACHABLE_BY_TABLES, *REACHABLE_BY_TABLES_ALONE) if self.table_seeds else ()),
         )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]

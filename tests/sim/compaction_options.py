@@ -1,6 +1,6 @@
 """What is drawn for runs with compaction: after all else, from a generator of their own, so that a seed is otherwise what it would be without."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,28 @@ SHORT_RETENTION_MS: Final = (0, 300, 2000)
 RETENTION_OF_CLUSTERS_MS: Final = 20_000
 """Longer than any broker is away in a run: one that lags for longer never hears of a tombstone, in Apache Kafka neither."""
 FAULTS_MAX_ALONE, FAULTS_MAX_OF_CLUSTERS = 2, 1
+TABLE_PROBABILITY: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """The compacted topic of clients. Of so many records `tombstones` have no value; `max_lag_ms` 0: there is none."""
+
+    keys: int
+    tombstones: float
+    segment_ms: int
+    dirty_ratio: float
+    max_lag_ms: int
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """What the topic is created with; the rest it has from the brokers, delete.retention.ms too."""
+        configs = {
+            "cleanup.policy": "compact",
+            "segment.ms": str(self.segment_ms),
+            "min.cleanable.dirty.ratio": str(self.dirty_ratio),
+        }
+        return configs | ({"max.compaction.lag.ms": str(self.max_lag_ms)} if self.max_lag_ms else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +49,11 @@ class CompactionOptions:
     lag_ms: int
     retention_ms: int
     delete_delay_ms: int
+    table: TableOptions | None = None
 
     def describe(self) -> str:
-        return f"compaction of segments of {self.segment_bytes} B each {self.backoff_ms} ms, retention {self.retention_ms} ms"
+        table = "" if self.table is None else f", a table of {self.table.keys} keys"
+        return f"compaction of segments of {self.segment_bytes} B each {self.backoff_ms} ms, retention {self.retention_ms} ms{table}"
 
 
 def draw_compaction(options: "Options") -> None:
@@ -62,6 +86,21 @@ def draw_compaction(options: "Options") -> None:
         for _ in range(rng.randint(0, FAULTS_MAX_ALONE if alone else FAULTS_MAX_OF_CLUSTERS))
     ]
     options.faults = in_order([*options.faults, *faults])
+    options.compaction = replace(options.compaction, table=_draw_table(options))
+
+
+def _draw_table(options: "Options") -> TableOptions | None:
+    """From a generator of its own again. Not where nothing is promised."""
+    rng = Random(options.seed * 7_368_787 + 19)
+    if rng.random() >= TABLE_PROBABILITY or options.lossy:
+        return None
+    return TableOptions(
+        keys=rng.choice((2, 6, 20)),
+        tombstones=rng.choice((0.1, 0.3)),
+        segment_ms=rng.choice((100, 400, 1000)),
+        dirty_ratio=rng.choice((0.0, 0.3)),
+        max_lag_ms=rng.choice((0, 0, 1500)),
+    )
 
 
 def _may_lose_power(options: "Options") -> bool:

@@ -6,7 +6,7 @@ from tests.sim.checkers.batches import Batch
 from tests.sim.checkers.compaction import Cleaned, Content, Judge, check_held
 from tests.sim.checkers.replica_log import Placed
 from tests.sim.history import Partition
-from tests.sim.world import COORDINATED
+from tests.sim.world import COMPACTED, TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,10 +78,10 @@ class CompactionWatch:
             self._monitor.count("coordinator loaded a compacted log")
 
     def at_the_end(self) -> list[str]:
-        """What the files hold, read once more."""
+        """What the files hold, read once more. What of the table is gone is counted."""
         found = []
         for number, host in self._monitor.hosts.items():
-            for partition in [place for place in host.logs if place[0] in COORDINATED]:
+            for partition in [place for place in host.logs if place[0] in COMPACTED]:
                 placed, _ = host.survivors(partition)
                 content = Content()
                 for each in placed:
@@ -91,4 +91,24 @@ class CompactionWatch:
                     f"I10 {partition[0]}-{partition[1]} on broker {number}: {finding}"
                     for finding in check_held(placed, content, cleaned)
                 ]
+                if partition[0] == TABLE:
+                    self._count_gone(placed, content)
+        tombstones = sum(len(cleaned.expired) for place, cleaned in self.cleaned.items() if place[0] == TABLE)
+        self._monitor.count("tombstone of a compacted topic cleaned away", tombstones)
         return found
+
+    def _count_gone(self, placed: list[Placed], content: Content) -> None:
+        for each in placed:
+            held = {} if each.held is None else dict.fromkeys(each.held.offsets)
+            if each.held is not None and not held:
+                self._monitor.count("batch of a compacted topic kept without its records")
+            for offset in each.batch.offsets:
+                if offset in held:
+                    continue
+                if each.batch.is_control:
+                    kind = "marker"
+                elif offset in content.aborted:
+                    kind = "aborted record"
+                else:
+                    kind = "record"
+                self._monitor.count(f"{kind} of a compacted topic cleaned away")

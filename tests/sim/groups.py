@@ -171,6 +171,8 @@ class Groups:
         committed = self.world.monitor.groups.committed() if self.plans else {}
         for plan in self.plans:
             for (topic, index), model in self.world.monitor.partitions.items():
+                if topic != TOPIC:
+                    continue
                 last = max((slot.offset for slot in model.visible() if origin_of(slot.value) is None), default=-1)
                 at = committed.get((plan.name, topic, index), 0)
                 if at <= last:

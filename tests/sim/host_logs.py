@@ -10,7 +10,7 @@ from tests.sim.checkers.compaction import Cleaned
 from tests.sim.checkers.replica_log import Placed, ReplicaLog
 from tests.sim.history import Partition
 from tests.sim.medium import Directory, Inode, Medium
-from tests.sim.world import COORDINATED, METADATA
+from tests.sim.world import COMPACTED, METADATA
 
 LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
 SWAP_ENDING: Final = ".log.swap"
@@ -107,7 +107,7 @@ class HostLogs:
 
     def _fill_gap(self, partition: Partition, log: ReplicaLog, batch: Batch, segment: int, file_end: int) -> None:
         """A follower of a log that has been compacted is not given what is gone there: it holds that as much as its leader does."""
-        if partition[0] not in COORDINATED or batch.base_offset == log.end:
+        if partition[0] not in COMPACTED or batch.base_offset == log.end:
             return
         if batch.base_offset < log.end:
             log.drop_gone(batch.base_offset)
@@ -143,7 +143,7 @@ class HostLogs:
     def on_renamed(self, old: str, new: str) -> None:
         """`.cleaned` becomes `.swap`: what compaction leaves is complete. `.swap` becomes the log's own."""
         match = LOG_PATH.match(new.removesuffix(".swap"))
-        if match is None or match["root"] != self._root or match["topic"] not in COORDINATED:
+        if match is None or match["root"] != self._root or match["topic"] not in COMPACTED:
             return
         partition, base = (match["topic"], int(match["index"])), int(match["base"])
         if new.endswith(SWAP_ENDING):
@@ -220,7 +220,7 @@ class HostLogs:
 
     def _cut(self, partition: Partition, log: ReplicaLog, base: int, size: int) -> None:
         lost = log.cut(base, size)
-        if partition[0] in COORDINATED:
+        if partition[0] in COMPACTED:
             log.drop_gone(0, self._segments(partition)[0])
         if lost:
             self.durable[partition] = min(self.durable.get(partition, 0), log.end)
@@ -249,8 +249,8 @@ class HostLogs:
             if match is None or not self._watched(match["topic"]):
                 continue
             partition = (match["topic"], int(match["index"]))
+            found, end = self.survivors(partition, before.get(partition))
             log = self.logs[partition] = ReplicaLog()
-            found, end = self.survivors(partition)
             known = self._known.get(partition, {})
             for each in found:
                 log.add(known.get(each.batch.identity, each.batch), each.segment, each.file_end, each.held)
@@ -259,21 +259,23 @@ class HostLogs:
             if partition in before:
                 log.end_ever = max(log.end_ever, before[partition].end_ever)
             self.durable[partition] = log.end
-            if self.reloaded is not None and partition[0] in COORDINATED:
+            if self.reloaded is not None and partition[0] in COMPACTED:
                 self.reloaded(self, partition, swapping=bool(self._segments(partition)[1]))
 
-    def survivors(self, partition: Partition) -> tuple[list[Placed], int]:
+    def survivors(self, partition: Partition, before: ReplicaLog | None = None) -> tuple[list[Placed], int]:
         """The batches of the longest valid prefix, each with its segment and the position of its end there, and where the log goes on.
 
         It begins at the offset that names the first segment: where a power cut has emptied that one, those behind it follow a gap. Only
-        where the cleaner works (the coordinators' topics) offsets may be missing, and none but those that it has taken. Behind others
-        that are missing before a segment without records nothing counts any more, whatever has been taken there: a power cut has
-        emptied them, and until recovery removes them the log seems to go on where the last one begins.
+        where the cleaner works offsets may be missing, and none but those that it has taken: here, as the log says that was there `before`
+        (unless it is given: up to now). Behind others that are missing before a segment without records nothing counts any more,
+        whatever has been taken there: a power cut has emptied them, and until recovery removes them the log seems to go on where the
+        last one begins.
         """
         found: list[Placed] = []
         files = self._files(partition)
         end = files[0][0] if files else 0
-        gaps = partition[0] in COORDINATED
+        gaps = partition[0] in COMPACTED
+        gone = _gone(before or self.logs.get(partition), files)
         for base, path in files:
             size = 0
             data = self.medium.contents(path)
@@ -281,7 +283,7 @@ class HostLogs:
             try:
                 for batch in read_batches(data, check_crc=True):
                     missing = self._cleaned(partition).between(at, batch.base_offset)
-                    if missing is None:
+                    if missing is None or not all(gone(each) for each in missing):
                         return found, end
                     found += [Placed(each, base, size, None) for each in missing]
                     size += batch.size
@@ -293,7 +295,7 @@ class HostLogs:
                 return found, end
             if gaps and not data and end < base:
                 missing = self._cleaned(partition).between(end, base)
-                if missing is None:
+                if missing is None or not all(gone(each) for each in missing):
                     return found, files[-1][0]
                 found += [Placed(each, base, 0, None) for each in missing]
                 end = base
@@ -330,3 +332,19 @@ class HostLogs:
             if end:
                 return end
         return 0
+
+
+def _gone(log: ReplicaLog | None, files: list[tuple[int, str]]) -> Callable[[Batch], bool]:
+    """Whether a cleaner has been at a batch on this disk: nothing was left of it, or its segment was about to be replaced."""
+    swapped = [
+        (base, files[number][0] if number < len(files) else base + 1)
+        for number, (base, path) in enumerate(files, 1)
+        if path.endswith(SWAP_ENDING)
+    ]
+    known = None if log is None else {each.batch.base_offset: None for each in log.placed if each.held is None}
+
+    def gone(batch: Batch) -> bool:
+        offset = batch.base_offset
+        return known is None or offset in known or any(first <= offset < end for first, end in swapped)
+
+    return gone

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.describe_producers import DescribeProducersRequest
 from protocol.messages.describe_producers import TopicRequest as ProducersOfTopic
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -15,6 +15,7 @@ from tests.sim.workloads.client import NONE, TRANSACTION_KEY, Client
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
 
     from protocol.schema import Message
@@ -36,13 +37,16 @@ class Inspector(Client):
                 await asyncio.sleep(0.05)
         raise TimeoutError(f"no answer to {request.NAME}")
 
-    async def create_topic(self, partitions: int) -> None:
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(name=TOPIC, num_partitions=partitions, replication_factor=self.world.options.replication)
-            ],
-            timeout_ms=10_000,
+    async def create_topic(
+        self, partitions: int, *, name: str = TOPIC, configs: "Mapping[str, str] | None" = None
+    ) -> None:
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=self.world.options.replication,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         for _ in range(SETUP_ATTEMPTS_MAX):
             response = await self.ask(request, 7)
             error = response.topics[0].error_code  # type: ignore[attr-defined]
@@ -76,7 +80,9 @@ class Inspector(Client):
         """What each partition's leader knows of its producers."""
         found = {}
         for partition in partitions:
-            request = DescribeProducersRequest(topics=[ProducersOfTopic(name=TOPIC, partition_indexes=[partition[1]])])
+            request = DescribeProducersRequest(
+                topics=[ProducersOfTopic(name=partition[0], partition_indexes=[partition[1]])]
+            )
             answer = await self._from_leader(partition, request)
             found[partition] = [
                 SnapshotRow(

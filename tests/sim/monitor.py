@@ -12,7 +12,7 @@ from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.coordinator_log import PREPARE_ABORT, CoordinatorModel, read_entries
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.metadata_log import NO_LEADER, Change, MetadataModel
-from tests.sim.checkers.recovery import expected_rows
+from tests.sim.checkers.recovery import expected_rows, forgive
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.visibility import PartitionModel
 from tests.sim.compaction_watch import CompactionWatch
@@ -22,7 +22,7 @@ from tests.sim.host_logs import HostLogs, Known
 from tests.sim.marker_watch import MarkerKey, MarkerWatch
 from tests.sim.medium import Medium
 from tests.sim.metadata_watch import MetadataWatch
-from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TRANSACTION_STATE
+from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TABLE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from broker.partitions import Partitions
@@ -57,7 +57,7 @@ class Monitor:
         self.ended_late: dict[bytes, None] = {}
         """The values that such a marker has ended: see `Evidence.exposed_transactions`."""
         self._root = root
-        self._topic = topic
+        self._topics = (topic, TABLE)
         self._clock = clock
         self._note = note
         self._brokers = brokers
@@ -76,8 +76,8 @@ class Monitor:
         self._markers = MarkerWatch(self, gates, flush=flush, required=required)
         self.compaction = CompactionWatch(self, gates, required=required)
 
-    def count(self, name: str) -> None:
-        self.counters[name] = self.counters.get(name, 0) + 1
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
 
     # -- hosts
 
@@ -94,7 +94,7 @@ class Monitor:
         return host
 
     def _is_watched(self, topic: str) -> bool:
-        return topic in {self._topic, TRANSACTION_STATE, CONSUMER_OFFSETS, METADATA}
+        return topic in {*self._topics, TRANSACTION_STATE, CONSUMER_OFFSETS, METADATA}
 
     def reload(self, number: int, medium: Medium) -> None:
         """Read the logs of a host again from its disk."""
@@ -141,7 +141,7 @@ class Monitor:
     @property
     def partitions(self) -> dict[Partition, PartitionModel]:
         """Of each data partition that has been written, the model of the log that counts."""
-        places = {place: None for host in self.hosts.values() for place in host.logs if place[0] == self._topic}
+        places = {place: None for host in self.hosts.values() for place in host.logs if place[0] in self._topics}
         return {place: self.log(place).model() for place in sorted(places)}
 
     def coordinator_indexes(self) -> list[int]:
@@ -241,9 +241,8 @@ class Monitor:
             self._markers.judge(partition, batch, marker)
             if marker.first_offset is not None and marker.first_offset < base:
                 self.count("segment roll inside a transaction")
-        elif partition[0] == self._topic and batch.records and not batch.is_control:
-            value = batch.records[0][1]
-            assert value is not None
+        elif partition[0] in self._topics and batch.records and not batch.is_control:
+            value = batch.values[0]
             self.written_at[value] = self._clock()
             self._by_value.setdefault(value, []).append(batch)
 
@@ -319,7 +318,7 @@ class Monitor:
         for (topic, index), replica in self.hosts[number].logs.items():
             if topic in COORDINATED and self.counting((topic, index)) == number:
                 self.compaction.loads((topic, index), number)
-            partition = partitions.get(topic, index) if topic == self._topic else None
+            partition = partitions.get(topic, index) if topic in self._topics else None
             if partition is None or not partition.online:
                 continue
             log, model = partition.log, replica.model()
@@ -340,6 +339,8 @@ class Monitor:
                 for row in log.active_producers()
             }
             expected = expected_rows(model)
+            if topic == TABLE:
+                forgive(rows, expected)
             found.extend(
                 f"{where}: producer {producer_id}: {rows.get(producer_id)}, a replay gives {expected.get(producer_id)}"
                 for producer_id in {**rows, **expected}

@@ -192,6 +192,12 @@ PLANTED: Final = (
         planted_compaction.past_the_stable_offset,
         groups=True,
     ),
+    Planted(
+        "last batch of a producer compacted away",
+        BatchFilter,
+        "_is_last_of_producer",
+        planted_compaction.forget_last_batches,
+    ),
     Planted("unfinished swap dropped at the start", storage.sweep, "_finish_swaps", planted_compaction.drop_swaps),
 )
 TABLE: Final = Path(__file__).resolve().parents[2] / "docs" / "planted.md"

@@ -1,4 +1,4 @@
-"""Three bugs of compaction, each by replacing one function (see `planted`)."""
+"""Four bugs of compaction, each by replacing one function (see `planted`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +28,15 @@ def past_the_stable_offset(original: Callable[..., Any]) -> Callable[..., Any]:
         return replace(plan, bound=max(bound, plan.first_dirty), dirty_bytes=dirty)
 
     return cleanable
+
+
+def forget_last_batches(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """A batch of which no record is left goes, although its producer's next one will be judged by it."""
+
+    def is_last_of_producer(_self: Any, _header: Any) -> bool:
+        return False
+
+    return is_last_of_producer
 
 
 def drop_swaps(_original: Callable[..., Any]) -> Callable[..., Any]:

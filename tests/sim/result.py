@@ -29,6 +29,7 @@ class Result:
     brokers: int = 1
     groups: bool = False
     compaction: bool = False
+    table: bool = False
     cells: dict[Cell, int] = field(default_factory=dict)
     history: History | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)

@@ -14,6 +14,7 @@ import structlog
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.verdict import judge
 from tests.sim.cluster import Cluster
+from tests.sim.compaction_options import TableOptions
 from tests.sim.evidence_of_run import Described, collect, count_reached
 from tests.sim.final_reads import read_everything
 from tests.sim.groups import Groups
@@ -48,7 +49,7 @@ from tests.sim.workloads.producers import (
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer
-from tests.sim.world import TOPIC, World
+from tests.sim.world import TABLE, TOPIC, World
 
 RESOLVE_SECONDS_MAX: Final = 60.0
 WORKLOAD_SECONDS_MAX: Final = 600.0
@@ -108,6 +109,7 @@ def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bo
         brokers=options.brokers,
         groups=options.groups is not None,
         compaction=options.compaction is not None,
+        table=options.compaction is not None and options.compaction.table is not None,
         history=world.history if keep else None,
         trace=trace if keep else None,
     )
@@ -213,6 +215,10 @@ class Run:
         self.producers.append((PlainProducer(self.world, "plain", modern), PLAIN_BATCHES))
 
     @property
+    def _table(self) -> TableOptions | None:
+        return None if self.options.compaction is None else self.options.compaction.table
+
+    @property
     def _modern(self) -> Dialect:
         return MODERN if self.options.transaction_version >= TV2 else CLASSIC[0]
 
@@ -224,6 +230,8 @@ class Run:
     async def _set_up(self) -> None:
         assert await self.cluster.start(), "the first start failed"
         await self.inspector.create_topic(self.options.partitions)
+        if self._table is not None:
+            await self.inspector.create_topic(1, name=TABLE, configs=self._table.configs)
         await self.inspector.find_coordinators(self.transactional_ids)
         await self.groups.set_up(self.inspector)
         if not self.options.overflow:
@@ -342,7 +350,7 @@ class Run:
                 machine.crash(power=power and self.cluster.may_lose_data(machine), downtime=0.1)
             await self.cluster.wait_up(RESOLVE_SECONDS_MAX)
             await self._in_sync()
-        producers = await self.inspector.describe_producers(self.world.partitions)
+        producers = await self.inspector.describe_producers(self.world.written)
         transactions = await self.inspector.describe_transactions(self.transactional_ids)
         await self.groups.ask_for_offsets(self.inspector)
         self.inspector.close()

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from tests.sim.options import Options
 
 TOPIC: Final = "ledger"
+TABLE: Final = "table"
+"""A compacted topic of records that have keys, in part of the runs."""
 TRANSACTION_STATE: Final = "__transaction_state"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 COORDINATED: Final = (TRANSACTION_STATE, CONSUMER_OFFSETS)
-"""Topics of coordinators: compacted, so that offsets may be missing."""
+"""Topics of coordinators."""
+COMPACTED: Final = (*COORDINATED, TABLE)
+"""Topics in which offsets may be missing."""
 METADATA: Final = "__cluster_metadata"
 HOST_FORM: Final = "broker-{}.sim"
 PORT: Final = 9092
@@ -81,4 +85,12 @@ class World:
 
     @property
     def partitions(self) -> list[Partition]:
+        """Of the ledger."""
         return [(TOPIC, index) for index in range(self.options.partitions)]
+
+    @property
+    def written(self) -> list[Partition]:
+        """All that clients write to, the table too where there is one."""
+        compaction = self.options.compaction
+        tables = [(TABLE, 0)] if compaction is not None and compaction.table is not None else []
+        return [*self.partitions, *tables]

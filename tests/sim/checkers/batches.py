@@ -41,6 +41,8 @@ class Batch:
     deltas: list[int] = field(default_factory=list)
     """Of each record, how far its offset lies behind the first: where compaction has been, some are missing."""
     records: list[tuple[bytes | None, bytes | None]] = field(default_factory=list)
+    marks: dict[int, bytes] = field(default_factory=dict)
+    """By delta of a record without a value, what stands in its header."""
 
     @property
     def identity(self) -> Identity:
@@ -58,6 +60,12 @@ class Batch:
     def offsets(self) -> list[int]:
         """Of its records."""
         return [self.base_offset + delta for delta in self.deltas]
+
+    @property
+    def values(self) -> list[bytes]:
+        """What each record is known by: its value, or the mark of a tombstone."""
+        rows = zip(self.deltas, self.records, strict=True)
+        return [self.marks.get(delta, b"") if value is None else value for delta, (_, value) in rows]
 
     @property
     def delete_horizon(self) -> int | None:
@@ -151,6 +159,11 @@ def _read_records(batch: Batch, data: bytes, count: int) -> None:
         delta, position = _varint(data, position)
         key, position = _bytes(data, position)
         value, position = _bytes(data, position)
+        if value is None:
+            count, position = _varint(data, position)
+            if count:
+                _, position = _bytes(data, position)
+                batch.marks[delta] = _bytes(data, position)[0] or b""
         batch.deltas.append(delta)
         batch.records.append((key, value))
         position = end

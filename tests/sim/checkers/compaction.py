@@ -4,7 +4,8 @@ A log is judged as it was written, whatever has become of it on this disk or tha
 what right, so that the other checkers see whole logs. What is taken without a right is a finding here:
 - a record goes when one of its key comes behind it that is stable and committed, or when it was aborted;
 - a tombstone, or a marker, when a delete horizon was set on its batch that has passed, and nothing is left of what it ended;
-- nothing goes that is not stable, and what stays keeps its offsets, its producer, its sequence and its contents.
+- nothing goes that is not stable, and what stays keeps its offsets, its producer, its sequence and its contents;
+- the last batch of a producer stays, if need be without its records: its next one is judged by it.
 """
 
 from bisect import bisect_right
@@ -31,6 +32,8 @@ class Cleaned:
     def __init__(self) -> None:
         self.later: dict[int, int] = {}
         """By offset of a record that was taken, that of the one in whose favour."""
+        self.expired: dict[int, None] = {}
+        """Offsets of tombstones that have had their time, while nothing had come behind them."""
         self._gone: dict[int, Batch] = {}
         self._shrunk: dict[Identity, Batch] = {}
 
@@ -74,6 +77,8 @@ class Content:
     """Offsets of records."""
     ended: dict[int, list[int]] = field(default_factory=dict)
     """By offset of a marker, the base offsets of the batches that it has ended."""
+    last_of: dict[int, Batch] = field(default_factory=dict)
+    """By producer id the last batch that has a sequence, unless a marker of a later epoch has come behind it."""
     _open: dict[int, list[Batch]] = field(default_factory=dict)
 
     @property
@@ -82,6 +87,7 @@ class Content:
 
     def add(self, batch: Batch) -> None:
         self.end = batch.last_offset + 1
+        self._note_producer(batch)
         if batch.is_control:
             ended = self._open.pop(batch.producer_id, [])
             self.ended[batch.base_offset] = [each.base_offset for each in ended]
@@ -94,6 +100,13 @@ class Content:
             self._open.setdefault(batch.producer_id, []).append(batch)
         else:
             self._in_force(batch)
+
+    def _note_producer(self, batch: Batch) -> None:
+        last = self.last_of.get(batch.producer_id)
+        if not batch.is_control and batch.base_sequence >= 0:
+            self.last_of[batch.producer_id] = batch
+        elif last is not None and batch.producer_epoch != last.producer_epoch:
+            del self.last_of[batch.producer_id]
 
     def _in_force(self, batch: Batch) -> None:
         for offset, (key, _) in zip(batch.offsets, batch.records, strict=True):
@@ -129,6 +142,9 @@ class Judge:
             return
         if original.last_offset >= self.content.stable_end:
             yield f"{where} was compacted, the last stable offset is {self.content.stable_end}"
+        last = self.content.last_of.get(original.producer_id)
+        if now is None and last is not None and last.base_offset == original.base_offset:
+            yield f"{where}: the last batch of producer {original.producer_id} is gone, its next sequence is judged by it"
         horizon = None if was is None else was.delete_horizon
         left = {} if now is None else dict.fromkeys(now.offsets)
         rows = () if was is None else zip(was.offsets, was.records, strict=True)
@@ -144,7 +160,9 @@ class Judge:
                 yield f"offset {offset}: the newest record of key {key!r} is gone"
             elif later is None and not self._passed(horizon):
                 yield f"offset {offset}: a tombstone is gone, its delete horizon is {horizon}, it is {self.wall_ms}"
-            elif later is not None:
+            elif later is None:
+                self.cleaned.expired[offset] = None
+            else:
                 self.cleaned.later.setdefault(offset, later)
                 if not self.committed(later):
                     yield f"offset {offset} of key {key!r} is gone, offset {later} in its place is not committed"
@@ -177,6 +195,7 @@ def is_part(now: Batch, original: Batch) -> bool:
             offset in written and written[offset] == record
             for offset, record in zip(now.offsets, now.records, strict=True)
         )
+        and all(original.marks.get(delta) == mark for delta, mark in now.marks.items())
     )
 
 

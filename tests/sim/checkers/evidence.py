@@ -67,6 +67,8 @@ class Evidence:
     ended_late: dict[bytes, None] = field(default_factory=dict)
     """Values whose classic transaction was ended by a marker of an earlier one that the network had held back."""
     lossy: bool = False
+    compacted: dict[Partition, int] = field(default_factory=dict)
+    """Partitions whose records have keys, of which the newest count; and for how long a tombstone stays there (ms)."""
     scan_interval_ms: int = 0
     disturbance_ms: int = 0
     clock_jumped: bool = False

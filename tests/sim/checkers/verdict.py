@@ -15,6 +15,7 @@ from tests.sim.checkers.records import (
 )
 from tests.sim.checkers.recovery import check_producer_state, check_transaction_state
 from tests.sim.checkers.replicas import check_replicas
+from tests.sim.checkers.table import check_table
 from tests.sim.checkers.transactions import check_atomicity, check_fencing
 
 
@@ -29,6 +30,7 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_written_once,
     check_order,
     check_reads,
+    check_table,
     check_watermarks,
     check_atomicity,
     check_fencing,

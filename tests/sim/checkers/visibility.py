@@ -23,6 +23,8 @@ class Slot:
     producer_epoch: int
     sequence: int
     status: str
+    key: bytes | None = None
+    tombstone: bool = False
 
 
 @dataclass(slots=True)
@@ -97,10 +99,17 @@ class PartitionModel:
     def _add_data(self, batch: Batch) -> None:
         status = OPEN if batch.is_transactional else PLAIN
         new = []
-        for index, (_, value) in enumerate(batch.records):
+        for index, (value, (key, content)) in enumerate(zip(batch.values, batch.records, strict=True)):
             sequence = (batch.base_sequence + index) % SEQUENCES if batch.base_sequence >= 0 else -1
             slot = Slot(
-                batch.base_offset + index, value or b"", batch.producer_id, batch.producer_epoch, sequence, status
+                batch.base_offset + index,
+                value,
+                batch.producer_id,
+                batch.producer_epoch,
+                sequence,
+                status,
+                key,
+                content is None,
             )
             self.slots[slot.offset] = slot
             new.append(slot)
@@ -200,14 +209,11 @@ def consumer_view(
                 skipped[pending.pop(0)[0]] = None
         position = max(position, batch.last_offset + 1)
         if batch.is_control:
-            if batch.producer_id >= 0 and batch.control_type != COMMIT:
+            if batch.producer_id >= 0 and batch.records and batch.control_type != COMMIT:
                 skipped.pop(batch.producer_id, None)
             continue
         if committed and batch.is_transactional and batch.producer_id in skipped:
             continue
-        for index, (_, value) in enumerate(batch.records):
-            offset = batch.base_offset + index
-            if offset >= fetch_offset:
-                assert value is not None
-                records.append((offset, value))
+        rows = zip(batch.offsets, batch.values, strict=True)
+        records += [(offset, value) for offset, value in rows if offset >= fetch_offset]
     return records, position

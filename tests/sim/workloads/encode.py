@@ -1,7 +1,7 @@
 """Record batches as the simulated clients write them: their own few lines, so that no bug of the broker's encoder cancels out."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import crc32c
@@ -9,6 +9,8 @@ import crc32c
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+MARK: Final = b"mark"
+"""The header by which a tombstone is known."""
 
 
 def _varint(value: int) -> bytes:
@@ -21,11 +23,14 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _record(index: int, key: bytes | None, value: bytes | None) -> bytes:
+def _record(index: int, key: bytes | None, value: bytes | None, mark: bytes | None) -> bytes:
     body = b"\0\0" + _varint(index)
     for part in (key, value):
         body += _varint(-1) if part is None else _varint(len(part)) + part
-    body += b"\0"
+    if mark is None:
+        body += b"\0"
+    else:
+        body += _varint(1) + _varint(len(MARK)) + MARK + _varint(len(mark)) + mark
     return _varint(len(body)) + body
 
 
@@ -39,9 +44,10 @@ def encode_batch(
     attributes: int = 0,
     base_offset: int = 0,
     leader_epoch: int = -1,
+    marks: Mapping[int, bytes] | None = None,
 ) -> bytes:
-    """An uncompressed batch; all its records carry one timestamp."""
-    body = b"".join(_record(index, key, value) for index, (key, value) in enumerate(records))
+    """An uncompressed batch; all its records carry one timestamp. `marks`: of some records, what stands in a header of theirs."""
+    body = b"".join(_record(index, key, value, (marks or {}).get(index)) for index, (key, value) in enumerate(records))
     batch = bytearray(
         HEADER.pack(
             base_offset,

@@ -21,6 +21,7 @@ from tests.sim.workloads.client import (
     Client,
 )
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch
+from tests.sim.workloads.table import next_values, rows_of
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -125,11 +126,10 @@ class Producer(Client):
     def batch(self, partition: Partition, count: int) -> Pending:
         sequence = self.sequences.get(partition, 0)
         self.sequences[partition] = (sequence + count) % SEQUENCES
-        values = self.world.next_values(
-            count, padding=self.rng.choice((0, 20, self.padding_max // 3, self.padding_max))
-        )
+        padding = self.rng.choice((0, 20, self.padding_max // 3, self.padding_max))
+        values = next_values(self, partition, count, padding=padding)
         data = encode_batch(
-            [(None, value) for value in values],
+            **rows_of(self, partition, values),
             timestamp=self.world.timestamp(),
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
@@ -249,7 +249,7 @@ class IdempotentProducer(Producer):
             if not ready:
                 ready = await self.initialise()
                 continue
-            partition = self.rng.choice(self.world.partitions)
+            partition = self.rng.choice(self.world.written)
             window = [self.batch(partition, self.rng.randint(1, 4)) for _ in range(self.rng.choice((1, 1, 2, 5)))]
             if not await self.write(window):
                 ready = await self.initialise()
@@ -263,11 +263,11 @@ class PlainProducer(Producer):
     async def run(self, batches: int) -> None:
         for _ in range(batches):
             self.acks = self.rng.choice((LEADER_ALONE, ALL_REPLICAS))
-            await self._send([self.batch(self.rng.choice(self.world.partitions), self.rng.randint(1, 3))])
+            await self._send([self.batch(self.rng.choice(self.world.written), self.rng.randint(1, 3))])
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
         self.close()
 
     def batch(self, partition: Partition, count: int) -> Pending:
-        values = self.world.next_values(count, padding=20)
-        data = encode_batch([(None, value) for value in values], timestamp=self.world.timestamp())
+        values = next_values(self, partition, count, padding=20)
+        data = encode_batch(**rows_of(self, partition, values), timestamp=self.world.timestamp())
         return Pending(partition, -1, values, data)

@@ -8,6 +8,7 @@ from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequ
 from tests.sim.checkers.visibility import consumer_view
 from tests.sim.history import FETCH, LIST, OK, READ_COMMITTED, Operation, Partition
 from tests.sim.workloads.client import NONE, Client
+from tests.sim.world import TABLE
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -22,16 +23,16 @@ FINAL_ATTEMPTS_MAX: Final = 100
 
 
 class Reader(Client):
-    """Reads all partitions from the start, each from where it stopped."""
+    """Reads all partitions from the start, each from where it stopped; the table, once it is read, from the start again."""
 
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
         self.isolation = isolation
-        self.positions: dict[Partition, int] = dict.fromkeys(world.partitions, 0)
+        self.positions: dict[Partition, int] = dict.fromkeys(world.written, 0)
 
     async def run(self) -> None:
         while not self.world.stopping:
-            partition = self.rng.choice(self.world.partitions)
+            partition = self.rng.choice(self.world.written)
             operation = await self.fetch(
                 partition,
                 max_wait_ms=self.rng.choice((0, 20, 300)),
@@ -39,6 +40,8 @@ class Reader(Client):
             )
             if operation.outcome != OK:
                 await self.backoff()
+            elif partition[0] == TABLE and operation.next_offset >= operation.last_stable_offset:
+                self.positions[partition] = 0
             await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
         self.close()
 
@@ -103,7 +106,7 @@ class Poller(Client):
 
     async def run(self) -> None:
         while not self.world.stopping:
-            await self.poll(self.rng.choice(self.world.partitions), self.rng.choice((0, 1)))
+            await self.poll(self.rng.choice(self.world.written), self.rng.choice((0, 1)))
             await asyncio.sleep(self.rng.random() * self.world.options.reader_think_seconds)
         self.close()
 

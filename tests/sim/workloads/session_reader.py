@@ -25,7 +25,7 @@ class SessionReader(Client):
     def __init__(self, world: "World", name: str, isolation: int) -> None:
         super().__init__(world, name)
         self.isolation = isolation
-        self.positions: dict[Partition, int] = dict.fromkeys(world.partitions, 0)
+        self.positions: dict[Partition, int] = dict.fromkeys(world.written, 0)
         self._session = NO_SESSION
         self._epoch = 0
         self._told: dict[Partition, int] = {}

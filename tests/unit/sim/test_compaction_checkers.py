@@ -115,7 +115,8 @@ def test_a_tombstone_stays_until_a_delete_horizon_has_been_set_and_has_passed() 
     dated = left_of(tombstone, 0, horizon=HORIZON)
     assert "a tombstone is gone" in next(judge(tombstone).taken(tombstone, tombstone, None))
     assert "a tombstone is gone" in next(judge(tombstone).taken(tombstone, dated, None))
-    assert list(judge(tombstone, now_ms=HORIZON).taken(tombstone, dated, None)) == []
+    late = judge(tombstone, now_ms=HORIZON)
+    assert (list(late.taken(tombstone, dated, None)), list(late.cleaned.expired)) == ([], [0])
     assert list(judge(tombstone).taken(tombstone, tombstone, dated)) == []
     hasty = left_of(tombstone, 0, horizon=NOW_MS - 5 * RETENTION_MS)
     assert "delete.retention.ms is 1000" in next(judge(tombstone).taken(tombstone, tombstone, hasty))
@@ -130,6 +131,23 @@ def test_a_marker_stays_until_its_horizon_has_passed_and_its_data_is_gone() -> N
     assert "the marker is gone" in next(check_held(log, content_of(data, end), Cleaned()))
     log[0].held = None
     assert list(check_held(log, content_of(data, end), Cleaned())) == []
+
+
+def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
+    def numbered(offset: int, sequence: int) -> Batch:
+        rows = [(b"a", b"%d" % offset)]
+        return parsed(
+            encode_batch(
+                rows, timestamp=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=sequence, base_offset=offset
+            )
+        )
+
+    first, last, later = numbered(0, 0), numbered(1, 1), plain(2, (b"a", b"2"))
+    assert list(judge(first, last, later).taken(first, first, None)) == []
+    assert list(judge(first, last, later).taken(last, last, left_of(last))) == []
+    assert "the last batch of producer 7 is gone" in next(judge(first, last, later).taken(last, last, None))
+    fence = replace(marker(3, commit=False), producer_epoch=1)
+    assert list(judge(first, last, later, fence).taken(last, last, None)) == []
 
 
 def test_a_disk_holds_the_newest_value_of_each_key() -> None:
@@ -257,9 +275,27 @@ def test_what_was_compacted_behind_what_a_power_cut_has_taken_is_not_there_eithe
         watched.finish(base, base=base)
     for base in (0, 3, 5, 6, 7):
         watched.write(2, f"{base:020}.log")
+    watched.hosts[2].logs.clear()  # what has been taken there is not told
     watched.monitor.reload(2, watched.disks[2].medium)
     assert watched.monitor.violations == []
     assert watched.whole(2) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("left", [b"", raw(3, (b"key", b"3"))], ids=["all", "some"])
+def test_what_a_power_cut_has_taken_is_not_taken_for_what_a_cleaner_took_elsewhere(
+    watched: Watched, left: bytes
+) -> None:
+    for base, offsets in ((0, (0, 1, 2)), (3, (3, 4))):
+        watched.write(2, f"{base:020}.log", *(record(offset) for offset in offsets))
+    watched.prepare(record(4))
+    watched.finish(0, 3)
+    disk = watched.disks[2]
+    disk.watchers.clear()  # nobody is told
+    disk.open(f"{STATE}/{0:020}.log", create=False).truncate(len(record(0)))
+    disk.open(f"{STATE}/{3:020}.log", create=False).truncate(len(left))
+    watched.monitor.reload(2, disk.medium)
+    assert watched.whole(2) == [0]
+    assert watched.monitor.violations == []
 
 
 def test_a_cleaner_that_takes_the_newest_value_is_seen(watched: Watched) -> None:

@@ -155,7 +155,7 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
     disk.make_directory(f"{ROOT}/ledger-0")
     disk.write_atomic(f"{ROOT}/ledger-0/{27:020d}.snapshot", b"?")
     monitor = SimpleNamespace(counting=lambda _: 1, surviving_batches=lambda _: [])
-    world: Any = SimpleNamespace(partitions=[place], cluster=cluster, monitor=monitor)
+    world: Any = SimpleNamespace(written=[place], cluster=cluster, monitor=monitor)
     evidence: Any = SimpleNamespace(snapshots={}, snapshot_models={})
     findings: list[str] = []
     add_snapshots(world, evidence, findings)

@@ -1,7 +1,7 @@
 """What requests about groups have in common: who asks, which of the topics count, many groups in one request."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from broker.api import RequestContext
 from broker.error_map import wire_error
@@ -68,6 +68,27 @@ def split_existing(context: RequestContext, topic: str, partitions: Sequence[P])
     known = {} if found is None else found.partitions
     there = [partition for partition in partitions if partition.partition_index in known]
     return there, [partition for partition in partitions if partition.partition_index not in known]
+
+
+class _ByPartition(Protocol):
+    partitions: list[Any]
+
+
+B = TypeVar("B", bound=_ByPartition)
+
+
+def joined(refused: Sequence[B], answered: Iterable[B], key: Callable[[B], Hashable]) -> list[B]:
+    """What was refused here and what the coordinator has said, a topic once, however often it was named. Where nothing was refused,
+    as the coordinator has said it.
+    """
+    if not refused:
+        return list(answered)
+    topics: dict[Hashable, B] = {}
+    for answer in (*refused, *answered):
+        known = topics.setdefault(key(answer), answer)
+        if known is not answer:
+            known.partitions += answer.partitions
+    return list(topics.values())
 
 
 def ask_each(items: Sequence[K], ask: Callable[[K], "Future[T]"]) -> "list[tuple[K, Future[T] | Refusal]]":

@@ -1,7 +1,8 @@
 """OffsetCommit: v2-10 (v0-1 went with Kafka 4.0).
 
 Behavior:
-* Topics and partitions that do not exist are answered each by itself; the others are committed, all or none of them.
+* Topics and partitions that do not exist are answered each by itself; the others are committed, all or none of them, and what
+  the group says to that is said of them alone.
 * The topic id goes into the record with every version: offsets of a topic that is deleted and made anew do not come back.
 
 Version notes:
@@ -9,14 +10,25 @@ Version notes:
   protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
 """
 
-from collections.abc import Awaitable
+from asyncio import Future
+from collections.abc import Awaitable, Hashable
 from dataclasses import replace
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.group_requests import allowed_topics, caller_of, check_group, now_or_later, split_existing, topic_error
+from broker.group_requests import (
+    allowed_topics,
+    answers_of,
+    ask_each,
+    caller_of,
+    check_group,
+    joined,
+    now_or_later,
+    split_existing,
+    topic_error,
+)
 from broker.ports import AclOperation
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Refusal
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -58,11 +70,12 @@ def handle(
         if there:
             wanted.append(replace(topic, partitions=there))
     if not wanted:
-        return OffsetCommitResponse(topics=refused)
-    committed = context.services.groups.commit_offsets(replace(request, topics=wanted), caller_of(context))
-    if not refused:
-        return now_or_later(committed)
-    return _merged(committed, refused)
+        return OffsetCommitResponse(topics=joined(refused, (), _key))
+    caller, groups = caller_of(context), context.services.groups
+    if wanted == request.topics:
+        return now_or_later(groups.commit_offsets(request, caller))
+    asked = ask_each([replace(request, topics=wanted)], lambda asking: groups.commit_offsets(asking, caller))
+    return _merged(context, asked, refused)
 
 
 def refuse(
@@ -72,13 +85,18 @@ def refuse(
 
 
 async def _merged(
-    committed: Awaitable[OffsetCommitResponse], refused: list[OffsetCommitResponseTopic]
+    context: RequestContext,
+    asked: list[tuple[OffsetCommitRequest, Future[OffsetCommitResponse] | Refusal]],
+    refused: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:
-    response = await committed
-    topics = {(topic.name, topic.topic_id): topic for topic in refused}
-    for topic in response.topics:
-        topics.setdefault((topic.name, topic.topic_id), replace(topic, partitions=[])).partitions += topic.partitions
-    return OffsetCommitResponse(topics=list(topics.values()))
+    (response,) = await answers_of(
+        context, asked, lambda request, error, message: refuse(context, request, error, message)
+    )
+    return OffsetCommitResponse(topics=joined(refused, response.topics, _key))
+
+
+def _key(topic: OffsetCommitResponseTopic) -> Hashable:
+    return topic.name, topic.topic_id
 
 
 def _refused(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.group_requests import allowed_topics, check_group, split_existing, topic_error
+from broker.group_requests import allowed_topics, check_group, joined, split_existing, topic_error
 from broker.ports import AclOperation
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
@@ -27,16 +27,16 @@ from protocol.messages.offset_delete import (
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> Awaitable[OffsetDeleteResponse]:
     check_group(context, AclOperation.DELETE, request.group_id)
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
-    refused: dict[str, OffsetDeleteResponseTopic] = {}
+    refused: list[OffsetDeleteResponseTopic] = []
     wanted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:
         error = topic_error(context, allowed, topic.name)
         if error is not ErrorCode.NONE:
-            refused[topic.name] = _refused(topic.name, topic.partitions, error)
+            refused.append(_refused(topic.name, topic.partitions, error))
             continue
         there, others = split_existing(context, topic.name, topic.partitions)
         if others:
-            refused[topic.name] = _refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            refused.append(_refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if there:
             wanted.append(replace(topic, partitions=there))
     return _merged(context.services.groups.delete_offsets(replace(request, topics=wanted)), refused)
@@ -49,14 +49,12 @@ def refuse(
 
 
 async def _merged(
-    deleted: Future[OffsetDeleteResponse], topics: dict[str, OffsetDeleteResponseTopic]
+    deleted: Future[OffsetDeleteResponse], refused: list[OffsetDeleteResponseTopic]
 ) -> OffsetDeleteResponse:
     response = await deleted
     if response.error_code:
         return response
-    for topic in response.topics:
-        topics.setdefault(topic.name, OffsetDeleteResponseTopic(topic.name)).partitions += topic.partitions
-    return replace(response, topics=list(topics.values()))
+    return replace(response, topics=joined(refused, response.topics, lambda topic: topic.name))
 
 
 def _refused(name: str, partitions: list[OffsetDeleteRequestPartition], error: ErrorCode) -> OffsetDeleteResponseTopic:

@@ -6,7 +6,7 @@ Behavior:
   that was ended in between is refused there (KAFKA-15784).
 * The offsets count from the commit of the transaction on. Until then OffsetFetch says what was there before, or
   UNSTABLE_OFFSET_COMMIT to who requires stable offsets.
-* Topics and partitions that do not exist are answered each by itself.
+* Topics and partitions that do not exist are answered each by itself, whatever is said to the others.
 
 Version notes:
 * v2 leader epoch; COORDINATOR_LOAD_IN_PROGRESS, which v0-1 get as COORDINATOR_NOT_AVAILABLE · v3 member, generation and instance
@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import Final
 
 from broker.api import Api, RequestContext
-from broker.group_requests import allowed_topics, caller_of, check_group, split_existing, topic_error
+from broker.error_map import wire_error
+from broker.group_requests import allowed_topics, caller_of, check_group, joined, split_existing, topic_error
 from broker.ports import AclOperation, ResourceType
 from broker.topic_names import GROUP_METADATA
 from broker.txn_verification import Outcome, Terms, TransactionalBatch
@@ -58,22 +59,20 @@ def handle(
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     check_group(context, AclOperation.READ, request.group_id)
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
-    refused: dict[str, TxnOffsetCommitResponseTopic] = {}
+    refused: list[TxnOffsetCommitResponseTopic] = []
     wanted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
         error = topic_error(context, allowed, topic.name)
         there, others = split_existing(context, topic.name, topic.partitions)
         if error is not ErrorCode.NONE:
-            refused[topic.name] = _refused(topic.name, topic.partitions, error)
+            refused.append(_refused(topic.name, topic.partitions, error))
             continue
         if others:
-            refused[topic.name] = _refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            refused.append(_refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if there:
             wanted.append(replace(topic, partitions=there))
     if not wanted:
-        return TxnOffsetCommitResponse(topics=list(refused.values()))
-    if not request.group_id:
-        raise Refusal(ErrorCode.INVALID_GROUP_ID)
+        return TxnOffsetCommitResponse(topics=joined(refused, (), _name))
     return _committed(context, replace(request, topics=wanted), _verified(context, request), refused)
 
 
@@ -84,11 +83,13 @@ def refuse(
 
 
 def _verified(context: RequestContext, request: TxnOffsetCommitRequest) -> "list[Outcome] | Awaitable[list[Outcome]]":
+    if not request.group_id:
+        return [Refusal(ErrorCode.INVALID_GROUP_ID)]
     services = context.services
     try:
         partition = services.partitions.find(GROUP_METADATA, services.groups.partition_of(request.group_id))
     except Refusal as refusal:
-        raise _refusal(refusal.error) from None
+        return [refusal]
     batch = TransactionalBatch(partition, request.producer_id, request.producer_epoch, NO_SEQUENCE)
     terms = Terms(context.api_version >= IMPLICIT_ADD_FROM, _refusal)
     return services.verification.start(request.transactional_id, terms, [batch])
@@ -102,15 +103,28 @@ async def _committed(
     context: RequestContext,
     request: TxnOffsetCommitRequest,
     verified: "list[Outcome] | Awaitable[list[Outcome]]",
-    topics: dict[str, TxnOffsetCommitResponseTopic],
+    refused: list[TxnOffsetCommitResponseTopic],
 ) -> TxnOffsetCommitResponse:
+    try:
+        response = await _decided(context, request, verified)
+    except Refusal as refusal:
+        error = wire_error(context.api_key, context.api_version, refusal.error)
+        response = refuse(context, request, error, refusal.message)
+    return replace(response, topics=joined(refused, response.topics, _name))
+
+
+def _name(topic: TxnOffsetCommitResponseTopic) -> str:
+    return topic.name
+
+
+async def _decided(
+    context: RequestContext, request: TxnOffsetCommitRequest, verified: "list[Outcome] | Awaitable[list[Outcome]]"
+) -> TxnOffsetCommitResponse:
+    """Raises Refusal."""
     (outcome,) = verified if isinstance(verified, list) else await verified
     if isinstance(outcome, Refusal):
         raise _refusal(outcome.error)
-    response = await context.services.groups.commit_offsets_in_transaction(request, caller_of(context), outcome)
-    for topic in response.topics:
-        topics.setdefault(topic.name, TxnOffsetCommitResponseTopic(topic.name)).partitions += topic.partitions
-    return replace(response, topics=list(topics.values()))
+    return await context.services.groups.commit_offsets_in_transaction(request, caller_of(context), outcome)
 
 
 def _refused(

@@ -1,6 +1,6 @@
 """JoinGroup (v0-9): of new members, dynamic (KIP-394) and static (KIP-345), and of members that join again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -42,12 +42,6 @@ class _Joining:
     now_ms: int
     done: Consequences
 
-    @property
-    def rebalance_timeout_ms(self) -> int:
-        request = self.command.request
-        is_said = self.command.caller.api_version >= REBALANCE_TIMEOUT_MIN
-        return request.rebalance_timeout_ms if is_said else request.session_timeout_ms
-
     def act(self, event: Event) -> Any:
         return look_up(self.group.state if self.is_there else ClassicState.DEAD, event)
 
@@ -59,6 +53,7 @@ class _Joining:
 
 def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | Again:
     """Reply: JoinGroupResponse, also where it refuses, or WAITING."""
+    command = _timed(command)
     request, config = command.request, state.configs.broker()
     if not request.group_id:
         return Decision(join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id))
@@ -89,6 +84,14 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
     if not is_there and _is_made(joining):
         joining.done.records = [*_in_the_way(group), new_group_record(joining.group, now_ms)]
     return joining.done.decision(reply)
+
+
+def _timed(command: JoinGroup) -> JoinGroup:
+    """With a rebalance time-out, whatever the version and the protocol of the group."""
+    if command.caller.api_version >= REBALANCE_TIMEOUT_MIN:
+        return command
+    request = command.request
+    return replace(command, request=replace(request, rebalance_timeout_ms=request.session_timeout_ms))
 
 
 def _is_made(joining: _Joining) -> bool:
@@ -165,7 +168,7 @@ def _add(joining: _Joining, member_id: str, event: Event) -> Any:
         instance_id=request.group_instance_id,
         client_id=caller.client_id,
         client_host=caller.client_host,
-        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
         session_timeout_ms=request.session_timeout_ms,
         protocols=joining.protocols,
         joining=joining.command.waiter,
@@ -198,7 +201,7 @@ def _take(joining: _Joining, member: Member) -> None:
     joining.group.update(
         member,
         joining.protocols,
-        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        rebalance_timeout_ms=joining.command.request.rebalance_timeout_ms,
         session_timeout_ms=joining.command.request.session_timeout_ms,
     )
     before = joining.group.await_join(member, joining.command.waiter)
@@ -217,8 +220,7 @@ def _replace(joining: _Joining, new_id: str) -> Any:
     if action == To(ClassicState.STABLE):
         return _replace_quietly(joining, old_id, new_id)
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    response = JoinGroupResponse(error_code=fenced, member_id=old_id, protocol_name=None)
-    done.answer(group.await_join(old, None), response)
+    done.answer(group.await_join(old, None), join_refused(fenced, old_id))
     done.answer(old.syncing, sync_refused(fenced))
     old.syncing = None
     member = group.replace(old_id, new_id)
@@ -236,7 +238,7 @@ def _replace_quietly(joining: _Joining, old_id: str, new_id: str) -> JoinGroupRe
     group.update(
         member,
         joining.protocols,
-        rebalance_timeout_ms=joining.rebalance_timeout_ms,
+        rebalance_timeout_ms=joining.command.request.rebalance_timeout_ms,
         session_timeout_ms=joining.command.request.session_timeout_ms,
     )
     joining.done.records.append(group_record(group, detail=group))

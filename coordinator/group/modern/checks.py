@@ -1,5 +1,7 @@
 """What a heartbeat must be before it reaches its group, with Kafka's messages."""
 
+from typing import Final
+
 from coordinator.group.commands import ConsumerGroupHeartbeat
 from coordinator.group.modern.member import (
     JOIN_EPOCH,
@@ -16,6 +18,8 @@ from protocol.errors import ErrorCode, Refusal
 
 CLIENT_MADE_IDS_VERSION = 1
 """From this version of ConsumerGroupHeartbeat on the client makes its member id (KIP-1082)."""
+BLANKS: Final = "".join(map(chr, range(0x21)))
+"""What Java's `trim` takes away: a name of other white space is a name."""
 GROUP_VERSION = 1
 """The level of `group.version` that brings the consumer protocol."""
 
@@ -52,7 +56,7 @@ def check_request(state: State, command: ConsumerGroupHeartbeat) -> None:
 
 
 def _check_text(text: str | None, name: str) -> None:
-    if text is not None and not text.strip():
+    if text is not None and not text.strip(BLANKS):
         raise _invalid(f"{name} can't be empty.")
 
 

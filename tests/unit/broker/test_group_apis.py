@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -72,46 +70,14 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.broker_context import Deny, answer, context, image, topic
+from tests.support.broker_context import answer, context
+from tests.support.groups_of import IMAGE, GroupsOf, asking
 
 if TYPE_CHECKING:
-    from broker.api import AnyApi, RequestContext
+    from broker.api import AnyApi
 
 E = ErrorCode
 A = AclOperation
-IMAGE = image([topic("t", 1, [1, 1]), topic("u", 2, [1])])
-WITH_GROUPS = replace(IMAGE, features={**IMAGE.features, "group.version": 1})
-
-
-class GroupsOf:
-    """Answers every question with what it was given; remembers the questions."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.asked: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def ask(*arguments: Any, **options: Any) -> asyncio.Future[Any]:
-            self.asked.append((name, *arguments))
-            future = asyncio.get_running_loop().create_future()
-            told = self.answers.pop(0)
-            if isinstance(told, Refusal):
-                future.set_exception(told)
-            else:
-                future.set_result(told)
-            return future
-
-        return ask
-
-
-def asking(
-    api: AnyApi, version: int, groups: GroupsOf | None = None, *denied: tuple[AclOperation, str]
-) -> RequestContext:
-    made = context(version, WITH_GROUPS, authorizer=Deny(*denied))
-    made.api_key = api.key
-    services: Any = made.services
-    services.groups = groups or GroupsOf()
-    return made
 
 
 async def refusal_of(call: Any) -> ErrorCode:
@@ -349,9 +315,8 @@ async def test_offsets_in_a_transaction_of_topics_that_are_not_there() -> None:
         "u": E.TOPIC_AUTHORIZATION_FAILED,
     }
     nameless = TxnOffsetCommitRequest("tx", "", topics=[TxnOffsetCommitRequestTopic("t", partitions)])
-    assert await refusal_of(lambda: txn_offset_commit.handle(asking(txn_offset_commit.API, 5), nameless)) is (
-        E.INVALID_GROUP_ID
-    )
+    told = await answer(txn_offset_commit.handle(asking(txn_offset_commit.API, 5), nameless))
+    assert told.topics[0].partitions[0].error_code == E.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize(

@@ -261,3 +261,18 @@ def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
     assert all(timer.delay_ms is None for timer in timers)
     assert [view.member_id for view in members_of(rig.group)] == [first, second, "c-3"]
     assert members_of(rig.group)[0].protocols == (("range", b"topics"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({}, ErrorCode.MEMBER_ID_REQUIRED),
+        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"session_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
+    ],
+)
+def test_who_is_sent_away_is_told_no_protocol(said: dict[str, Any], error: ErrorCode) -> None:
+    reply = ClassicRig().join(**said)
+    assert (reply.error_code, reply.protocol_name) == (error, None)

@@ -24,7 +24,7 @@ from protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataValue,
 )
 from tests.support.classic_rig import GROUP, caller
-from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, written
+from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, metadata, written
 
 JOIN: dict[str, Any] = {
     "group_id": GROUP,
@@ -72,6 +72,21 @@ def refusal(rig: ModernRig, version: int = LATEST, **said: Any) -> Refusal:
 def test_invalid_requests(rig: ModernRig, said: dict[str, Any], message: str) -> None:
     refused = refusal(rig, **said)
     assert (refused.error, refused.message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+def test_white_space_that_java_does_not_trim_is_a_name(rig: ModernRig) -> None:
+    no_break_space = "\u00a0"
+    reply = rig.beat(
+        "A",
+        0,
+        owned={},
+        group=no_break_space,
+        rebalance_timeout_ms=1,
+        subscribed_topic_names=["t"],
+        rack_id=no_break_space,
+    )
+    assert not isinstance(reply, str)
+    assert refusal(rig, group_id="\0\x1f").message == "GroupId can't be empty."
 
 
 def test_an_unknown_assignor(rig: ModernRig) -> None:
@@ -211,6 +226,19 @@ def test_a_classic_member_without_a_subscription(rig: ModernRig) -> None:
     assert rig.join("X", protocols={"range": b"\xff\xff"}) == "UNKNOWN_SERVER_ERROR"
     assert rig.join("X", protocol_type="connect") == "INCONSISTENT_GROUP_PROTOCOL"
     assert rig.join("X", protocols={}) == "INCONSISTENT_GROUP_PROTOCOL"
+    rig.check()
+
+
+def test_a_classic_member_of_version_0_has_its_session_to_ask_for_its_assignment(rig: ModernRig) -> None:
+    """That version has no rebalance time-out, and -1 in its place: the member was thrown out at once."""
+    rig.enter("A", "t")
+    reply = rig.join("", version=0, protocols={"range": metadata(["t"])}, session_ms=20_000, rebalance_ms=-1)
+    rig.strike()
+    assert rig.modern.members[reply.member_id].rebalance_timeout_ms == 20_000
+    rig.wait(19_999)
+    assert reply.member_id in rig.modern.members
+    rig.wait(1)
+    assert reply.member_id not in rig.modern.members
     rig.check()
 
 

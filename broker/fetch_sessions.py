@@ -216,7 +216,7 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         if not held:
             return FetchPlan(asked)
-        if len(held) > before and not self._may_hold(len(held), 0):
+        if len(held) > before and not self._may_hold(len(held)):
             self.partitions -= len(held)
             # It is gone, and the client begins again with a full fetch, which may find no room for a session.
             raise Refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -224,27 +224,39 @@ class FetchSessions:
         session.used_ms = now_ms
         return _IncrementalFetch(list(held.values()), session, session.epoch)
 
-    def _may_hold(self, size: int, added: int) -> bool:
-        """A session of `size` partitions, of which `added` are not held yet."""
-        return size <= PARTITIONS_PER_SESSION_MAX and self.partitions + added <= PARTITIONS_MAX
+    def _may_hold(self, size: int) -> bool:
+        """A session that has grown to `size` partitions."""
+        return size <= PARTITIONS_PER_SESSION_MAX and self.partitions <= PARTITIONS_MAX
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        by_use = self._by_use
+        """Idle sessions go, the eldest first, or else one that is smaller; all that is needed, or none."""
         if size > PARTITIONS_PER_SESSION_MAX:
             return False
-        while len(by_use) >= self.slots_max or not self._may_hold(size, size):
-            oldest = next(iter(by_use.values()), None)
-            if oldest is None:
+        closing: list[_Session] = []
+        count, held = len(self._by_use), self.partitions + size
+        for session in self._by_use.values():
+            fits = count < self.slots_max and held <= PARTITIONS_MAX
+            if fits or now_ms - session.used_ms <= EVICTION_MS:
+                break
+            closing.append(session)
+            count, held = count - 1, held - len(session.slots)
+        if count >= self.slots_max:
+            victim = self._smallest_old(now_ms)
+            if victim is None or size <= len(victim.slots):
                 return False
-            if now_ms - oldest.used_ms <= EVICTION_MS:
-                victim = self._smallest_old(now_ms) if len(by_use) >= self.slots_max else None
-                if victim is None or size <= len(victim.slots):
-                    return False
-                oldest = victim
-            self._close(oldest.id)
+            closing.append(victim)
+            count, held = count - 1, held - len(victim.slots)
+        if count >= self.slots_max or held > PARTITIONS_MAX:
+            return False
+        for session in closing:
+            self._close(session.id)
         return True
 
     def _smallest_old(self, now_ms: int) -> _Session | None:
-        """The session that a larger new one may replace: the smallest of those that have existed for long."""
-        candidates = [session for session in self._by_use.values() if now_ms - session.created_ms > EVICTION_MS]
+        """The session that a larger new one may replace: the smallest of those in use that have existed for long."""
+        candidates = [
+            session
+            for session in self._by_use.values()
+            if now_ms - session.created_ms > EVICTION_MS >= now_ms - session.used_ms
+        ]
         return min(candidates, key=lambda held: (len(held.slots), held.id), default=None)

@@ -191,9 +191,14 @@ class ProducerState:
 
     def _oldest(self) -> ProducerEntry | None:
         """Who has been silent longest and has no transaction open."""
-        for entry in islice(self.producers.values(), EXAMINED_MAX):
+        entries = list(islice(self.producers.values(), EXAMINED_MAX))
+        for entry in entries:
             if entry.transaction_first_offset is None:
                 return entry
+        # All of these come last as soon as their transactions end. Until then they are in nobody's way there either: in front they
+        # would hide for ever who may go, and whoever asks next looks behind them.
+        for entry in entries:
+            self.producers[entry.producer_id] = self.producers.pop(entry.producer_id)
         return None
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:

@@ -36,7 +36,7 @@ def refuse(
     context: RequestContext, request: JoinGroupRequest, error: ErrorCode, message: str | None
 ) -> JoinGroupResponse:
     member_id = request.member_id if error is ErrorCode.INVALID_GROUP_ID else ""
-    return _told(context, JoinGroupResponse(error_code=error, protocol_name=None, member_id=member_id))
+    return _told(context, JoinGroupResponse(error_code=error, member_id=member_id))
 
 
 async def _later(context: RequestContext, joined: Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
@@ -44,8 +44,9 @@ async def _later(context: RequestContext, joined: Awaitable[JoinGroupResponse]) 
 
 
 def _told(context: RequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
-    if response.protocol_name is None and context.api_version < NULLABLE_PROTOCOL_FROM:
-        response.protocol_name = ""
+    """A name that is not there is null, or empty for older clients; who is refused is told none."""
+    nothing = None if context.api_version >= NULLABLE_PROTOCOL_FROM else ""
+    response.protocol_name = response.protocol_name or nothing
     return response
 
 

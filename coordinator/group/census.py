@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from coordinator.by_id import text_bytes_max
+
 MEMBERS_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of all members of one partition of `__consumer_offsets`; Kafka has no limit, and neither has its `group.max.size` by default.
 Who would take more must try again (COORDINATOR_NOT_AVAILABLE); members that say nothing longer than before go on.
@@ -31,7 +33,7 @@ class Counted(Protocol):
 
 def text_bytes(*texts: str | None) -> int:
     """What ids and names take."""
-    return sum(len(text) + TEXT_BYTES for text in texts if text)
+    return sum(text_bytes_max(text) + TEXT_BYTES for text in texts if text)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from coordinator.by_id import ById
 from coordinator.group.census import Census
 from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
@@ -95,7 +96,7 @@ class State:
     features: FeatureLevels
     new_id: Callable[[], str]
     offsets: "OffsetStore"
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: ById[Group] = field(default_factory=ById)
     leader_epoch: int = -1
     committed: int = 0
     """The high watermark as last heard of."""
@@ -105,3 +106,7 @@ class State:
     """Soft: what members may still take in memory."""
     topic_hashes: "dict[str, tuple[TopicInfo, int]]" = field(default_factory=dict)
     """Soft: the hash of a topic that some consumer group subscribes to, and what it was computed from."""
+
+    def has_room_for(self, group_id: str) -> bool:
+        """May a request make this new group?"""
+        return self.groups.has_room_for(group_id, GROUPS_MAX)

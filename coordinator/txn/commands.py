@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from coordinator.by_id import ById
 from coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from coordinator.txn.state import Transaction
 from protocol.errors import ErrorCode, Refusal
@@ -139,7 +140,7 @@ class Tell:
 class Situation:
     """What a decision about one id is made of. `txn` is None for an unknown id.
 
-    `ids`: how many the shard knows. `uncommitted`: its last record is behind the high watermark. `completing`: its markers are being written.
+    `ids`: those that the shard knows. `uncommitted`: its last record is behind the high watermark. `completing`: its markers are being written.
     `take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none.
     """
 
@@ -151,7 +152,7 @@ class Situation:
     feature_level: int
     config: TxnConfig
     take_producer_id: Callable[[], int]
-    ids: int
+    ids: ById[Transaction]
 
     @property
     def pending(self) -> bool:

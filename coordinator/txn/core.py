@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from coordinator.by_id import ById
 from coordinator.txn import commands as c
 from coordinator.txn.add_partitions import decide_add, decide_verify
 from coordinator.txn.changes import check_step
@@ -49,7 +50,7 @@ class TransactionShard:
         stats: TxnStats | None = None,
     ) -> None:
         """`take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: ById[Transaction] = ById()
         self.skipped_records = 0
         """Records of versions that this broker does not know."""
         self.leader_epoch = -1
@@ -203,7 +204,7 @@ class TransactionShard:
             self._features.transaction_version(),
             self._config,
             self._take_producer_id,
-            len(self.transactions),
+            self.transactions,
         )
 
     def _is_uncommitted(self, transactional_id: str) -> bool:

@@ -27,8 +27,9 @@ def decide_init(command: InitProducerId, now: Situation) -> Decision[ProducerIde
     """
     txn = now.txn
     if txn is None:
-        if now.ids >= TRANSACTIONAL_IDS_MAX:  # clients come again after their back-off, until their own time is up
-            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"There are {TRANSACTIONAL_IDS_MAX} ids here.")
+        if not now.ids.has_room_for(command.transactional_id, TRANSACTIONAL_IDS_MAX):
+            # clients come again after their back-off, until their own time is up
+            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more ids here.")
         txn = Transaction(command.transactional_id)
     if now.pending:
         return again(command.transactional_id)

@@ -80,8 +80,8 @@ class Consequences:
 
 
 def join_refused(error: ErrorCode, member_id: str = NO_MEMBER) -> JoinGroupResponse:
-    """Kafka answers these with a member id, and without a protocol."""
-    return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None)
+    """Kafka answers these with a member id."""
+    return JoinGroupResponse(error_code=error, member_id=member_id)
 
 
 def sync_refused(error: ErrorCode) -> SyncGroupResponse:

@@ -13,7 +13,7 @@ from coordinator.group.classic.transitions import ClassicState, Event, Outcome, 
 from coordinator.group.commands import WAITING, JoinGroup
 from coordinator.group.modern import classic_members
 from coordinator.group.ports import GroupConfig
-from coordinator.group.state import GROUPS_MAX, Group, State
+from coordinator.group.state import Group, State
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.join_group import JoinGroupResponse
 from runtime.shard import Again, Decision, Timer
@@ -66,7 +66,7 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
     if not is_there and request.member_id:
         look_up(ClassicState.DEAD, Event.STRANGER)
         return Decision(join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-    if group is None and len(state.groups) >= GROUPS_MAX:
+    if group is None and not state.has_room_for(request.group_id):
         return Decision(join_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     joining = _Joining(
         command,

@@ -3,7 +3,7 @@
 from coordinator.group.modern.draft import Draft
 from coordinator.group.modern.state import ConsumerGroup
 from coordinator.group.modern.upgrade import to_consumer
-from coordinator.group.state import GROUPS_MAX, State
+from coordinator.group.state import State
 from protocol.errors import ErrorCode, Refusal
 
 
@@ -27,6 +27,6 @@ def joining_group(state: State, group_id: str, now_ms: int) -> Draft:
     draft = Draft(state, ConsumerGroup(group_id), now_ms)
     if group is not None:
         to_consumer(draft, group)
-    elif len(state.groups) >= GROUPS_MAX:
-        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"There are {GROUPS_MAX} groups here, and no room for more.")
+    elif not state.has_room_for(group_id):
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more groups here.")
     return draft

@@ -10,7 +10,7 @@ from typing import Final
 from coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
 from coordinator.group.offsets.records import commit_record
 from coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
-from coordinator.group.state import GROUPS_MAX, Group, GroupKind, State
+from coordinator.group.state import Group, GroupKind, State
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -47,7 +47,7 @@ def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision
     group = state.groups.get(group_id)
     if group is None:
         unknown = _E.GROUP_ID_NOT_FOUND if caller.api_version >= GROUP_ID_NOT_FOUND_SINCE else _E.ILLEGAL_GENERATION
-        _check_new_group(state, generation, unknown)
+        _check_new_group(state, group_id, generation, unknown)
     else:
         group.check_offset_commit(
             member_id, request.group_instance_id, generation, in_transaction=False, api_version=caller.api_version
@@ -91,7 +91,7 @@ def decide_commit_in_transaction(
     try:
         group = state.groups.get(group_id)
         if group is None:
-            _check_new_group(state, generation, _E.ILLEGAL_GENERATION)
+            _check_new_group(state, group_id, generation, _E.ILLEGAL_GENERATION)
         else:
             group.check_offset_commit(
                 member_id, request.group_instance_id, generation, in_transaction=True, api_version=caller.api_version
@@ -162,10 +162,10 @@ def is_too_large(metadata: str, max_: int) -> bool:
     return not metadata.isascii() and len(metadata.encode("utf-16-le")) // 2 > max_
 
 
-def _check_new_group(state: State, generation: int, unknown: ErrorCode) -> None:
+def _check_new_group(state: State, group_id: str, generation: int, unknown: ErrorCode) -> None:
     if generation >= 0:
         raise Refusal(unknown)
-    if len(state.groups) >= GROUPS_MAX:
+    if not state.has_room_for(group_id):
         raise Refusal(_E.INVALID_COMMIT_OFFSET_SIZE)
 
 

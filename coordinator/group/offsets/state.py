@@ -129,6 +129,7 @@ class OffsetStore:
     def put_pending(self, producer_id: int, place: Place, packed: bytes) -> None:
         """A commit within a transaction; one for the same place in the same transaction is replaced."""
         group_id, topic, partition = place
+        place = (intern(group_id), intern(topic), partition)  # one text for all that wait, and not one for each
         offsets = self.pending.setdefault(producer_id, {})
         before = offsets.get(place)
         if before is None:

@@ -297,6 +297,25 @@ def test_all_sessions_together_hold_a_bounded_number_of_partitions(monkeypatch: 
     assert sessions.partitions == 1
 
 
+@pytest.mark.parametrize("idle", [True, False])
+def test_no_session_is_closed_for_one_that_finds_no_room_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, idle: bool
+) -> None:
+    """The eldest is idle, or small and old; the other, without which it is not enough, is neither."""
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 8)
+    sessions = cache(slots_max=2)
+    first = opened(sessions, 0)
+    if not idle:
+        ask(sessions, [], first, 1, now_ms=EVICTION_MS)
+    second = opened(sessions, *range(5), now_ms=EVICTION_MS)
+    assert opened(sessions, *range(4), now_ms=EVICTION_MS + 1) == NO_SESSION
+    assert sessions.partitions == 6
+    ask(sessions, [], first, 1 if idle else 2, now_ms=EVICTION_MS + 1)
+    ask(sessions, [], second, 1, now_ms=EVICTION_MS + 1)
+    assert opened(sessions, *range(3), now_ms=EVICTION_MS + 2) != NO_SESSION, "where it is enough, it goes"
+    assert len(sessions) == 2
+
+
 @pytest.mark.parametrize(("later", "forgotten"), [((2, 3), ()), ((), (("t", 0), ("t", 1)))])
 def test_a_request_in_flight_is_not_answered_from_a_session_that_has_ended(
     monkeypatch: pytest.MonkeyPatch, later: tuple[int, ...], forgotten: tuple[tuple[str, int], ...]

@@ -206,9 +206,9 @@ async def test_a_sync_has_to_name_its_protocol() -> None:
     )
 
 
-async def test_the_name_of_a_protocol_is_never_null_for_older_clients() -> None:
-    for version, name in ((6, ""), (7, None)):
-        groups = GroupsOf(JoinGroupResponse(protocol_name=None))
+async def test_the_name_of_a_protocol_is_never_null_for_older_clients_and_never_empty_for_others() -> None:
+    for version, given, name in ((6, None, ""), (7, None, None), (7, "", None), (7, "range", "range")):
+        groups = GroupsOf(JoinGroupResponse(protocol_name=given))
         told = await answer(join_group.handle(asking(join_group.API, version, groups), JoinGroupRequest("g")))
         assert told.protocol_name == name
 

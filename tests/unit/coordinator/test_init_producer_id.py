@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator import by_id
 from coordinator.txn import commands as c
 from coordinator.txn import init_producer_id
 from coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
@@ -161,6 +162,16 @@ def test_a_full_shard_takes_no_new_ids_and_serves_those_it_has(monkeypatch: pyte
     assert rig.ids.next == FRESH_PID + 1, "a refusal takes no producer id"
     assert rig.do(init()) == (PID, 6)
     assert rig.do(c.AddPartitions("second", FRESH_PID, 0, (T0,))) == {T0: ErrorCode.NONE}
+
+
+def test_long_ids_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_id, "IDS_BYTES_MAX", 100)
+    rig = CoreRig()
+    assert rig.do(c.InitProducerId("x" * 60, 30_000)) == (FRESH_PID, 0)
+    assert rig.do(c.InitProducerId("y" * 41, 30_000)) == "COORDINATOR_NOT_AVAILABLE"
+    assert rig.do(c.InitProducerId("\N{MONKEY}" * 11, 30_000)) == "COORDINATOR_NOT_AVAILABLE"
+    assert rig.do(c.InitProducerId("x" * 60, 30_000)) == (FRESH_PID, 1)
+    assert rig.do(c.InitProducerId("\N{MONKEY}" * 10, 30_000)) == (FRESH_PID + 1, 0)
 
 
 def test_an_id_that_has_expired_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,20 @@ def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest
     assert list(state.producers) == [1, 2], "what the leader has taken in is known"
 
 
+def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "EXAMINED_MAX", 2)
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 4)
+    state = ProducerState()
+    for producer_id in (1, 2, 3):
+        append(state, producer_id, transactional=True)
+    append(state, 4)
+    with pytest.raises(Refusal):
+        append(state, 5, now_ms=IDLE_MS_MIN)
+    append(state, 5, now_ms=IDLE_MS_MIN)
+    assert list(state.producers) == [3, 1, 2, 5]
+    assert state.ongoing_transactions() == [(1, 0), (2, 1), (3, 2)]
+
+
 def test_followers_forget_in_the_leaders_order_but_later_and_refuse_nobody(three: ProducerState) -> None:
     for producer_id in (4, 5, 6):
         append(three, producer_id, origin=Origin.REPLICATION)

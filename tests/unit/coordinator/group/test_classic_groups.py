@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordinator.group import commands as c
+from coordinator.group import state as group_state
 from coordinator.group.classic import join
 from coordinator.group.classic.commands import join_refused
 from coordinator.group.classic.conversion import members_of, release
@@ -81,7 +82,7 @@ def test_most_prefer_what_is_chosen_and_not_who_came_first() -> None:
 
 
 def test_groups_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "GROUPS_MAX", 2)
+    monkeypatch.setattr(group_state, "GROUPS_MAX", 2)
     rig = ClassicRig()
     errors = [rig.join(group=name).error_code for name in ("a", "b", "c", "a")]
     assert errors == [
@@ -261,18 +262,3 @@ def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
     assert all(timer.delay_ms is None for timer in timers)
     assert [view.member_id for view in members_of(rig.group)] == [first, second, "c-3"]
     assert members_of(rig.group)[0].protocols == (("range", b"topics"),)
-
-
-@pytest.mark.parametrize(
-    ("said", "error"),
-    [
-        ({}, ErrorCode.MEMBER_ID_REQUIRED),
-        ({"member_id": "nobody"}, ErrorCode.UNKNOWN_MEMBER_ID),
-        ({"session_ms": 1}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"protocols": {}}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
-        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
-    ],
-)
-def test_who_is_sent_away_is_told_no_protocol(said: dict[str, Any], error: ErrorCode) -> None:
-    reply = ClassicRig().join(**said)
-    assert (reply.error_code, reply.protocol_name) == (error, None)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator import by_id
 from coordinator.group import census
+from coordinator.group import commands as c
+from coordinator.group import state as group_state
 from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, RECOUNT_PAUSE_MS, SPARE_SHARE, Census, text_bytes
-from coordinator.group.modern import finding
 from protocol.errors import ErrorCode
 from tests.support.classic_rig import ClassicRig
 from tests.support.modern_rig import Client, ModernRig
@@ -124,8 +126,33 @@ def test_a_static_member_comes_back_where_there_is_no_room(monkeypatch: pytest.M
     assert not isinstance(again, str), again
 
 
+def test_names_count_by_what_they_take() -> None:
+    assert by_id.text_bytes_max("abc") == 3
+    assert text_bytes("a" * 99 + "\N{MONKEY}") == 4 * 100 + text_bytes("a") - 1, (
+        "one wide letter makes all of them wide"
+    )
+
+
+def test_long_ids_of_groups_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_id, "IDS_BYTES_MAX", 100)
+    rig = ModernRig()
+    rig.topics.make("t", 4)
+    long = "g" * 60
+
+    def enter(group: str) -> str:
+        reply = rig.beat("A", 0, owned={}, group=group, rebalance_timeout_ms=1_000, subscribed_topic_names=["t"])
+        return reply if isinstance(reply, str) else ErrorCode(reply.error_code).name
+
+    assert [enter(long), enter("h" * 41), enter("h" * 40)] == ["NONE", FULL, "NONE"]
+    assert rig.join(group="i").error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert rig.join(group=long, version=3, protocol_type="?") == "INCONSISTENT_GROUP_PROTOCOL", "it is there"
+    assert rig.beat("A", -1, group=long) != FULL
+    assert rig.do(c.DeleteGroup(long)) is None
+    assert enter("i") == "NONE"
+
+
 def test_groups_of_the_consumer_protocol_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "GROUPS_MAX", 2)
+    monkeypatch.setattr(group_state, "GROUPS_MAX", 2)
     rig = ModernRig()
     rig.topics.make("t", 4)
 

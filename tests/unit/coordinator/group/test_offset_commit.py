@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from coordinator.group import state as group_state
 from coordinator.group.offsets import commit as commits
 from coordinator.group.offsets.state import Stored
 from coordinator.group.ports import GroupConfig
@@ -189,12 +190,21 @@ def test_what_offsets_say_beside_themselves_is_bounded(rig: OffsetsRig, monkeypa
 
 
 def test_a_flood_of_groups_is_bounded(rig: OffsetsRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "GROUPS_MAX", 2)
+    monkeypatch.setattr(group_state, "GROUPS_MAX", 2)
     for group_id in ("a", "b"):
         assert errors(rig.do(commit(group_id, {T3: 1}))) == {T3: "NONE"}
     assert rig.do(commit("c", {T3: 1})) == "INVALID_COMMIT_OFFSET_SIZE"
     assert rig.do(commit_in_transaction(1, "c", {T3: 1})) == "INVALID_COMMIT_OFFSET_SIZE"
     assert errors(rig.do(commit("a", {T3: 2}))) == {T3: "NONE"}
+
+
+def test_what_waits_for_transactions_shares_the_name_of_its_group(rig: OffsetsRig) -> None:
+    """It may be 32 KiB long, and each request brings it anew."""
+    for producer_id in (1, 2):
+        rig.do(commit_in_transaction(producer_id, b"long name".decode(), {T3: 1}))
+    (first,), (second,) = rig.store.pending.values()
+    assert first[0] is second[0]
+    assert rig.replayed().offsets == rig.store
 
 
 # ---- transactions ---------------------------------------------------------------------------------------------------

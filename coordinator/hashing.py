@@ -6,6 +6,8 @@ from typing import Final
 _INT32: Final = 1 << 32
 _INT_MIN: Final = -(1 << 31)
 CACHED_NAMES_MAX: Final = 10_000
+CACHED_LENGTH_MAX: Final = 255
+"""In characters. A name may be a hundred times as long: anybody could fill a gigabyte with names that are asked for once."""
 
 
 def java_hash(text: str) -> int:
@@ -17,8 +19,10 @@ def java_hash(text: str) -> int:
     return value - _INT32 if value >= _INT32 // 2 else value
 
 
-@lru_cache(maxsize=CACHED_NAMES_MAX)
 def partition_for(name: str, count: int) -> int:
     """abs(hash) % count, where Kafka takes abs(-2^31) for 0."""
-    value = java_hash(name)
+    value = _cached_hash(name) if len(name) <= CACHED_LENGTH_MAX else java_hash(name)
     return 0 if value == _INT_MIN else abs(value) % count
+
+
+_cached_hash: Final = lru_cache(maxsize=CACHED_NAMES_MAX)(java_hash)

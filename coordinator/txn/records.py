@@ -3,6 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
+from coordinator.hashing import CACHED_LENGTH_MAX
 from coordinator.txn.ports import TopicPartition
 from coordinator.txn.state import Partitions, Transaction, TxnState
 from protocol.codec import decode, encode
@@ -17,10 +18,16 @@ CACHED_KEYS_MAX: Final = 10_000
 _KEY_PREFIX: Final = KEY_VERSION.to_bytes(VERSION_BYTES, "big")
 
 
-@lru_cache(maxsize=CACHED_KEYS_MAX)
 def encode_key(transactional_id: str) -> bytes:
     """int16 record type 0 (which doubles as the version), then the id."""
+    return (_cached_key if len(transactional_id) <= CACHED_LENGTH_MAX else _new_key)(transactional_id)
+
+
+def _new_key(transactional_id: str) -> bytes:
     return _KEY_PREFIX + encode(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
+
+
+_cached_key: Final = lru_cache(maxsize=CACHED_KEYS_MAX)(_new_key)
 
 
 def encode_value(txn: Transaction, feature_level: int) -> bytes:

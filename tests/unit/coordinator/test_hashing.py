@@ -1,6 +1,8 @@
 import pytest
 
-from coordinator.hashing import java_hash, partition_for
+from coordinator import hashing
+from coordinator.hashing import CACHED_LENGTH_MAX, java_hash, partition_for
+from coordinator.txn import records
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,18 @@ def test_the_smallest_hash_goes_to_partition_0() -> None:
     smallest = "polygenelubricants"
     assert java_hash(smallest) == -(2**31)
     assert partition_for(smallest, 50) == 0
+
+
+def test_names_that_are_long_are_not_kept() -> None:
+    """Ten thousand of 128 KiB were more than a gigabyte, whether their requests were refused or not."""
+    caches = (hashing._cached_hash, records._cached_key)
+    before = [cache.cache_info().currsize for cache in caches]
+    long = "long-" * (CACHED_LENGTH_MAX // 5 + 1)
+    assert partition_for(long, 50) == abs(java_hash(long)) % 50
+    assert records.decode_key(records.encode_key(long)) == long
+    assert [cache.cache_info().currsize for cache in caches] == before
+    hits = [cache.cache_info().hits for cache in caches]
+    for _ in range(2):
+        assert partition_for("short", 50) == abs(java_hash("short")) % 50
+        assert records.decode_key(records.encode_key("short")) == "short"
+    assert all(cache.cache_info().hits > count for cache, count in zip(caches, hits, strict=True))

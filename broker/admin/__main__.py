@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from broker.admin import cluster as whole
@@ -198,13 +199,15 @@ def consume_command(cluster: Cluster, options: argparse.Namespace) -> Any:
 
 def produce_command(cluster: Cluster, options: argparse.Namespace) -> Any:
     """What `--value` says, or each line of standard input."""
-    from broker.admin import produce
+    from broker.admin import content, produce
 
     headers = tuple(produce.header(pair) for pair in options.header)
     if options.value is not None:
-        key = None if options.key is None else options.key.encode()
-        lines = iter([produce.Line(key, options.value.encode(), headers, options.partition)])
+        key = None if options.key is None else content.bytes_of(options.key, "--key")
+        lines = iter([produce.Line(key, content.bytes_of(options.value, "value"), headers, options.partition)])
     else:
+        assert isinstance(sys.stdin, TextIOWrapper)
+        sys.stdin.reconfigure(errors=content.ESCAPES)
         lines = produce.lines_of(
             sys.stdin, headers, options.partition, separator=options.key_separator, as_json=options.from_json
         )

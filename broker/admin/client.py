@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from protocol.client import ClientConnection
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, Unencodable
 from protocol.messages import request_class
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -92,7 +92,10 @@ class Connection:
         return self._exchange(request, version)
 
     def _exchange(self, request: Message, version: int) -> Message:
-        _, frame = self._core.send(request, version, CLIENT_ID)
+        try:
+            _, frame = self._core.send(request, version, CLIENT_ID)
+        except Unencodable as error:
+            raise Failed(f"that cannot be asked: {error}") from error
         try:
             self._socket.sendall(frame)
             while (answer := self._core.next_response()) is None:

@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BASE64 = "base64"
+ESCAPES = "surrogateescape"
+"""How Python keeps bytes of arguments and of input that are no text."""
+
+
+def bytes_of(text: str, what: str) -> bytes:
+    """What a shell or a file has given, bytes that are no text included. Raises Failed."""
+    try:
+        return text.encode(errors=ESCAPES)
+    except UnicodeEncodeError as error:
+        raise Failed(f"{what}: {error}") from error
 
 
 def shown(content: bytes | None) -> str | dict[str, str] | None:
@@ -28,7 +38,7 @@ def taken(value: Any, what: str) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        return bytes_of(value, what)
     if isinstance(value, dict) and isinstance(value.get(BASE64), str):
         try:
             return base64.b64decode(value[BASE64], validate=True)

@@ -135,8 +135,11 @@ def moment_ms(specification: str, value: str | None) -> int:
         if matched is None or not any(matched.groups()):
             raise Failed(f"--by-duration {text}: expected a duration such as PT1H30M or P2D")
         weeks, days, hours, minutes, seconds = (float(part or 0) for part in matched.groups())
-        ago = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-        return int((datetime.now(UTC) - ago).timestamp() * 1000)
+        try:
+            ago = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+            return int((datetime.now(UTC) - ago).timestamp() * 1000)
+        except OverflowError as error:
+            raise Failed(f"--by-duration {text}: there was no time so long ago") from error
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from broker.admin.client import PASSING, RETRY_INTERVAL_S, TIMEOUT_S, TRANSACTION_KEY, Cluster, Failed, check, patiently
-from broker.admin.content import taken, taken_headers
+from broker.admin.content import bytes_of, taken, taken_headers
 from broker.admin.partitioner import partition_of
 from protocol.batch import build_batch, increment_sequence
 from protocol.errors import ErrorCode
@@ -236,7 +236,7 @@ def header(pair: str) -> tuple[str, bytes | None]:
     name, equals, value = pair.partition("=")
     if not name:
         raise Failed(f"--header {pair}: expected name=value")
-    return name, value.encode() if equals else None
+    return name, bytes_of(value, f"--header {name}") if equals else None
 
 
 def from_json(text: str, place: int) -> Line:
@@ -255,8 +255,8 @@ def from_json(text: str, place: int) -> Line:
 def from_text(text: str, separator: str | None, place: int) -> Line:
     """A value, or key and value around the separator. Raises Failed."""
     if separator is None:
-        return Line(None, text.encode())
+        return Line(None, bytes_of(text, f"line {place}"))
     key, found, value = text.partition(separator)
     if not found:
         raise Failed(f"line {place}: no {separator!r} between key and value")
-    return Line(key.encode(), value.encode())
+    return Line(bytes_of(key, f"line {place}"), bytes_of(value, f"line {place}"))

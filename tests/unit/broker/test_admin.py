@@ -1,0 +1,40 @@
+"""What the command line is given: questions that cannot be asked are refused in one line, bytes that are no text are bytes."""
+
+import pytest
+
+from broker.admin.client import Connection, Failed
+from broker.admin.content import taken
+from broker.admin.group_reset import moment_ms
+from broker.admin.produce import from_text, header
+from protocol.client import ClientConnection
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+
+class Unconnected(Connection):
+    """A connection to a broker that serves CreateTopics, up to what is sent."""
+
+    def __init__(self) -> None:
+        self.endpoint = "localhost:9092"
+        self._core = ClientConnection(response_bytes_max=1_000)
+        self._versions = {CreateTopicsRequest.API_KEY: (2, 7)}
+
+
+def test_a_number_that_no_request_can_hold() -> None:
+    topic = CreatableTopic(name="t", num_partitions=2**40, replication_factor=1)
+    with pytest.raises(Failed, match="cannot be asked: CreateTopicsRequest"):
+        Unconnected().call(CreateTopicsRequest(topics=[topic]))
+
+
+@pytest.mark.parametrize("duration", ["P999999999999D", "P900000D", "PT99999999999999H"])
+def test_a_duration_that_began_before_all_time(duration: str) -> None:
+    with pytest.raises(Failed, match="there was no time so long ago"):
+        moment_ms("by-duration", duration)
+
+
+def test_bytes_that_are_no_text_go_through_arguments_and_lines() -> None:
+    given = b"\xff\xfe".decode(errors="surrogateescape")
+    assert header(f"name={given}") == ("name", b"\xff\xfe")
+    line = from_text(f"{given}:{given}", ":", 1)
+    assert (line.key, line.value) == (b"\xff\xfe", b"\xff\xfe")
+    with pytest.raises(Failed, match="line 3: "):
+        taken("\ud800", "line 3")

@@ -192,7 +192,7 @@ class Config:
     broker_heartbeat_interval_ms: int = row("broker.heartbeat.interval.ms", INT, 2000, "How often a broker tells the controller that it is alive.", low=1)
     auto_leader_rebalance_enable: bool = row("auto.leader.rebalance.enable", BOOL, True, "Give partitions back to their preferred leaders from time to time.")
     leader_imbalance_check_interval_seconds: int = row("leader.imbalance.check.interval.seconds", LONG, 300, "How often that is looked at.", low=1)
-    leader_imbalance_per_broker_percentage: int = row("leader.imbalance.per.broker.percentage", INT, 10, "It is done for a broker that others stand in for on more than this share of the partitions that prefer it.", low=0)
+    leader_imbalance_per_broker_percentage: int = row("leader.imbalance.per.broker.percentage", INT, 10, "It is done for a broker that others stand in for on more than this share of the partitions that prefer it. Kafka had this property until 4.0.", low=0)
     unclean_leader_election_interval_ms: int = row("unclean.leader.election.interval.ms", LONG, 300000, "How often partitions without a leader are looked through for those whose topics allow an unclean election.", low=1)
     broker_session_timeout_ms: int = row("broker.session.timeout.ms", INT, 9000, "A broker that is not heard of for so long is fenced.", low=1)
 

@@ -100,7 +100,9 @@ class Property:
 
     def parse(self, text: str, *, name: str | None = None) -> Any:
         """The value `text` stands for. Raises `ConfigError` with one line that names the property and what is wrong."""
-        label = name or self.name
+        return self._parse(text, name or self.name, self.low)
+
+    def _parse(self, text: str, label: str, low: float | None) -> Any:
         text = text.strip()
         if not text and self.default is None:
             return None
@@ -109,30 +111,24 @@ class Property:
         except ValueError:
             reason = _REASONS.get(self.kind, f"Not a number of type {self.kind.name}")
             raise ConfigError(f"{label}: {text!r} is not {_WANTED[self.kind]}", reason) from None
-        self._check(label, text, value)
+        self._check(label, text, value, low)
         return value
 
     def parse_set(self, text: str, *, name: str | None = None, bounded: bool = True) -> Any:
         """As `parse`, of what is set while the cluster runs: nothing does not stand for unset, and `bounded` by `set_low`, too."""
-        value, label = self.parse(text, name=name), name or self.name
+        label = name or self.name
+        value = self._parse(text, label, self.set_low if bounded and self.set_low is not None else self.low)
         if value is None:
             raise ConfigError(
                 f"{label}: {text!r} is not {_WANTED[self.kind]}", f"Not a number of type {self.kind.name}"
             )
-        if bounded and self.set_low is not None and value < self.set_low:
-            raise self._too_low(label, value, self.set_low)
         if self.items is not None and value != (ALL,):
             pattern, wanted = self.items
             if not all(re.fullmatch(pattern, item) for item in value):
                 raise ConfigError(f"{label}: {text!r} {wanted}", f"{label} {wanted}", f"[{', '.join(value)}]")
         return value
 
-    def _too_low(self, label: str, value: float, low: float) -> ConfigError:
-        shown = self.render(value)
-        reason = f"Value must be at least {low}"
-        return ConfigError(f"{label}: {shown} is below the smallest allowed value, {low}", reason, shown)
-
-    def _check(self, label: str, text: str, value: Any) -> None:
+    def _check(self, label: str, text: str, value: Any, low: float | None) -> None:
         if self.fixed and value != self.default:
             raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed)
         if self.or_equal is not None:
@@ -144,8 +140,9 @@ class Property:
                     self.render(value),
                 )
             return
-        if self.low is not None and value < self.low:
-            raise self._too_low(label, value, self.low)
+        if low is not None and value < low:
+            reason = f"Value must be at least {low}"
+            raise ConfigError(f"{label}: {text} is below the smallest allowed value, {low}", reason, self.render(value))
         if self.high is not None and value > self.high:
             reason = f"Value must be no more than {self.high}"
             raise ConfigError(

@@ -28,7 +28,7 @@ from broker.topic_config import (
     broker_synonyms,
     source_of,
 )
-from broker.topic_names import is_valid
+from cluster.controller.topics import invalid_name
 from cluster.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from protocol.errors import ErrorCode, Refusal
 from protocol.messages.describe_configs import (
@@ -71,8 +71,9 @@ def _resource(
 
 
 def _topic(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
-    if not is_valid(name):
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a name that a topic can have")
+    reason = invalid_name(name)
+    if reason is not None:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     image = context.services.metadata.image
     if image.topic(name) is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

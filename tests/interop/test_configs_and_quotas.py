@@ -70,20 +70,30 @@ def test_settings(pair: SideBySide, name: str) -> None:
     for change in (
         "retention.ms=60000,retention.bytes=70000,cleanup.policy=[compact,delete]",
         "retention.ms=soon",
+        "retention.ms=",
         "cleanup.policy=none",
         "max.message.bytes=-1",
         "min.insync.replicas=0",
+        "min.cleanable.dirty.ratio=2",
+        "segment.bytes=1",
+        "follower.replication.throttled.replicas=none",
         "unclean.leader.election.enable=maybe",
         "no.such=1",
     ):
         pair.same("kafka-configs", *topic, "--alter", "--add-config", change)
-        pair.same("kafka-configs", *topic, "--describe", ordered=False)
-    pair.same("kafka-configs", *topic, "--alter", "--delete-config", "retention.ms,retention.bytes,cleanup.policy")
+    assert len(pair.same("kafka-configs", *topic, "--describe", ordered=False)) == 5
+    odd = "cleanup.policy=[],retention.ms=+5,retention.bytes=-2,unclean.leader.election.enable=TRUE"
+    assert pair.same("kafka-configs", *topic, "--alter", "--add-config", odd)[0] == "exit 0"
+    assert len(pair.same("kafka-configs", *topic, "--describe", ordered=False)) == 6
+    taken = ",".join(change.split("=")[0] for change in odd.split(","))
+    pair.same("kafka-configs", *topic, "--alter", "--delete-config", taken)
     pair.same("kafka-configs", *topic, "--describe")
     pair.same("kafka-configs", "--entity-type", "topics", "--entity-name", f"{name}-none", "--describe")
     one = ("--entity-type", "brokers", "--entity-name", "1")
     for change in (
         "log.segment.bytes=many",
+        "log.segment.bytes=1",
+        "max.connections=0",
         "node.id=4",
         "log.retention.bytes=70000000",
         "max.connections.per.ip=1000",

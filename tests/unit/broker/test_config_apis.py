@@ -199,6 +199,7 @@ async def test_kinds_that_have_no_settings_here_are_refused_saying_why(kind: int
         ("retention.ms", "", "Not a number of type LONG"),
         ("retention.ms", " ", "Not a number of type LONG"),
         ("segment.bytes", "1048575", "Value must be at least 1048576"),
+        ("segment.bytes", "1", "Value must be at least 1048576"),
         ("follower.replication.throttled.replicas", "none", REPLICAS),
         ("leader.replication.throttled.replicas", "0:1,*", REPLICAS),
         ("leader.replication.throttled.replicas", "0:12:3", REPLICAS),

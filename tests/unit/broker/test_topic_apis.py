@@ -200,7 +200,9 @@ def test_every_property_of_topics_and_brokers_is_listed() -> None:
     ],
 )
 def test_resources_that_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
-    assert described(kind, name).error_code == error
+    refused = described(kind, name)
+    assert refused.error_code == error
+    assert (refused.error_message or "").startswith("Topic name is invalid: 'a b' ") is (name == "a b")
 
 
 @pytest.mark.parametrize(

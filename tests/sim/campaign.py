@@ -91,12 +91,13 @@ REACHABLE_BY_TABLES: Final = (
     "batch of a compacted topic kept without its records",
 )
 """The same for a campaign with runs in which clients write to a compacted topic."""
-REACHABLE_BY_TABLES_ALONE: Final = (
+REACHABLE_BY_MANY_TABLES: Final = (
     "tombstone of a compacted topic cleaned away",
     "marker of a compacted topic cleaned away",
 )
-"""Only one broker may forget them within a run."""
+"""Rare: a run is short, and only one broker may forget them within it."""
 REACHABILITY_TABLES_MIN: Final = 15
+REACHABILITY_MANY_TABLES_MIN: Final = 150
 REACHABILITY_COMPACTION_MIN: Final = 40
 REACHABILITY_GROUPS_MIN: Final = 30
 REACHABILITY_EVENTS_MIN: Final = 60
@@ -169,7 +170,7 @@ class Campaign:
             wanted += REACHABLE_BY_COMPACTION_OF_CLUSTERS if self.cluster_seeds >= REACHABILITY_SEEDS_MIN else ()
         if self.table_seeds >= REACHABILITY_TABLES_MIN:
             wanted += REACHABLE_BY_TABLES
-            wanted += REACHABLE_BY_TABLES_ALONE if self.seeds - self.cluster_seeds >= REACHABILITY_ALONE_MIN else ()
+            wanted += REACHABLE_BY_MANY_TABLES if self.table_seeds >= REACHABILITY_MANY_TABLES_MIN else ()
         rare = self.group_seeds >= REACHABILITY_RARE_EVENTS_MIN
         events = unmet(self.cells, rare=rare) if self.group_seeds >= REACHABILITY_EVENTS_MIN else []
         return [name for name in wanted if not self.counters.get(name)] + events
@@ -188,7 +189,7 @@ class Campaign:
             *(REACHABLE_BY_CLUSTERS if self.cluster_seeds else ()),
             *((*REACHABLE_BY_GROUPS, *REACHABLE_BY_GROUPS_OF_CLUSTERS) if self.group_seeds else ()),
             *((*REACHABLE_BY_COMPACTION, *REACHABLE_BY_COMPACTION_OF_CLUSTERS) if self.compaction_seeds else ()),
-            *((*REACHABLE_BY_TABLES, *REACHABLE_BY_TABLES_ALONE) if self.table_seeds else ()),
+            *((*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES) if self.table_seeds else ()),
         )
         lines += [f"  {self.counters.get(name, 0):>7}  {name}" for name in named]
         lines += [f"  {count:>7}  {name}" for name, count in sorted(self.counters.items()) if name not in named]

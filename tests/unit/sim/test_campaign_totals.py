@@ -1,6 +1,15 @@
 """What a campaign has not met it has not tried, and says so."""
 
-from tests.sim.campaign import REACHABILITY_EVENTS_MIN, Campaign
+from dataclasses import replace
+
+from tests.sim.campaign import (
+    REACHABILITY_EVENTS_MIN,
+    REACHABILITY_MANY_TABLES_MIN,
+    REACHABILITY_TABLES_MIN,
+    REACHABLE_BY_MANY_TABLES,
+    REACHABLE_BY_TABLES,
+    Campaign,
+)
 from tests.sim.cells import CELLS, GROUP_EVENTS, report, since, unmet, visits
 from tests.sim.result import Result
 
@@ -25,6 +34,15 @@ def test_a_campaign_adds_up_and_names_what_it_has_not_met() -> None:
     campaign.add(result(0, {("consumer groups", "STATIC_LEAVE", "STABLE"): 1}))
     assert "consumer groups: STATIC_LEAVE" not in campaign.unreached()
     assert campaign.cells["consumer groups", "CURRENT", "STABLE"] == REACHABILITY_EVENTS_MIN
+
+
+def test_what_is_seldom_taken_from_a_compacted_topic_is_asked_of_long_campaigns_only() -> None:
+    campaign = Campaign()
+    for seed in range(REACHABILITY_MANY_TABLES_MIN):
+        asked = set(campaign.unreached()) & {*REACHABLE_BY_TABLES, *REACHABLE_BY_MANY_TABLES}
+        assert asked == (set(REACHABLE_BY_TABLES) if seed >= REACHABILITY_TABLES_MIN else set())
+        campaign.add(replace(result(seed, {}), table=True))
+    assert set(REACHABLE_BY_MANY_TABLES) <= set(campaign.unreached())
 
 
 def test_visits_are_counted_from_where_a_run_began() -> None:

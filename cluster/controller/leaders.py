@@ -28,6 +28,9 @@ ELECTIONS_PER_JOB_MAX: Final = 1_000
 """Leaders that one run of a job elects; what is left has the next one, at once."""
 NAMED_MAX: Final = 10
 """Partitions that one line of the log names."""
+NOT_NEEDED: Final = "Leader election not needed for topic partition."
+NOT_PREFERRED: Final = "The preferred leader was not available."
+NOT_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
 LOST_REMEDY: Final = (
     "start broker {} with its former data directory; or give up the records that no other replica has:"
     " kafka-leader-election --election-type unclean, or delete the topic"
@@ -224,16 +227,14 @@ def _elect(
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}", None
     unclean = election is Election.UNCLEAN
     if partition.has_leader if unclean else partition.leader == partition.replicas[0]:
-        return ErrorCode.ELECTION_NOT_NEEDED, None, None
+        return ErrorCode.ELECTION_NOT_NEEDED, NOT_NEEDED, None
     rules = rules_for(state, name, partition, election=election)
     record = next_change(topic.topic_id, partition, partition, rules)
     if record is not None:
         return ErrorCode.NONE, None, record
-    return (
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE if unclean else ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        None,
-        None,
-    )
+    if unclean:
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, NOT_ELIGIBLE, None
+    return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, NOT_PREFERRED, None
 
 
 # ---- jobs -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cluster.controller.commands import CreateTopics, DeleteTopics
 
 NAME_LENGTH_MAX: Final = 249
+NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
+NO_SUCH_TOPIC_ID: Final = "This server does not host this topic ID."
 NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -188,7 +190,7 @@ def _topic_to_delete(
             raise Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         topic = state.image.topic(item.name)
         if topic is None:
-            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_TOPIC)
         if topic.topic_id in ids:
             raise Refusal(ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
         return topic.name, topic.topic_id
@@ -196,5 +198,5 @@ def _topic_to_delete(
         raise Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
     topic = state.image.topic_by_id(item.topic_id)
     if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, NO_SUCH_TOPIC_ID)
     return topic.name, topic.topic_id

@@ -88,7 +88,9 @@ def test_the_preferred_leader_leads_again_when_asked_for() -> None:
         PartitionResult("nope", 0, E.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as nope"),
     )
     assert led_by(rig) == [1, 2]
-    assert elect(rig, ("t", 0)) == (PartitionResult("t", 0, E.ELECTION_NOT_NEEDED),)
+    assert elect(rig, ("t", 0)) == (
+        PartitionResult("t", 0, E.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."),
+    )
     assert elect(rig) == (PartitionResult("t", 1),), "what needs nothing is left out when all are asked for"
     assert led_by(rig) == [1, 1]
 
@@ -97,7 +99,9 @@ def test_a_preferred_leader_that_is_not_in_sync_is_not_available() -> None:
     rig = cluster()
     rig.do(FenceBroker(1))
     rig.do(UnfenceBroker(1))
-    assert elect(rig, ("t", 0)) == (PartitionResult("t", 0, E.PREFERRED_LEADER_NOT_AVAILABLE),)
+    assert elect(rig, ("t", 0)) == (
+        PartitionResult("t", 0, E.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."),
+    )
 
 
 def test_an_unclean_election_is_for_partitions_without_a_leader() -> None:
@@ -105,7 +109,11 @@ def test_an_unclean_election_is_for_partitions_without_a_leader() -> None:
     assert elect(rig, ("t", 0), election=Election.UNCLEAN)[0].error is E.ELECTION_NOT_NEEDED
     rig.do(FenceBroker(1))
     rig.do(FenceBroker(2))
-    assert elect(rig, ("t", 0), election=Election.UNCLEAN)[0].error is E.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert elect(rig, ("t", 0), election=Election.UNCLEAN) == (
+        PartitionResult(
+            "t", 0, E.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+        ),
+    )
     rig.do(UnfenceBroker(1))
     assert led_by(rig) == [-1]
     assert elect(rig, ("t", 0), election=Election.UNCLEAN)[0].error is E.NONE

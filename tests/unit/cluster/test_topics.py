@@ -287,8 +287,8 @@ def test_deletions_that_are_refused() -> None:
         )
     )
     assert [(r.error.name, r.message) for r in results] == [
-        ("UNKNOWN_TOPIC_OR_PARTITION", None),
-        ("UNKNOWN_TOPIC_ID", None),
+        ("UNKNOWN_TOPIC_OR_PARTITION", "This server does not host this topic-partition."),
+        ("UNKNOWN_TOPIC_ID", "This server does not host this topic ID."),
         ("INVALID_REQUEST", "You may not specify both topic name and topic id."),
         ("INVALID_REQUEST", "Neither topic name nor id were specified."),
         ("INVALID_REQUEST", "The provided topic name maps to an ID that was already supplied."),

@@ -231,10 +231,12 @@ class HostLogs:
         """Where a power cut has emptied the last segments, they go, and the log goes on behind what is left."""
         log = self.logs.get(partition)
         directory = self.medium.entry(f"{self._root}/{partition[0]}-{partition[1]}")
-        if log is None or not log.placed or not isinstance(directory, Directory):
+        if log is None or not isinstance(directory, Directory):
             return
-        bases = [int(name.removesuffix(".log")) for name in directory.live if name.endswith(".log")]
-        log.end = min(log.end, max(log.placed[-1].batch.last_offset + 1, *bases, 0))
+        ends = [int(name.removesuffix(".log")) for name in directory.live if name.endswith(".log")]
+        if log.placed:
+            ends.append(log.placed[-1].batch.last_offset + 1)
+        log.end = min(log.end, max(ends, default=log.end))
 
     # -- after a crash
 

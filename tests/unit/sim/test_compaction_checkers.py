@@ -298,6 +298,20 @@ def test_what_a_power_cut_has_taken_is_not_taken_for_what_a_cleaner_took_elsewhe
     assert watched.monitor.violations == []
 
 
+def test_a_follower_that_has_lost_everything_holds_what_is_gone_as_its_leader_does(watched: Watched) -> None:
+    """Recovery removes the second of two segments that a power cut has emptied; what is fetched then begins behind a gap."""
+    watched.prepare(record(2))
+    watched.finish(0)
+    for base in (0, 3):
+        watched.write(2, f"{base:020}.log")
+    watched.monitor.reload(2, watched.disks[2].medium)
+    watched.disks[2].remove(f"{STATE}/{3:020}.log")
+    watched.write(2, f"{0:020}.log", record(2))
+    assert (watched.whole(2), watched.held(2)) == ([0, 1, 2], [2])
+    watched.monitor.reload(2, watched.disks[2].medium)
+    assert (watched.whole(2), watched.held(2)) == ([0, 1, 2], [2])
+
+
 def test_a_cleaner_that_takes_the_newest_value_is_seen(watched: Watched) -> None:
     watched.write(1, f"{5:020}.log", raw(6, (b"other", b"6")))
     watched.write(1, f"{7:020}.log", raw(7, (b"key", b"7")))

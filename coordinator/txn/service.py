@@ -30,6 +30,8 @@ from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
 from runtime.shards import Led, LedShards
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
+CLIENT_ID_LENGTH_MAX: Final = 255
+"""Characters of a client's id that are kept with its transaction, for people to see: it may be 32 KiB long."""
 """Before a Complete record is tried again that the log refused, or has not committed in time."""
 
 _log = structlog.get_logger(__name__)
@@ -140,7 +142,8 @@ class TransactionCoordinator:
         if not 0 < timeout_ms <= self._config.max_timeout_ms:
             raise Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         expected = None if producer_id == NO_PRODUCER_ID else c.ProducerIdentity(producer_id, producer_epoch)
-        return self._submit(transactional_id, c.InitProducerId(transactional_id, timeout_ms, expected, client_id))
+        command = c.InitProducerId(transactional_id, timeout_ms, expected, _shown(client_id))
+        return self._submit(transactional_id, command)
 
     def add_partitions(
         self,
@@ -159,7 +162,7 @@ class TransactionCoordinator:
         """
         added = _partitions(partitions)
         command = c.AddPartitions(
-            _checked(transactional_id), producer_id, producer_epoch, added, client_version, client_id
+            _checked(transactional_id), producer_id, producer_epoch, added, client_version, _shown(client_id)
         )
         return self._submit(command.transactional_id, command, wait_ms)
 
@@ -276,6 +279,10 @@ class TransactionCoordinator:
         if led is None or led.engine.state is not EngineState.ACTIVE:
             return
         get_running_loop().call_later(COMPLETE_RETRY_BACKOFF_S, self._complete, completion)
+
+
+def _shown(client_id: str | None) -> str | None:
+    return None if client_id is None else client_id[:CLIENT_ID_LENGTH_MAX]
 
 
 def _checked(transactional_id: str | None) -> str:

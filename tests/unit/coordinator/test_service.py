@@ -10,6 +10,7 @@ import pytest
 from coordinator.txn import marker_driver, service
 from coordinator.txn.ports import NO_LEADER, Marker
 from coordinator.txn.records import encode_key
+from coordinator.txn.service import CLIENT_ID_LENGTH_MAX
 from coordinator.txn.state import TxnState
 from protocol.errors import ErrorCode, Refusal
 from runtime import shards
@@ -329,6 +330,15 @@ async def test_what_describe_and_list_show() -> None:
     with pytest.raises(Refusal) as refusal:
         await rig.coordinator.describe("transactional-id")
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_of_a_long_client_id_the_beginning_is_kept() -> None:
+    rig = await CoordinatorRig().ready()
+    long = "c" * 32_000
+    pid, epoch = rig.coordinator.init_producer_id(ID, 60_000, client_id=long).result()
+    assert (await rig.coordinator.describe(ID)).transaction.client_id == long[:CLIENT_ID_LENGTH_MAX]
+    rig.coordinator.add_partitions(ID, pid, epoch, [T0], client_id=f"d{long}").result()
+    assert (await rig.coordinator.describe(ID)).transaction.client_id == f"d{long}"[:CLIENT_ID_LENGTH_MAX]
 
 
 async def test_after_the_end_nothing_is_served_or_sent() -> None:

@@ -30,9 +30,9 @@ from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
 from runtime.shards import Led, LedShards
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
+"""Before a Complete record is tried again that the log refused, or has not committed in time."""
 CLIENT_ID_LENGTH_MAX: Final = 255
 """Characters of a client's id that are kept with its transaction, for people to see: it may be 32 KiB long."""
-"""Before a Complete record is tried again that the log refused, or has not committed in time."""
 
 _log = structlog.get_logger(__name__)
 

@@ -202,11 +202,14 @@ class ProducerState:
         return None
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset just after this transaction: the first other open one, else past its marker."""
+        """The last stable offset just after this transaction: the first other one that was open then, else past its marker."""
+        behind = completed.marker_offset + 1
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
-                return first_offset
-        return completed.marker_offset + 1
+                # A follower appends many batches at once: it may have begun behind the marker. Told of that offset, a search for
+                # aborted transactions would end here, in front of those that come between.
+                return min(first_offset, behind)
+        return behind
 
     def complete(self, completed: CompletedTransaction) -> None:
         self._ongoing.pop(completed.first_offset, None)

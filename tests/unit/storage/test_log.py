@@ -372,21 +372,6 @@ def test_followers_write_what_the_leader_wrote(disk: FaultyDisk, root: str) -> N
         assert caught.value.error is code
 
 
-def test_a_follower_that_gets_several_transactions_at_once_knows_the_first_open_one(
-    disk: FaultyDisk, root: str
-) -> None:
-    """7 comes first in the piece, by its marker, and opens its next transaction after 8 has opened one."""
-    leader, follower = open_log(disk, f"{root}/leader"), open_log(disk, f"{root}/follower")
-    append(leader, produced(7, 0, transactional=True))
-    follower.append_as_follower(read(leader, 0), now_ms=NOW_MS)
-    append(leader, marker(7, commit=False))
-    append(leader, produced(8, 0, transactional=True))
-    append(leader, produced(7, 1, transactional=True))
-    follower.append_as_follower(read(leader, 1), now_ms=NOW_MS)
-    follower.update_high_watermark(follower.log_end_offset)
-    assert follower.last_stable_offset == leader.last_stable_offset == 2
-
-
 def test_raft_and_coordinators_may_append_several_batches(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     info = log.append_as_leader(batch(2) + batch(3), leader_epoch=1, origin=Origin.RAFT_LEADER, now_ms=NOW_MS)

@@ -199,14 +199,26 @@ class ProducerUpdate:
         entry = self.entry
         if self._origin is not Origin.REPLICATION:
             self._check_marker(marker, epoch, transaction_version)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        return self._end(epoch, offset, marker.timestamp, aborted=marker.abort)
+
+    def emptied_marker(self, *, epoch: int, offset: int, timestamp: int) -> CompletedTransaction | None:
+        """A marker whose record compaction has removed, and how it ended what it ended: of that nothing is left.
+
+        The batch is kept for the producer's epoch. Kafka keeps it too, and then passes over it (ProducerAppendInfo.append): when
+        the log is replayed the producer is left without an epoch, nobody is fenced, and the next cleaning takes the batch.
+        """
+        return self._end(epoch, offset, timestamp, aborted=False)
+
+    def _end(self, epoch: int, offset: int, timestamp: int, *, aborted: bool) -> CompletedTransaction | None:
+        entry = self.entry
         opened = entry.transaction_first_offset
         entry.move_to_epoch(epoch)
-        entry.coordinator_epoch = marker.coordinator_epoch
-        entry.last_timestamp = marker.timestamp
+        entry.last_timestamp = timestamp
         entry.transaction_first_offset = None
         if opened is None:
             return None
-        return CompletedTransaction(entry.producer_id, opened, offset, marker.abort)
+        return CompletedTransaction(entry.producer_id, opened, offset, aborted)
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch < self.entry.epoch:

@@ -104,10 +104,9 @@ class ProducerState:
                 self._check_room(plan.now_ms)
             update = ProducerUpdate(producer_id, known, plan.origin, self._verifications.get(producer_id))
         plan.updates[producer_id] = update  # the last: merged in the order in which they were heard of last
+        completed = None
         if marker is not None:
             completed = update.marker(marker, epoch=epoch, offset=first_offset, transaction_version=transaction_version)
-            if completed is not None:
-                plan.completed.append(completed)
         elif not batch.is_control:
             update.data_batch(
                 epoch=epoch,
@@ -118,6 +117,10 @@ class ProducerState:
                 timestamp=batch.max_timestamp,
                 transactional=transactional,
             )
+        elif batch.record_count == 0:
+            completed = update.emptied_marker(epoch=epoch, offset=first_offset, timestamp=batch.max_timestamp)
+        if completed is not None:
+            plan.completed.append(completed)
         if transactional:
             plan.verified.append((producer_id, epoch, marker is not None))
 

@@ -11,6 +11,7 @@ import pytest
 import storage.batch_filter
 import storage.cleaner
 from protocol.batch import BatchHeader, Compression, build_batch, iter_batches
+from protocol.errors import ErrorCode, Refusal
 from protocol.record import RawRecord, read_raw_records
 from storage.batch_filter import PAUSE_UNITS, SLICE_BYTES
 from storage.cleaner import CleanerLimits, cleanable
@@ -210,6 +211,41 @@ async def test_a_follower_of_a_compacted_log_knows_its_gaps_after_a_crash(disk: 
     assert fetched(again, committed=False) == fetched(leader, committed=False)
     again.close(clean=True)
     leader.close(clean=True)
+
+
+async def test_the_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
+    """Of the producer only its last marker is left, without the record.
+
+    Whoever derives producers from the log, here or on a follower, knows its epoch, and the next cleaning keeps the batch again.
+    """
+    config = replace(CONFIG, delete_retention_ms=0)
+    log = open_log(disk, str(tmp_path), config)
+    append(log, produced(7, 0, 2, transactional=True))
+    append(log, marker(7, commit=False, epoch=1, timestamp=NOW_MS + 5))
+    for number in range(9):
+        append(log, put(a=f"v{number}"))
+    log.roll(NOW_MS)
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2):
+        log.cleaned_to = None
+        await clean(log, now_ms=now_ms)
+    left = headers(log)[0]
+    assert (left.producer_id, left.is_control, left.record_count) == (7, True, 0)
+    log.close(clean=False)
+    again = open_log(disk, str(tmp_path), config)
+    again.update_high_watermark(again.log_end_offset)
+    follower = open_log(disk, str(tmp_path / "follower"), config)
+    follower.append_as_follower(read(again, 0), now_ms=NOW_MS)
+    for each in (again, follower):
+        entry = each.state.producers[7]
+        assert (entry.epoch, entry.last_timestamp, entry.batches) == (1, NOW_MS + 5, [])
+    with pytest.raises(Refusal) as refused:
+        append(again, produced(7, 2, transactional=True))
+    assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    again.cleaned_to = None
+    await clean(again, now_ms=NOW_MS + 3)
+    assert headers(again)[0].producer_id == 7
+    for each in (again, follower):
+        each.close(clean=True)
 
 
 async def test_nothing_above_the_first_unstable_offset_is_touched(disk: OsDisk, tmp_path: Path) -> None:

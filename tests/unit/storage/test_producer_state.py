@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from protocol.batch import read_header
 from protocol.errors import ErrorCode, Refusal
 from storage import producer_state
+from storage.batch_filter import empty_batch
 from storage.producer_entry import EndMarker, Origin
 from storage.producer_state import IDLE_MS_MIN, VERIFICATIONS_MAX, AppendPlan, ProducerState
 from tests.support.faulty_disk import FaultyDisk
@@ -82,6 +83,17 @@ def test_one_append_may_begin_and_end_transactions() -> None:
     state.plan(plan, read_header(produced(1, 1, transactional=True)), 2, marker=None)
     assert commit(state, plan) == [2]
     assert state.ongoing_transactions() == [(1, 2)]
+
+
+def test_an_emptied_marker_ends_what_a_snapshot_calls_open() -> None:
+    state = ProducerState()
+    commit(state, data(state, 1, 10))
+    plan = AppendPlan(Origin.REPLICATION)
+    whole = read_header(marker(1, commit=False, epoch=1))
+    state.plan(plan, read_header(empty_batch(whole)), 30, marker=None)
+    assert commit(state, plan) == [31]
+    assert state.ongoing_transactions() == []
+    assert (state.producers[1].epoch, state.producers[1].transaction_first_offset) == (1, None)
 
 
 def test_verifications_are_limited() -> None:

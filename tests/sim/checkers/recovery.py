@@ -49,6 +49,29 @@ def forgive(rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow]) -> N
             wanted.coordinator_epoch = row.coordinator_epoch
 
 
+def forgive_gone(rows: dict[int, SnapshotRow], expected: dict[int, SnapshotRow], left: dict[int, SnapshotRow]) -> None:
+    """As `forgive`; and who has fetched a log up to the middle of what was compacted elsewhere never had what was gone there.
+
+    A transaction whose marker is still to come begins for it with the first batch that was left, and a producer has come as far as
+    the last one. That is what is `left` on its disk; what came from a snapshot of earlier days is as `expected`. Of each producer
+    one of the two has to hold, as a whole.
+    """
+    for producer_id, row in left.items():
+        row.coordinator_epoch = expected[producer_id].coordinator_epoch
+    forgive(rows, expected)
+    forgive(rows, left)
+    for producer_id in list(expected):
+        if rows.get(producer_id) == left.get(producer_id):
+            del expected[producer_id]
+            if producer_id in left:
+                expected[producer_id] = left[producer_id]
+
+
+def stable_end(expected: dict[int, SnapshotRow], end: int) -> int:
+    """The last stable offset of who knows these producers, of a log that ends there."""
+    return min((row.open_since for row in expected.values() if row.open_since >= 0), default=end)
+
+
 def check_producer_state(evidence: Evidence) -> Iterator[str]:
     """DescribeProducers of a restarted node, and every snapshot file, against a replay by the checkers' own model."""
     for partition, rows in evidence.described_producers.items():

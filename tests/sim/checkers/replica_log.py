@@ -80,6 +80,11 @@ class ReplicaLog:
         self._modelled = len(self.placed)
         return self._model
 
+    def left(self) -> PartitionModel:
+        """As `model`, by nothing but what compaction has left here. A marker without its record says nothing."""
+        held = (each.held for each in self.placed if each.held is not None)
+        return PartitionModel.of(batch for batch in held if batch.records or not batch.is_control)
+
     def content(self) -> Content:
         """What it says of keys and transactions."""
         for each in self.placed[self._contained :]:

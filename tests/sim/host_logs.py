@@ -1,6 +1,7 @@
 """The logs of one host as its files say, followed write by write, and read again from what a crash has left."""
 
 import re
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
@@ -13,6 +14,9 @@ from tests.sim.medium import Directory, Inode, Medium
 from tests.sim.world import COMPACTED, METADATA
 
 LOG_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)/(?P<base>\d{20})\.log$")
+ABORTED_ENDING: Final = ".txnindex"
+ABORTED_ENTRY: Final = struct.Struct(">hqqqq")
+"""Version, producer id, first offset, offset of the marker, last stable offset just after it."""
 SWAP_ENDING: Final = ".log.swap"
 CLEANED_ENDING: Final = ".cleaned"
 DIRECTORY_PATH: Final = re.compile(r"^(?P<root>.*)/(?P<topic>[^/]+)-(?P<index>\d+)$")
@@ -78,6 +82,9 @@ class HostLogs:
     # -- disk.DiskWatcher
 
     def on_write(self, path: str, offset: int, data: bytes) -> None:
+        if path.endswith(ABORTED_ENDING):
+            self._aborted(path, data)
+            return
         match = LOG_PATH.match(path)
         if match is None or match["root"] != self._root or not self._watched(match["topic"]):
             return
@@ -101,6 +108,14 @@ class HostLogs:
                 self._told(self, partition, original, base, born)
         except Unreadable as error:
             self._violations.append(f"{path}: {len(data)} bytes were written at {offset} that are no batches: {error}")
+
+    def _aborted(self, path: str, data: bytes) -> None:
+        """I5: who looks for aborted transactions looks no further than an entry says that all is stable, and nothing behind its marker was yet."""
+        for _, producer_id, first, marker, stable in ABORTED_ENTRY.iter_unpack(data):
+            if not first < marker or stable > marker + 1:
+                self._violations.append(
+                    f"I5 {path} of broker {self.number}: producer {producer_id} from {first}, ended at {marker}, stable up to {stable}"
+                )
 
     def _cleaned(self, partition: Partition) -> Cleaned:
         return self.cleaned.setdefault(partition, Cleaned())

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests.sim.disk import DiskLatency, SimDisk
-from tests.sim.host_logs import HostLogs
+from tests.sim.host_logs import ABORTED_ENTRY, HostLogs
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
 from tests.sim.workloads.encode import encode_batch
@@ -74,3 +74,12 @@ def test_what_a_replica_was_when_it_was_removed_is_remembered_until_it_is_made_a
     host.disk.make_directory(STATE)
     host.disk.open(name_of(0), create=True).write(0, batch(0))
     assert host.logs.last_log(place).model().stable_end == 1
+
+
+@pytest.mark.parametrize(("stable", "found"), [(11, False), (3, False), (12, True)])
+def test_an_aborted_transaction_after_which_more_is_said_to_be_stable_than_its_marker_is_seen(
+    host: Host, stable: int, found: bool
+) -> None:
+    entry = ABORTED_ENTRY.pack(0, 7, 5, 10, stable)
+    host.disk.open(f"{STATE}/{0:020}.txnindex", create=True).write(0, entry)
+    assert bool(host.violations) is found

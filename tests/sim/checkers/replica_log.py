@@ -81,9 +81,8 @@ class ReplicaLog:
         return self._model
 
     def left(self) -> PartitionModel:
-        """As `model`, by nothing but what compaction has left here. A marker without its record says nothing."""
-        held = (each.held for each in self.placed if each.held is not None)
-        return PartitionModel.of(batch for batch in held if batch.records or not batch.is_control)
+        """As `model`, by nothing but the batches of which compaction has left something here, be it without records."""
+        return PartitionModel.of(each.batch for each in self.placed if each.held is not None)
 
     def content(self) -> Content:
         """What it says of keys and transactions."""

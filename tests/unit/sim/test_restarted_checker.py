@@ -102,3 +102,11 @@ def test_who_never_had_a_batch_of_it_knows_of_none() -> None:
     assert len(findings(gone, 13, (PRODUCER, 2, 3, 0, -1), other)) == 2
     assert len(findings(gone, 13, before)) == 1
     assert findings([*WHOLE, (LATER, None), (FIRST, FIRST)], 5, (PRODUCER, 3, 3, 0, 5)) == []
+
+
+def test_a_marker_without_its_record_says_the_epoch_and_not_who_coordinated() -> None:
+    end = BEFORE[1]
+    log = [(BEFORE[0], None), (end, emptied(end)), (FIRST, None), (LATER, LATER)]
+    other = (OTHER, 3, 0, -1, -1)
+    assert findings(log, 13, (PRODUCER, 3, -1, -1, -1), other) == []
+    assert len(findings(log, 13, (PRODUCER, -1, -1, -1, -1), other)) == 2

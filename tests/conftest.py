@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-client-table", action="store_true", help="write docs/clients.md from the results of tests/interop"
     )
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in what tests start, also where they run in the background of a shell, whose programs ignore it by inheritance."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

@@ -2,6 +2,8 @@
 
 Behavior:
 * Groups are answered each by itself. Topics need not exist: what a group has committed is told for as long as it is kept.
+* What is wrong with a whole group is said of each of its partitions, too, up to v7: aiokafka looks nowhere else, and takes an answer
+  without partitions for a group that has committed nothing (decision 0066).
 * With RequireStable a partition whose offset hangs on an open transaction is answered UNSTABLE_OFFSET_COMMIT (KIP-447).
 
 Version notes:
@@ -134,7 +136,7 @@ def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFet
 
 
 def _group_error(context: RequestContext, group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
-    if context.api_version >= GROUP_ERROR_FROM:
+    if context.api_version >= MANY_GROUPS_FROM:
         return OffsetFetchResponseGroup(group.group_id, error_code=error)
     topics = [_topic_error(topic, error) for topic in group.topics or ()]
     return OffsetFetchResponseGroup(group.group_id, topics, error)

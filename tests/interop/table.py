@@ -32,6 +32,8 @@ What looks as if a broker had answered wrongly and is the client's, in the versi
   metadata does not name any more: it waits for a connection to that broker, which it has given up itself, and nobody looks at the time-out (librdkafka issues 5511 and
   5456). AddOffsetsToTxn is answered by then; neither FindCoordinator nor TxnOffsetCommit is sent, and no answer is missing. Kill the coordinator between two
   transactions and wait until the producer has refreshed its metadata: it hangs each time, with Odradek and with Apache Kafka.
+- **aiokafka overlooks an error of the whole group in OffsetFetch** and begins at the first record again, when a coordinator moves or loads at that moment. Here each
+  partition carries the error as well (decision 0066), so it asks again; Apache Kafka answers with the group's error alone.
 - What else the chaos runs have met: `tests/chaos/README.md`.
 """
 _results: dict[tuple[str, str], bool] = {}

@@ -282,15 +282,19 @@ async def test_groups_and_topics_whose_offsets_may_not_be_told() -> None:
     ]
 
 
-@pytest.mark.parametrize(("version", "whole", "each"), [(1, E.NONE, [E.NOT_COORDINATOR]), (7, E.NOT_COORDINATOR, [])])
-async def test_the_error_of_a_group_where_the_version_has_a_place_for_it(
-    version: int, whole: ErrorCode, each: list[ErrorCode]
-) -> None:
-    """COORDINATOR_NOT_AVAILABLE among them: clients do not expect it here."""
-    request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0])])
+@pytest.mark.parametrize(
+    ("version", "whole"), [(1, E.NONE), (2, E.NOT_COORDINATOR), (3, E.NOT_COORDINATOR), (7, E.NOT_COORDINATOR)]
+)
+async def test_the_error_of_a_group_where_the_version_has_a_place_for_it(version: int, whole: ErrorCode) -> None:
+    """And of each partition, for who looks there alone. COORDINATOR_NOT_AVAILABLE among them: clients do not expect it here."""
+    request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic("t", [0, 1])])
     groups = GroupsOf(Refusal(E.COORDINATOR_NOT_AVAILABLE))
     told = await answer(offset_fetch.handle(asking(offset_fetch.API, version, groups), request))
-    assert (told.error_code, [p.error_code for t in told.topics for p in t.partitions]) == (whole, each)
+    assert told.error_code == whole
+    assert [(p.partition_index, p.committed_offset, p.error_code) for t in told.topics for p in t.partitions] == [
+        (0, -1, E.NOT_COORDINATOR),
+        (1, -1, E.NOT_COORDINATOR),
+    ]
     assert encode(told, version)
 
 

@@ -34,6 +34,11 @@ What looks as if a broker had answered wrongly and is the client's, in the versi
   transactions and wait until the producer has refreshed its metadata: it hangs each time, with Odradek and with Apache Kafka.
 - **aiokafka overlooks an error of the whole group in OffsetFetch** and begins at the first record again, when a coordinator moves or loads at that moment. Here each
   partition carries the error as well (decision 0066), so it asks again; Apache Kafka answers with the group's error alone.
+- **kafka-python may forget that it has joined.** If a `poll` ends by its time-out while JoinGroup or SyncGroup are under way, what they bring is taken by nobody
+  (`join_group_async`). The next `poll` joins anew, which is one rebalance more if the member leads; or, if it had joined for partitions that it did not know when it
+  assigned, it finds that nothing is to be done, since the lost join has brought both snapshots of the metadata together (`ConsumerCoordinator.need_rejoin`): then it
+  holds nothing, the heartbeat stays off, and it is put out of its group when its session ends. It takes short time-outs of `poll` on a busy machine; who asks
+  `partitions_for_topic` before the first `poll` is spared the latter. Seen with Odradek and with Apache Kafka.
 - What else the chaos runs have met: `tests/chaos/README.md`.
 """
 _results: dict[tuple[str, str], bool] = {}

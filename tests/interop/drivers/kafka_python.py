@@ -112,6 +112,9 @@ class KafkaPythonMember:
             session_timeout_ms=options.session_ms,
             heartbeat_interval_ms=500,
         )
+        # Who joins before it knows the topic joins a second time on hearing of it, and that join is forgotten if poll's
+        # time is up before it is done (docs/clients.md, "Of the clients' own").
+        assert self.consumer.partitions_for_topic(topic)
 
     def poll(self, seconds: float) -> list[Message]:
         polled = self.consumer.poll(timeout_ms=int(seconds * 1_000))

@@ -19,15 +19,18 @@ MATCHES_MAX: Final = 1_000
 
 
 def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decision[Any]:
-    """The next slice; nothing when the group is gone. Begins again when topics or expressions change meanwhile."""
+    """The next slice; nothing when the group is gone. Begins again when the expressions change meanwhile. What changes among
+    the topics waits for the next time, since where they change all the time there would be no end; the version that is
+    written is that of the topics that were looked at.
+    """
     group = state.groups.get(command.group_id)
     if not isinstance(group, ConsumerGroup):
         return Decision(None)
     draft = Draft(state, group, now_ms)
-    regexes, version = tuple(group.subscriptions.regexes), state.topics.version()
+    regexes = tuple(group.subscriptions.regexes)
     work = group.resolution
-    if work is None or (work.version, work.regexes) != (version, regexes):
-        work = Resolution(version, regexes, state.topics.names(), [[] for _ in regexes])
+    if work is None or work.regexes != regexes:
+        work = Resolution(state.topics.version(), regexes, state.topics.names(), [[] for _ in regexes])
     _match(draft, work)
     if work.position < len(work.names):
         group.resolution = work

@@ -6,6 +6,7 @@ from typing import Any
 
 from coordinator.group import commands as c
 from coordinator.group.modern.state import ConsumerGroup
+from coordinator.group.modern.subscription import REGEX_PAUSE_MS
 from protocol.errors import ErrorCode
 from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, outcome
@@ -98,10 +99,16 @@ async def test_expressions_are_resolved_in_slices_behind_the_answer() -> None:
     assert group_of(rig).resolved == {}
     rig.engine._timers._expire()
     assert group_of(rig).resolution is not None
-    topics_of(rig).make("many-more-7")  # the topics have changed: it begins again
+    before = topics_of(rig).version()
+    topics_of(rig).make("many-more-7")  # for the next time: where topics are made all the time there would be no end
     rig.wait(0)
     resolved = group_of(rig).resolved["many-.*7"]
-    assert len(resolved.topics) == 251
+    assert (len(resolved.topics), resolved.version) == (250, before)
     assert group_of(rig).resolution is None
     assert outcome(rig.submit(beat("A", 1))).member_epoch == 2
+    rig.wait(REGEX_PAUSE_MS + 1)
+    rig.submit(beat("A", 2))
+    rig.wait(0)
+    assert len(group_of(rig).resolved["many-.*7"].topics) == 251
+    assert outcome(rig.submit(beat("A", 2))).member_epoch == 3
     assert rig.failures == []

@@ -338,17 +338,17 @@ def replay_producers(
     """Bring `state` to what it is at `replay.end_offset`: a snapshot, then the batches behind it (kafka-facts 6.9).
 
     A snapshot does not say which transactions have ended only above the high watermark, and are unstable still. Kafka
-    takes the newest one and forgets them; here it is the newest one that is not above the high watermark, so that the last
-    stable offset is right at once. Where that is not to be had any more (the log's beginning is gone), it is as in Kafka.
+    takes the newest one and forgets them, and who wrote below the log start; here it is the newest one not above the high
+    watermark, or all from the first segment's base on. Where neither is to be had (the beginning is gone), it is as in Kafka.
     """
-    start, end = replay.log_start_offset, replay.end_offset
+    first, end = segments.first.base_offset, replay.end_offset
     had_snapshot = bool(snapshots.offsets)
-    snapshots.remove_outside(start, end)
+    snapshots.remove_outside(max(first - 1, 0), end)
     bases = [segment.base_offset for segment in segments if segment.base_offset < end]
-    marks = [offset for offset in [*bases[-2:], end] if offset > start]
-    state.clear(start)
+    marks = [offset for offset in [*bases[-2:], end] if offset > replay.log_start_offset]
+    state.clear(first)
     found = snapshots.load_newest(replay.high_watermark)
-    if found is None and segments.first.base_offset > 0:
+    if found is None and first > 0:
         found = snapshots.load_newest(end)
     if found is not None:
         state.load(found[1], found[0], now_ms=replay.now_ms, expiration_ms=config.producer_id_expiration_ms)

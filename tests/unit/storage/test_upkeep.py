@@ -86,6 +86,38 @@ def test_when_all_is_expired_an_empty_segment_stays(disk: FaultyDisk, tmp_path: 
     assert append(log, produced(7, 9)).first_offset == 9
 
 
+@pytest.mark.parametrize("beginning_gone", [False, True])
+def test_who_wrote_below_the_log_start_is_known_after_a_restart(
+    disk: FaultyDisk, tmp_path: Path, *, beginning_gone: bool
+) -> None:
+    """The log starts inside of its first segment, and the high watermark's checkpoint is older than the next one."""
+    log = open_log(disk, str(tmp_path))
+    if beginning_gone:
+        append(log, produced(4, 0))
+        log.roll(NOW_MS)
+        log.retire(log.segments.remove_first(1))
+    first = append(log, produced(5, 0)).first_offset
+    append(log, produced(7, 0, transactional=True))
+    log.move_log_start(first + 2)
+    append(log, marker(7, commit=False))
+    append(log, produced(8, 0, transactional=True))
+    append(log, marker(8, commit=True))
+    log.roll(NOW_MS)
+    log.close(clean=False)
+    log = open_log(
+        disk,
+        str(tmp_path),
+        log_start_offset=first + 2,
+        high_watermark=first + 4,
+        recovery_point=first + 5,
+    )
+    assert (log.log_start_offset, log.log_end_offset) == (first + 2, first + 5)
+    assert log.last_stable_offset == first + 3, "the end of what 8 wrote is not known to be committed"
+    assert append(log, produced(5, 0)).duplicate
+    assert not append(log, produced(7, 1, transactional=True)).duplicate
+    assert not beginning_gone or append(log, produced(4, 0)).duplicate
+
+
 def test_retention_waits_for_the_high_watermark(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path), SMALL)
     for _ in range(9):

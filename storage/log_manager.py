@@ -254,7 +254,7 @@ class LogManager:
     def _keep_as_stray(self, present: PartitionLog) -> None:
         del self._logs[present.topic, present.partition]
         present.close(clean=False)
-        path = self._path(names.stray_directory(present.topic, present.partition, present.topic_id))
+        path = self._free_path(names.stray_directories(present.topic, present.partition, present.topic_id))
         self.disk.rename(present.directory, path)
         log.warning("log of a topic that the metadata does not know is set aside", path=path)
 
@@ -288,9 +288,7 @@ class LogManager:
         )
 
     def _give_deleted_name(self, path: str, topic: str, partition: int, topic_id: uuid.UUID, delay_ms: int) -> None:
-        deleted = self._path(names.deleted_directory(topic, partition, topic_id))
-        if self.disk.exists(deleted):
-            raise OSError(errno.EEXIST, "an earlier deletion of the same partition is under way", deleted)
+        deleted = self._free_path(names.deleted_directories(topic, partition, topic_id))
         self.disk.rename(path, deleted)
         self._deleted.append(DeletedDirectory(deleted, delay_ms))
 
@@ -385,6 +383,9 @@ class LogManager:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
+
+    def _free_path(self, choice: Iterator[str]) -> str:
+        return next(path for path in map(self._path, choice) if not self.disk.exists(path))
 
     def _path(self, name: str) -> str:
         return f"{self.log_dir}/{name}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Iterator
 
 NAME_BYTES_MAX = 255
 TOPIC_NAME_LENGTH_MAX = 249
+UUIDS = 2**128
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -60,19 +63,26 @@ def parse_partition_directory(name: str) -> tuple[str, int] | None:
     return match[1], int(match[2])
 
 
-def deleted_directory(topic: str, partition: int, unique: uuid.UUID) -> str:
-    """Name of a deleted partition's directory; a long topic name is cut so that the whole fits a file name."""
-    return _set_aside(topic, partition, unique, DELETED_DIRECTORY_SUFFIX)
+def deleted_directories(topic: str, partition: int, topic_id: uuid.UUID) -> Iterator[str]:
+    """Names for a deleted partition's directory; the first that is free is to be taken.
+
+    A replica that goes, comes back and goes again finds its earlier directories still there, for file.delete.delay.ms.
+    """
+    return _set_aside(topic, partition, topic_id, DELETED_DIRECTORY_SUFFIX)
 
 
-def stray_directory(topic: str, partition: int, unique: uuid.UUID) -> str:
-    """Name of the directory of a partition that the metadata does not know and whose name another topic has now."""
-    return _set_aside(topic, partition, unique, STRAY_DIRECTORY_SUFFIX)
+def stray_directories(topic: str, partition: int, topic_id: uuid.UUID) -> Iterator[str]:
+    """Names for the directory of a partition that the metadata does not know and whose name another topic has now."""
+    return _set_aside(topic, partition, topic_id, STRAY_DIRECTORY_SUFFIX)
 
 
-def _set_aside(topic: str, partition: int, unique: uuid.UUID, ending: str) -> str:
-    suffix = f"-{partition}.{unique.hex}{ending}"
-    return topic[: NAME_BYTES_MAX - len(suffix)] + suffix
+def _set_aside(topic: str, partition: int, topic_id: uuid.UUID, ending: str) -> Iterator[str]:
+    """Without end. As Kafka's, topic-partition.32 hex digits and the ending; a long topic name is cut so that the whole fits
+    a file name. The digits are the topic's id, which says whose records these were, and count on from there.
+    """
+    for unique in count(topic_id.int):
+        suffix = f"-{partition}.{unique % UUIDS:032x}{ending}"
+        yield topic[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def offset_file(offset: int, suffix: str) -> str:

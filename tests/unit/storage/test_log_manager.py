@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import uuid
 from typing import TYPE_CHECKING
 
@@ -126,6 +127,30 @@ async def test_deletion(disk: FaultyDisk, tmp_path: Path) -> None:
     await manager.remove_deleted(NOW_MS + 100)
     assert not deleted.exists()
     assert (tmp_path / "t-0").exists()
+
+
+async def test_a_replica_that_goes_comes_back_and_goes_again_leaves_nothing(disk: FaultyDisk, tmp_path: Path) -> None:
+    """All within file.delete.delay.ms, under one topic id: a reassignment that is cancelled, repeated and cancelled."""
+    manager = opened(disk, tmp_path)
+    for end in (3, 4, 5):
+        append(manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS), batch(end))
+        await manager.delete("t", 0)
+        assert not (tmp_path / "t-0").exists()
+    deleted = [path.name for path in tmp_path.glob("t-*")]
+    assert len(deleted) == 3
+    for name in deleted:
+        assert re.fullmatch(r"t-0\.[0-9a-f]{32}-delete", name), "Kafka's tools and our start know it by its name"
+    await manager.remove_deleted(NOW_MS)
+    await manager.remove_deleted(NOW_MS + 100)
+    assert list(tmp_path.glob("t-*")) == []
+
+
+def test_a_log_is_set_aside_as_a_stray_beside_an_earlier_one_of_its_topic(disk: FaultyDisk, tmp_path: Path) -> None:
+    manager = opened(disk, tmp_path)
+    for topic_id in (TOPIC_ID, OTHER_ID, TOPIC_ID, OTHER_ID):
+        append(manager.create("t", 0, topic_id, CONFIG, NOW_MS), batch(3))
+    kept = [path / f"{0:020d}.log" for path in tmp_path.glob("t-0.*-stray")]
+    assert [path.stat().st_size for path in kept] == [len(batch(3))] * 3
 
 
 async def test_a_deletion_that_a_stop_interrupted_goes_on(disk: FaultyDisk, tmp_path: Path) -> None:

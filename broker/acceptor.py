@@ -76,6 +76,7 @@ class Acceptor:
                 address.advertised_host or "localhost",
                 address.advertised_port or port,
                 address.roles,
+                address.protected,
             )
         )
 

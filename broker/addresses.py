@@ -20,7 +20,10 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that it 
 
 @dataclass(frozen=True, slots=True)
 class ListenerAddress:
-    """`host` is empty for every interface, `port` 0 for any free one; an advertised port of 0 is the one bound."""
+    """`host` is empty for every interface, `port` 0 for any free one; an advertised port of 0 is the one bound.
+
+    `protected`: see `broker.session.Listener`.
+    """
 
     name: str
     host: str
@@ -28,6 +31,7 @@ class ListenerAddress:
     advertised_host: str
     advertised_port: int
     roles: tuple[str, ...] = (CLIENT, BROKER, CONTROLLER)
+    protected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,16 @@ def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
     if len(ports) != len(dict.fromkeys(ports)):
         raise ConfigError("listeners: two of them have the same port")
     roles = _roles(config, tuple(bound))
+    clients_apart = any(BROKER not in each for each in roles.values() if CLIENT in each)
     return tuple(
-        ListenerAddress(name, host, port, *advertised.get(name, (host, port)), roles[name])
+        ListenerAddress(
+            name,
+            host,
+            port,
+            *advertised.get(name, (host, port)),
+            roles[name],
+            protected=CLIENT not in roles[name] or (BROKER in roles[name] and clients_apart),
+        )
         for name, (host, port) in bound.items()
     )
 

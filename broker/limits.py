@@ -107,7 +107,11 @@ class ByteBudget:
 
 
 class ConnectionLimits:
-    """Counts connections over all listeners: in total, by address, and by second."""
+    """Counts connections over all listeners: in total, by address, and by second.
+
+    On a protected listener (`broker.session.Listener`) they count in the total, and nothing but the limits of their address
+    holds for them, as in Kafka: clients that are too many must not keep a broker from the rest of the cluster.
+    """
 
     def __init__(self, settings: Settings, quotas: Quotas) -> None:
         """The limits may change at any time, for connections that come after that."""
@@ -118,9 +122,9 @@ class ConnectionLimits:
         self.total = 0
         self._by_address: dict[str, int] = {}
 
-    def admit(self, address: str) -> str | None:
+    def admit(self, address: str, *, protected: bool = False) -> str | None:
         """Count a new connection in, or say which limit it is over (then it is not counted)."""
-        if self.total >= self._settings.current(TOTAL_MAX):
+        if not protected and self.total >= self._settings.current(TOTAL_MAX):
             return TOTAL_MAX.name
         if self._by_address.get(address, 0) >= self._settings.current(PER_ADDRESS_MAX):
             return PER_ADDRESS_MAX.name
@@ -134,12 +138,14 @@ class ConnectionLimits:
         if not self._by_address[address]:
             del self._by_address[address]
 
-    def delay_s(self, address: str, now_s: float) -> float:
+    def delay_s(self, address: str, now_s: float, *, protected: bool = False) -> float:
         """How long a connection made at `now_s` waits before it is read, so that the creation rates are kept.
 
         A second's worth of connections passes at once after a quiet second.
         """
-        slot_s = self._last_slot_s = _next_slot_s(self._last_slot_s, self._settings.current(CREATION_RATE), now_s)
+        slot_s = now_s
+        if not protected:
+            slot_s = self._last_slot_s = _next_slot_s(self._last_slot_s, self._settings.current(CREATION_RATE), now_s)
         own_rate = self._quotas.connection_rate(address)
         if own_rate is not None:
             slots_s = self._last_slots_s

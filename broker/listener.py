@@ -86,8 +86,8 @@ class Connection(BufferedProtocol):
         transport, shared = self._transport, self._shared
         assert transport is not None
         peer = transport.get_extra_info("peername") or ("", 0)
-        host, port = str(peer[0]), int(peer[1])
-        over = shared.limits.admit(host)
+        host, port, listener = str(peer[0]), int(peer[1]), self._listener_of()
+        over = shared.limits.admit(host, protected=listener.protected)
         if over is not None:
             if shared.refusing != over:
                 shared.refusing = over
@@ -96,12 +96,12 @@ class Connection(BufferedProtocol):
             return
         shared.refusing = None
         self._address = host
-        self._session = Session(shared.next_connection_id, self._listener_of(), host, port)
+        self._session = Session(shared.next_connection_id, listener, host, port)
         self._session.on_close = self._close_for
         shared.next_connection_id += 1
         shared.connections[self._session.connection_id] = self
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES, low=0)
-        delay_s = shared.limits.delay_s(host, self._loop.time())
+        delay_s = shared.limits.delay_s(host, self._loop.time(), protected=listener.protected)
         if delay_s:
             self._held_back = True
             self._loop.call_later(delay_s, self._release)

@@ -22,6 +22,8 @@ class Listener:
     advertised_host: str
     advertised_port: int
     roles: tuple[str, ...] = ALL_ROLES
+    protected: bool = False
+    """The nodes' own, while clients have another: the limits on connections of the whole broker do not close it to them."""
 
 
 @dataclass(slots=True, eq=False)

@@ -89,8 +89,8 @@ class Server:
         assert self.shared.budget.used_bytes == 0, "bytes were not given back"
         assert self.shared.limits.total == 0
 
-    async def connect(self, client_id: str = "raw") -> RawClient:
-        return await RawClient.connect("127.0.0.1", self.acceptor.listeners[0].port, client_id=client_id)
+    async def connect(self, client_id: str = "raw", *, listener: int = 0) -> RawClient:
+        return await RawClient.connect("127.0.0.1", self.acceptor.listeners[listener].port, client_id=client_id)
 
     async def stream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.acceptor.listeners[0].port)

@@ -57,3 +57,20 @@ async def test_a_stage_two_of_a_client_that_has_gone_is_not_begun() -> None:
         gate.set_result(None)
         await asyncio.sleep(0.01)
         assert begun == []
+
+
+async def test_clients_that_fill_the_broker_do_not_lock_out_brokers_on_a_listener_of_their_own() -> None:
+    listeners = "listeners=EXTERNAL://127.0.0.1:0,INTERNAL://127.0.0.1:0", "inter.broker.listener.name=INTERNAL"
+    limits = "max.connections=5", "max.connection.creation.rate=1"
+    async with serving(lambda *_: tell(1), *listeners, *limits) as server:
+        clients = [await server.connect() for _ in range(5)]
+        await clients[0].call(ask("g"), 4)
+        waiting = clients[-1].send(ask("g"), 4)
+        with pytest.raises((ConnectionLost, OSError)):
+            await (await server.connect()).call(ask("g"), 4)
+        for _ in range(2):
+            await (await server.connect(listener=1)).call(ask("g"), 4)
+        assert not waiting.done(), "clients wait for the seconds after this one, brokers do not"
+        clients[-1].close()
+        with pytest.raises(ConnectionLost):
+            await waiting

@@ -29,6 +29,26 @@ def test_a_listener_is_for_those_that_the_configuration_names(
 
 
 @pytest.mark.parametrize(
+    ("settings", "protected"),
+    [
+        (["listeners=A://:1", "inter.broker.listener.name=A"], []),
+        ([TWO], []),
+        ([TWO, "inter.broker.listener.name=B"], ["B"]),
+        ([TWO, "controller.listener.names=B"], ["B"]),
+        ([TWO, "inter.broker.listener.name=A", "controller.listener.names=B"], ["B"]),
+        (
+            ["listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B", "controller.listener.names=C"],
+            ["B", "C"],
+        ),
+    ],
+)
+def test_a_listener_of_the_nodes_own_is_protected_where_clients_have_another(
+    settings: list[str], protected: list[str]
+) -> None:
+    assert [each.name for each in parse_listeners(config(*settings)) if each.protected] == protected
+
+
+@pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("inter.broker.listener.name=X", "inter.broker.listener.name: X is not in listeners"),

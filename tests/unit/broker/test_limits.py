@@ -1,8 +1,9 @@
 import itertools
 from types import SimpleNamespace
+from typing import cast
 
 from broker.limits import ByteBudget, ConnectionLimits, LogLimit
-from broker.ports import Unlimited
+from broker.ports import Quotas, Unlimited
 from broker.topic_config import TopicSettings
 from tests.support.broker_context import config
 
@@ -109,6 +110,24 @@ def test_new_connections_are_spaced_once_a_seconds_worth_has_come() -> None:
     assert delays[:10] == [0.0] * 10
     assert [round(delay, 3) for delay in delays[10:]] == [0.1, 0.2]
     assert limits.delay_s("a", 102.0) == 0.0
+
+
+def test_on_a_protected_listener_connections_count_but_only_what_holds_for_their_address_stops_them() -> None:
+    limits = ConnectionLimits(TopicSettings(config("max.connections=2", "max.connections.per.ip=3")), Unlimited())
+    assert [limits.admit("a"), limits.admit("a"), limits.admit("a")] == [None, None, "max.connections"]
+    assert [limits.admit("b", protected=True) for _ in range(4)] == [None, None, None, "max.connections.per.ip"]
+    limits.leave("a")
+    assert limits.total == 4
+    assert limits.admit("c") == "max.connections", "what brokers hold counts"
+
+
+def test_on_a_protected_listener_new_connections_wait_for_the_rate_of_their_address_alone() -> None:
+    rates = SimpleNamespace(connection_rate={"quick": None, "slow": 4.0}.get)
+    limits = ConnectionLimits(TopicSettings(config("max.connection.creation.rate=1")), cast("Quotas", rates))
+    assert [limits.delay_s("quick", 100.0) for _ in range(3)] == [0.0, 1.0, 2.0]
+    assert [limits.delay_s("quick", 100.0, protected=True) for _ in range(3)] == [0.0] * 3
+    assert [limits.delay_s("slow", 100.0, protected=True) for _ in range(5)] == [0.0] * 4 + [0.25]
+    assert limits.delay_s("quick", 100.0) == 3.0, "clients do not wait for what brokers have opened"
 
 
 def test_complaints_are_limited_by_the_second_and_what_is_left_out_is_counted() -> None:

@@ -11,6 +11,7 @@ from broker.log_replay import Turns
 from broker.partition import Partition
 from broker.partition_log_port import PartitionLogPort
 from broker.partitions import Partitions
+from runtime.clock import Clock
 from runtime.log_port import ShardLog
 
 LOADS_AT_A_TIME: Final = 2
@@ -39,6 +40,7 @@ class CoordinatorShards:
         coordinator: Coordinator,
         partitions: Partitions,
         spawn: Spawn,
+        clock: Clock,
         *,
         load_bytes: int,
         base_sequence: int = NO_SEQUENCE,
@@ -50,17 +52,20 @@ class CoordinatorShards:
         self._coordinator = coordinator
         self._partitions = partitions
         self._spawn = spawn
+        self._clock = clock
         self._load_bytes = load_bytes
         self._base_sequence = base_sequence
         self._turns = Turns(LOADS_AT_A_TIME)
         self._latest: dict[Partition, LatestRecords] = {}
 
     def elected(self, partition: Partition) -> None:
+        # It is not read on while this broker leads, and compaction goes on: it is not for another election.
+        latest = self._latest.pop(partition, None)
         log = PartitionLogPort(
             partition,
             read_bytes=self._load_bytes,
             turns=self._turns,
-            latest=self._latest.get(partition),
+            latest=latest,
             base_sequence=self._base_sequence,
         )
         loading = self._coordinator.on_leadership(partition.index, partition.leader_epoch, log)
@@ -74,9 +79,10 @@ class CoordinatorShards:
         """Read on in every partition that this broker follows."""
         known = self._latest
         self._latest = {
-            partition: known.get(partition) or LatestRecords(partition)
+            partition: known[partition] if partition in known else LatestRecords(partition, self._clock)
             for partition in self._partitions.hosted(self._topic)
+            if partition.follows
         }
-        for partition, latest in self._latest.items():
+        for partition, latest in list(self._latest.items()):  # elections come in between
             if partition.follows:
                 await latest.read_on(read_bytes=self._load_bytes)

@@ -47,6 +47,7 @@ class Groups:
             self.coordinator,
             services.partitions,
             spawn,
+            services.clock,
             load_bytes=config.offsets_load_buffer_size,
             base_sequence=BASE_SEQUENCE,
         )

@@ -5,6 +5,10 @@ reads on while it follows, and at election only what came last is left to read. 
 
 Records of a transaction count from its commit marker on, but at their own offset: what was written outside of it meanwhile is
 newer. A tombstone outside of it takes what it would have brought for the same key, too (as OffsetMetadataManager in Kafka).
+
+Whoever reads a compacted log has delete.retention.ms to come to its end, or misses tombstones and markers that compaction has
+taken meanwhile, of what it has read before. Half of that is for reading along, and what has not come to the end by then is
+read anew: the other half is for the load, and for the cleaning, which counts from its own beginning.
 """
 
 from asyncio import sleep
@@ -15,11 +19,13 @@ from typing import Final
 from broker.log_replay import RECORDS_AT_A_TIME, replay
 from broker.partition import Partition
 from protocol.errors import Malformed, Refusal
+from runtime.clock import Clock
 from runtime.log_port import ReplayVisitor
 from runtime.shard import Marker, ShardRecord
 
 NO_EPOCH: Final = -1
-
+DELETE_RETENTION_MS_MIN: Final = 10_000
+"""Where delete.retention.ms is less, nothing is read along: it would be read anew all the time."""
 
 Kept = tuple[int, bytes, int]
 """offset, value, leader epoch"""
@@ -31,13 +37,16 @@ class LatestRecords:
     What is above the high watermark may be cut off again.
     """
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, clock: Clock) -> None:
         self.partition = partition
+        self._clock = clock
         self._latest: dict[bytes, Kept] = {}
         self._open: dict[int, _Open] = {}
         """By producer id."""
         self._next = 0
         self._epoch = NO_EPOCH
+        self._whole_ms = 0
+        """Nothing is missing that was in the log then: wall clock, as delete horizons are."""
 
     def __len__(self) -> int:
         """Records that are kept."""
@@ -48,7 +57,8 @@ class LatestRecords:
         log = self.partition.log
         # Below the high watermark a log is never cut, unless data was lost with more replicas than the settings allow for.
         fits = self._next <= log.log_end_offset and log.epoch_for_offset(self._next - 1) == self._epoch
-        if self._next and not fits:
+        in_time = self._clock.wall_ms() - self._whole_ms <= log.config.delete_retention_ms // 2
+        if self._next and not (fits and in_time):
             self._latest.clear()
             self._open.clear()
             self._next, self._epoch = 0, NO_EPOCH
@@ -57,13 +67,19 @@ class LatestRecords:
     async def read_on(self, *, read_bytes: int) -> None:
         """Take in what has been committed since."""
         log = self.partition.log
-        start, end = max(self.kept_to(), log.log_start_offset), log.high_watermark
-        if start >= end:
+        if log.config.delete_retention_ms < DELETE_RETENTION_MS_MIN:
             return
-        try:
-            await replay(self.partition, start, end, self._take, read_bytes=read_bytes)
-        except (Malformed, Refusal):
-            return  # whoever is elected meets it too, and says so
+        begun_ms = self._clock.wall_ms()
+        start, end = max(self.kept_to(), log.log_start_offset), log.high_watermark
+        if not self._next:
+            self._whole_ms = begun_ms
+        if start < end:
+            try:
+                await replay(self.partition, start, end, self._take, read_bytes=read_bytes)
+            except (Malformed, Refusal):
+                return  # whoever is elected meets it too, and says so
+        self.kept_to()  # it may have taken too long
+        self._whole_ms = begun_ms
 
     async def replay(self, visit: ReplayVisitor) -> int:
         """Visit what is kept; the offset from which on the log has to be read."""

@@ -25,7 +25,7 @@ class PartitionLogPort:
         base_sequence: int = -1,
     ) -> None:
         """`read_bytes`: what is read at a time at a replay. `latest`: what this broker has kept of the log while it followed,
-        if it has. `base_sequence`: what is written into each batch.
+        if it has: it is for the first replay alone. `base_sequence`: what is written into each batch.
         """
         self._partition = partition
         self._leader_epoch = partition.leader_epoch
@@ -72,12 +72,13 @@ class PartitionLogPort:
     async def replay(self, visit: ReplayVisitor) -> None:
         """Every data record and marker from log start to log end, in order; of what was kept, what has not been overwritten."""
         log = self._partition.log
-        kept_to = 0 if self._latest is None else self._latest.kept_to()
+        latest, self._latest = self._latest, None  # compaction may have been here before another one
+        kept_to = 0 if latest is None else latest.kept_to()
         await self._turns.take(log.log_end_offset - max(kept_to, log.log_start_offset))
         try:
             start = log.log_start_offset
-            if self._latest is not None:
-                start = await self._latest.replay(visit)
+            if latest is not None:
+                start = await latest.replay(visit)
             await replay(self._partition, start, log.log_end_offset, visit, read_bytes=self._read_bytes)
         finally:
             self._turns.give()

@@ -65,7 +65,7 @@ class Transactions:
         services.verification = TransactionVerifier(self._coordinators, config)
         load_bytes = config.transaction_state_log_load_buffer_size
         shards = CoordinatorShards(
-            TRANSACTION_STATE, self.coordinator, services.partitions, spawn, load_bytes=load_bytes
+            TRANSACTION_STATE, self.coordinator, services.partitions, spawn, services.clock, load_bytes=load_bytes
         )
         services.partitions.listen(TRANSACTION_STATE, shards)
         spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other coordinators")

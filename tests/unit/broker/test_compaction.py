@@ -199,7 +199,7 @@ async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> N
 
     await replay(partition, log.log_start_offset, log.log_end_offset, visit, read_bytes=100)
     assert visited == expected
-    kept = LatestRecords(partition)
+    kept = LatestRecords(partition, bench.rig.clock)
     await kept.read_on(read_bytes=100)
     assert await kept.replay(lambda *_: None) == log.log_end_offset
     assert len(kept) == 7

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.latest_records import LatestRecords
+from broker.latest_records import DELETE_RETENTION_MS_MIN, LatestRecords
 from broker.log_replay import RECORDS_AT_A_TIME, Turns
 from broker.partition_log_port import PartitionLogPort
 from protocol.batch import end_txn_marker
 from runtime.shard import Marker, ShardRecord
+from storage.config import DAY_MS, LogConfig
 from storage.producer_entry import Origin
+from tests.support.cleaning import clean
 from tests.support.data_rig import NOW_MS, Gate, Rig
 
 Visited = list[tuple[int, ShardRecord | Marker, int]]
@@ -20,12 +22,15 @@ Visited = list[tuple[int, ShardRecord | Marker, int]]
 class Kept(Rig):
     """A log of records whose high watermark moves by hand."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: LogConfig | None = None) -> None:
         self.gates: list[Gate] = []
-        super().__init__(folder, gate=self._gate)
+        super().__init__(folder, gate=self._gate, config=config)
         self.topic("t")
-        self.latest = LatestRecords(self.partition())
-        self.port = PartitionLogPort(self.partition(), read_bytes=1_000, turns=Turns(1), latest=self.latest)
+        self.latest = LatestRecords(self.partition(), self.clock)
+
+    def elected(self) -> PartitionLogPort:
+        """What an election gives to the coordinator."""
+        return PartitionLogPort(self.partition(), read_bytes=1_000, turns=Turns(1), latest=self.latest)
 
     def _gate(self, topic: str, index: int, advance: object) -> Gate:
         self.gates.append(Gate(topic, index, advance))  # type: ignore[arg-type]
@@ -47,8 +52,35 @@ class Kept(Rig):
             assert leader_epoch == 0
             found[offset] = (entry.key, entry.value)
 
-        await self.port.replay(visit)
+        await self.elected().replay(visit)
         return found
+
+    async def state(self, port: PartitionLogPort) -> tuple[dict[bytes, bytes], dict[int, dict[bytes, bytes]]]:
+        """What a coordinator of offsets makes of a replay: what is committed, and what is pending by producer."""
+        committed: dict[bytes, tuple[int, bytes]] = {}
+        pending: dict[int, dict[bytes, tuple[int, bytes]]] = {}
+
+        def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
+            if isinstance(entry, Marker):
+                for key, (at, value) in pending.pop(entry.producer_id, {}).items():
+                    if entry.commit and (key not in committed or committed[key][0] < at):
+                        committed[key] = (at, value)
+                return
+            assert entry.key is not None
+            if entry.value is None:
+                committed.pop(entry.key, None)
+                for kept in pending.values():
+                    kept.pop(entry.key, None)
+            elif entry.producer_id >= 0:
+                pending.setdefault(entry.producer_id, {})[entry.key] = (offset, entry.value)
+            else:
+                committed[entry.key] = (offset, entry.value)
+
+        await port.replay(visit)
+        return (
+            {key: value for key, (_, value) in sorted(committed.items())},
+            {pid: {key: value for key, (_, value) in sorted(kept.items())} for pid, kept in pending.items() if kept},
+        )
 
 
 async def test_the_last_record_of_each_key_is_kept_and_the_rest_read(tmp_path: Path) -> None:
@@ -98,6 +130,72 @@ async def test_what_lies_below_the_start_of_the_log_is_not_there(tmp_path: Path)
     await rig.read_on()
     rig.partition().log.move_log_start(1)
     assert await rig.loaded() == {1: (b"b", b"1"), 2: (b"c", b"1")}
+
+
+COMPACTED = LogConfig(segment_bytes=250, cleanup_policy=("compact",))
+
+
+async def take_the_tombstones(rig: Kept) -> None:
+    """Compaction meets every tombstone that is not among the newest records, and takes it a day later."""
+    for _ in range(2):
+        for number in range(6):
+            rig.write("filler", str(number))
+        rig.gates[0].open()
+        await clean(rig.partition().log, now_ms=rig.clock.now_ms)
+        rig.clock.now_ms += DAY_MS
+
+
+async def test_what_has_not_been_read_on_before_compaction_takes_tombstones_is_read_anew(tmp_path: Path) -> None:
+    """A process that was stopped for a day, or a log that could not be read."""
+    rig = Kept(tmp_path, COMPACTED)
+    rig.write("deleted", "1")
+    rig.gates[0].open()
+    await rig.read_on()
+    rig.write("deleted", None)
+    await take_the_tombstones(rig)
+    await rig.read_on()
+    assert b"deleted" not in {key for key, _ in (await rig.loaded()).values()}
+    assert (len(rig.latest), rig.latest.kept_to()) == (1, 13 + 1)
+    rig.clock.now_ms += DAY_MS // 2
+    assert rig.latest.kept_to() == 14
+    await rig.read_on()  # nothing new, but that is known now
+    rig.clock.now_ms += DAY_MS // 2 + 1
+    assert rig.latest.kept_to() == 0
+
+
+async def test_a_reading_that_took_too_long_counts_for_nothing(tmp_path: Path) -> None:
+    rig = Kept(tmp_path)
+    for number in range(RECORDS_AT_A_TIME + 1):
+        rig.write(f"k{number}", "1")
+    rig.gates[0].open()
+    reading = asyncio.ensure_future(rig.read_on())
+    await asyncio.sleep(0)
+    assert rig.latest.kept_to() > 0
+    rig.clock.now_ms += DAY_MS // 2 + 1
+    await reading
+    assert (len(rig.latest), rig.latest.kept_to()) == (0, 0)
+
+
+async def test_nothing_is_kept_where_tombstones_stay_for_seconds(tmp_path: Path) -> None:
+    rig = Kept(tmp_path, LogConfig(delete_retention_ms=DELETE_RETENTION_MS_MIN - 1))
+    rig.write("a", "1")
+    rig.gates[0].open()
+    await rig.read_on()
+    assert rig.latest.kept_to() == 0
+    assert await rig.loaded() == {0: (b"a", b"1")}
+
+
+async def test_a_shard_that_is_loaded_again_does_not_begin_with_what_was_kept_at_its_election(tmp_path: Path) -> None:
+    rig = Kept(tmp_path, COMPACTED)
+    rig.write("deleted", "1")
+    rig.gates[0].open()
+    await rig.read_on()
+    rig.clock.now_ms -= 2 * DAY_MS  # not even where the clock tells nothing
+    port = rig.elected()
+    await port.replay(lambda *_: None)
+    rig.write("deleted", None)
+    await take_the_tombstones(rig)
+    assert b"deleted" not in (await rig.state(port))[0]
 
 
 async def test_a_long_log_is_read_beside_everything_else(tmp_path: Path) -> None:
@@ -154,33 +252,6 @@ class Transacted(Kept):
         )
         self.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
 
-    async def state(self, port: PartitionLogPort) -> tuple[dict[bytes, bytes], dict[int, dict[bytes, bytes]]]:
-        """What a coordinator of offsets makes of a replay: what is committed, and what is pending by producer."""
-        committed: dict[bytes, tuple[int, bytes]] = {}
-        pending: dict[int, dict[bytes, tuple[int, bytes]]] = {}
-
-        def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
-            if isinstance(entry, Marker):
-                for key, (at, value) in pending.pop(entry.producer_id, {}).items():
-                    if entry.commit and (key not in committed or committed[key][0] < at):
-                        committed[key] = (at, value)
-                return
-            assert entry.key is not None
-            if entry.value is None:
-                committed.pop(entry.key, None)
-                for kept in pending.values():
-                    kept.pop(entry.key, None)
-            elif entry.producer_id >= 0:
-                pending.setdefault(entry.producer_id, {})[entry.key] = (offset, entry.value)
-            else:
-                committed[entry.key] = (offset, entry.value)
-
-        await port.replay(visit)
-        return (
-            {key: value for key, (_, value) in sorted(committed.items())},
-            {pid: {key: value for key, (_, value) in sorted(kept.items())} for pid, kept in pending.items() if kept},
-        )
-
 
 async def test_records_of_transactions_count_from_the_end_of_their_transaction(tmp_path: Path) -> None:
     rig = Transacted(tmp_path)
@@ -191,9 +262,9 @@ async def test_records_of_transactions_count_from_the_end_of_their_transaction(t
     rig.gates[0].open()
     await rig.read_on()
     assert (len(rig.latest), rig.latest.kept_to()) == (2, 4)
-    assert await rig.state(rig.port) == ({b"a": b"newer than what 7 brings"}, {8: {b"b": b"in 8"}})
+    assert await rig.state(rig.elected()) == ({b"a": b"newer than what 7 brings"}, {8: {b"b": b"in 8"}})
     rig.end(8, commit=False)
-    assert await rig.state(rig.port) == ({b"a": b"newer than what 7 brings"}, {})
+    assert await rig.state(rig.elected()) == ({b"a": b"newer than what 7 brings"}, {})
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -215,5 +286,5 @@ async def test_what_is_kept_and_the_rest_make_the_state_that_the_whole_log_makes
             if rng.random() < 0.5:
                 await rig.read_on()
         if number % 5 == 0:
-            assert await rig.state(rig.port) == await rig.state(whole)
+            assert await rig.state(rig.elected()) == await rig.state(whole)
     assert rig.latest.kept_to() > 0

@@ -53,8 +53,6 @@ def parse_metrics_listener(text: str) -> tuple[str, int]:
 
 def parse_listeners(config: Config) -> tuple[ListenerAddress, ...]:
     """The listeners of a configuration. Raises `ConfigError`."""
-    if not config.listeners:
-        raise ConfigError("listeners: at least one is needed")
     bound = _parse("listeners", config.listeners)
     advertised = _parse("advertised.listeners", config.advertised_listeners)
     for name, (host, _) in advertised.items():

@@ -24,7 +24,7 @@ NO_TIERED_STORAGE: Final = (
 SEGMENT_BYTES_SET_MIN: Final = 1024 * 1024
 """What Kafka asks of who sets a size of segments while it runs; a node's own configuration may name less."""
 REPLICAS: Final = (
-    "[0-9]+:[0-9]+",
+    "([0-9]+:[0-9]+)?",
     "must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
 )
 NO_PREALLOCATION: Final = "Segments are not preallocated here: the length of a file says where its log ends."
@@ -40,7 +40,7 @@ class Config:
     advertised_listeners: tuple[str, ...] = row("advertised.listeners", LIST, (), "What clients are told to connect to: NAME://host:port for names in listeners. Where unset, the listener's own address.")
     inter_broker_listener_name: str | None = row("inter.broker.listener.name", STR, None, "The listener for the other brokers. Set, it is the only one that serves what brokers ask of each other; where unset, every listener does.")
     controller_listener_names: tuple[str, ...] = row("controller.listener.names", LIST, (), "Listeners for controllers alone; they are not told to clients. Where unset, the listeners for brokers serve controllers, too.")
-    controller_quorum_voters: tuple[str, ...] = row("controller.quorum.voters", LIST, (), "The nodes that agree on the metadata of the cluster: id@host:port, comma separated, the same on every node. Where unset, this node alone. A node that is not named follows.")
+    controller_quorum_voters: tuple[str, ...] = row("controller.quorum.voters", LIST, (), "The nodes that agree on the metadata of the cluster: id@host:port, comma separated, the same on every node. Where unset, this node alone. A node that is not named follows.", may_be_empty=True)
     broker_rack: str | None = row("broker.rack", STR, None, "Where this node stands: replicas are spread over racks, and consumers may read from their own.")
     odradek_cluster_id: str | None = row("odradek.cluster.id", STR, None, "The id of the cluster, 22 characters of base64url; the same on every node. Where unset, what the data directory says, or a new one for a cluster of one voter.")
     socket_listen_backlog_size: int = row("socket.listen.backlog.size", INT, 50, "Connections that may wait to be accepted.", low=1)
@@ -128,8 +128,8 @@ class Config:
     replica_fetch_backoff_ms: int = row("replica.fetch.backoff.ms", INT, 1000, "The longest pause before a follower asks again after a failure; pauses begin at 20 ms and double.", low=0)
     leader_replication_throttled_rate: int = row("leader.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that followers may take of throttled replicas here, unless they are in sync.", low=0, scope=Scope.DYNAMIC_ALONE)
     follower_replication_throttled_rate: int = row("follower.replication.throttled.rate", LONG, LONG_MAX, "Bytes a second that throttled replicas here take from their leaders, unless they are in sync.", low=0, scope=Scope.DYNAMIC_ALONE)
-    leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "The replicas whose leaders are throttled: partition:broker, comma separated, or * for all.", items=REPLICAS, topic="leader.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
-    follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "The replicas that are throttled as followers: partition:broker, comma separated, or * for all.", items=REPLICAS, topic="follower.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
+    leader_replication_throttled_replicas: tuple[str, ...] = row("leader.replication.throttled.replicas", LIST, (), "The replicas whose leaders are throttled: partition:broker, comma separated, or * for all.", items=REPLICAS, may_be_empty=True, topic="leader.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
+    follower_replication_throttled_replicas: tuple[str, ...] = row("follower.replication.throttled.replicas", LIST, (), "The replicas that are throttled as followers: partition:broker, comma separated, or * for all.", items=REPLICAS, may_be_empty=True, topic="follower.replication.throttled.replicas", scope=Scope.TOPIC_ALONE)
     replica_selector_class: str | None = row("replica.selector.class", STR, None, "Which replica consumers are sent to: unset is the leader, RackAwareReplicaSelector one in the rack that they name (client.rack).", choices=("org.apache.kafka.common.replica.RackAwareReplicaSelector", "org.apache.kafka.common.replica.LeaderSelector"))
 
     # Transactions and producers

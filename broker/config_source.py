@@ -29,7 +29,7 @@ def load(
         if found is None:
             raise ConfigError(f"{name}: no such property ({place})")
         try:
-            values[name] = found.parse(text)
+            values[name] = found.parse_static(text)
         except ConfigError as error:
             raise ConfigError(f"{error} ({place})") from None
     config = Config(**{PROPERTIES[name].attribute: value for name, value in values.items()}, given=frozenset(values))

@@ -13,23 +13,27 @@ LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 ALL: Final = "*"
 """Alone in a list: everything."""
+_COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message is the one line a person gets to read.
 
-    `reason` is what is wrong with a value, as Kafka's clients and tools are told it; `shown` the value, where it was understood
-    before it was refused.
+    `reason` is what is wrong with a value, as Kafka's clients and tools are told it, `whole` if they are told nothing else; `shown`
+    the value, where it was understood before it was refused.
     """
 
-    def __init__(self, message: str, reason: str = "", shown: str | None = None) -> None:
+    def __init__(self, message: str, reason: str = "", shown: str | None = None, *, whole: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
         self.shown = shown
+        self.whole = whole
 
 
 def invalid_value(name: str, text: str, error: ConfigError) -> str:
     """What Kafka's clients are told of a value that is refused."""
+    if error.whole:
+        return error.reason
     return f"Invalid value {text if error.shown is None else error.shown} for configuration {name}: {error.reason}"
 
 
@@ -80,9 +84,9 @@ class Property:
     set_low: int | None = None
     """The lowest value that may be set while the cluster runs, where a node's own configuration may go below."""
     items: tuple[str, str] | None = None
-    """A pattern for each item of a list that is not `ALL`, and how Kafka puts it."""
+    """A pattern for each item of a list that is not `ALL`, and how Kafka puts it. Such a list is kept as it was given."""
     may_be_empty: bool = False
-    """May a list with choices have none?"""
+    """May somebody set a list to nothing?"""
 
     @property
     def is_dynamic(self) -> bool:
@@ -99,10 +103,32 @@ class Property:
         return self.name.replace(".", "_")
 
     def parse(self, text: str, *, name: str | None = None) -> Any:
-        """The value `text` stands for. Raises `ConfigError` with one line that names the property and what is wrong."""
-        return self._parse(text, name or self.name, self.low)
+        """The value `text` stands for. Raises `ConfigError` with one line that names the property and what is wrong.
 
-    def _parse(self, text: str, label: str, low: float | None) -> Any:
+        It reads what is set already: empty items of lists are passed over, since versions before took them.
+        """
+        return self._parse(text, name or self.name, self.low, strict=False)
+
+    def parse_static(self, text: str) -> Any:
+        """As `parse`, of what a node's own configuration says."""
+        return self._parse(text, self.name, self.low, strict=True)
+
+    def parse_set(self, text: str, *, name: str | None = None, bounded: bool = True) -> Any:
+        """As `parse`, of what is set while the cluster runs: nothing does not stand for unset, and `bounded` by `set_low`, too."""
+        label = name or self.name
+        low = self.set_low if bounded and self.set_low is not None else self.low
+        value = self._parse(text, label, low, strict=True)
+        if value is None:
+            raise ConfigError(
+                f"{label}: {text!r} is not {_WANTED[self.kind]}", f"Not a number of type {self.kind.name}"
+            )
+        if self.items is not None and "".join(value) != ALL:
+            pattern, wanted = self.items
+            if not all(re.fullmatch(pattern, item) for item in value):
+                raise ConfigError(f"{label}: {text!r} {wanted}", f"{label} {wanted}", f"[{', '.join(value)}]")
+        return value
+
+    def _parse(self, text: str, label: str, low: float | None, *, strict: bool) -> Any:
         text = text.strip()
         if not text and self.default is None:
             return None
@@ -111,26 +137,29 @@ class Property:
         except ValueError:
             reason = _REASONS.get(self.kind, f"Not a number of type {self.kind.name}")
             raise ConfigError(f"{label}: {text!r} is not {_WANTED[self.kind]}", reason) from None
+        if self.kind is Kind.LIST:
+            return self._items(label, text, value, strict=strict)
         self._check(label, text, value, low)
         return value
 
-    def parse_set(self, text: str, *, name: str | None = None, bounded: bool = True) -> Any:
-        """As `parse`, of what is set while the cluster runs: nothing does not stand for unset, and `bounded` by `set_low`, too."""
-        label = name or self.name
-        value = self._parse(text, label, self.set_low if bounded and self.set_low is not None else self.low)
-        if value is None:
-            raise ConfigError(
-                f"{label}: {text!r} is not {_WANTED[self.kind]}", f"Not a number of type {self.kind.name}"
-            )
-        if self.items is not None and value != (ALL,):
-            pattern, wanted = self.items
-            if not all(re.fullmatch(pattern, item) for item in value):
-                raise ConfigError(f"{label}: {text!r} {wanted}", f"{label} {wanted}", f"[{', '.join(value)}]")
-        return value
+    def _items(self, label: str, text: str, items: tuple[str, ...], *, strict: bool) -> tuple[str, ...]:
+        """Each one once, as Kafka's ValidList has it (KIP-1161); a list with a form of its own stays as it was given."""
+        if strict and not items and not self.may_be_empty:
+            reason = f"Configuration '{label}' must not be empty. Valid values include: any non-empty value"
+            raise ConfigError(f"{label}: at least one is needed", reason, whole=True)
+        if self.items is not None:
+            return items
+        for item in items:
+            if item:
+                self._check_choice(label, text, item)
+            elif strict:
+                reason = f"Configuration '{label}' values must not be empty."
+                raise ConfigError(f"{label}: {text!r} has an empty item", reason, whole=True)
+        return tuple(dict.fromkeys(item for item in items if item))
 
     def _check(self, label: str, text: str, value: Any, low: float | None) -> None:
         if self.fixed and value != self.default:
-            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed)
+            raise ConfigError(f"{label}: {text!r} is refused: {self.fixed}", self.fixed, whole=True)
         if self.or_equal is not None:
             if value != self.or_equal and not self.low <= value <= self.high:
                 reason = f"Value must be between {self.low} and {self.high} or equal to {self.or_equal}"
@@ -148,12 +177,13 @@ class Property:
             raise ConfigError(
                 f"{label}: {text} is above the largest allowed value, {self.high}", reason, self.render(value)
             )
-        given = value if isinstance(value, tuple) else (value,)
-        wrong = [item for item in given if item not in self.choices] if self.choices else []
-        if wrong or (self.choices and not given and not self.may_be_empty):
-            reason = f"String must be one of: {', '.join(self.choices)}"
+        self._check_choice(label, text, value)
+
+    def _check_choice(self, label: str, text: str, value: Any) -> None:
+        if self.choices and value not in self.choices:
+            choices = ", ".join(self.choices)
             raise ConfigError(
-                f"{label}: {text!r} is not one of {', '.join(self.choices)}", reason, (wrong or [text])[0]
+                f"{label}: {text!r} is not one of {choices}", f"String must be one of: {choices}", str(value)
             )
 
     def render(self, value: Any) -> str | None:
@@ -187,8 +217,7 @@ def _whole(bits: int) -> Callable[[str], int]:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    """Each item once, as Kafka has it."""
-    return tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+    return tuple(_COMMA.split(text)) if text else ()
 
 
 def _finite(text: str) -> float:

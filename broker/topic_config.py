@@ -171,9 +171,7 @@ class TopicSettings:
             try:
                 values[name] = parse(prop, text, name=name)
             except ConfigError as error:
-                is_fixed = prop.fixed and error.reason == prop.fixed
-                message = prop.fixed if is_fixed else invalid_value(name, text, error)
-                raise Refusal(ErrorCode.INVALID_CONFIG, message) from None
+                raise Refusal(ErrorCode.INVALID_CONFIG, invalid_value(name, text, error)) from None
         return values
 
     def effective(self, topic: str, configs: Mapping[str, str]) -> tuple[ConfigValue, ...]:

@@ -118,13 +118,21 @@ def _apply(
     default = state.configs.list_default(kind, name)
     if default is None:
         raise Refusal(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
-    held = configs[name].split(",") if configs.get(name) else ([] if name in configs else list(default))
-    given = [item.strip() for item in value.split(",")]
+    held = [item for item in configs[name].split(",") if item] if name in configs else list(default)
+    given = [item.strip() for item in _split(value)]
     if operation is ConfigOperation.APPEND:
         held += [item for item in given if item not in held]
     else:
         held = [item for item in held if item not in given]
     configs[name] = ",".join(held)
+
+
+def _split(text: str) -> list[str]:
+    """As Java's String.split: what is empty at the end is none, though an empty text is one."""
+    items = text.split(",")
+    while items and text and not items[-1]:
+        items.pop()
+    return items
 
 
 def _min_in_sync_changes(

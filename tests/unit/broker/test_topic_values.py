@@ -3,6 +3,7 @@
 import pytest
 
 from broker.property import ConfigError
+from broker.replica_throttle import is_named
 from broker.topic_config import TopicSettings
 from protocol.errors import ErrorCode, Refusal
 from tests.support.broker_context import config
@@ -68,3 +69,42 @@ def test_storage_gets_the_levels_of_compression() -> None:
     assert made.log_config({"compression.type": "lz4", "compression.lz4.level": "3"}).compression_level == 3
     assert made.log_config({"compression.type": "snappy"}).compression_level is None
     assert made.log_config({"compression.gzip.level": "9"}).compression_level is None
+
+
+EMPTY = "Configuration 'cleanup.policy' values must not be empty."
+UNKNOWN = "Invalid value x for configuration cleanup.policy: String must be one of: compact, delete"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("delete,,compact", EMPTY),
+        ("delete,", EMPTY),
+        (",delete", EMPTY),
+        (" , ", EMPTY),
+        ("x,", UNKNOWN),
+        (",x", EMPTY),
+        ("delete,x,", UNKNOWN),
+    ],
+)
+def test_items_of_lists_are_not_empty(text: str, message: str) -> None:
+    """KIP-1161, as Apache Kafka 4.3.1 puts it; of what was set before, the items that there are hold."""
+    made = TopicSettings(config())
+    with pytest.raises(Refusal) as caught:
+        made.validate("t", {"cleanup.policy": text})
+    assert (caught.value.error, caught.value.message) == (E.INVALID_CONFIG, message)
+    with pytest.raises(Refusal) as caught:
+        made.validate_broker({"log.cleanup.policy": text})
+    said = message.replace("cleanup.policy", "log.cleanup.policy")
+    assert (caught.value.error, caught.value.message) == (E.INVALID_REQUEST, said)
+    if message is EMPTY and "x" not in text:
+        held = tuple(item for item in ("delete", "compact") if item in text)
+        assert made.log_config({"cleanup.policy": text}).cleanup_policy == held
+
+
+@pytest.mark.parametrize("text", ["0:1,,1:2", "0:1,", ",", "*,", "0:1,0:1"])
+def test_throttled_replicas_are_kept_as_they_were_given(text: str) -> None:
+    made, name = TopicSettings(config()), "leader.replication.throttled.replicas"
+    made.validate("t", {name: text})
+    assert made.text(name, {name: text}) == text
+    assert is_named(made.log_config({name: text}).leader_replication_throttled_replicas, 0, 1) is (text != ",")

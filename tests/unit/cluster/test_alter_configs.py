@@ -59,6 +59,24 @@ def test_settings_are_set_removed_added_to_and_taken_from() -> None:
 
 
 @pytest.mark.parametrize(
+    ("operation", "value", "left"),
+    [
+        (APPEND, "compact,,", "delete,compact"),
+        (APPEND, ",", "delete"),
+        (APPEND, ",compact", "delete,,compact"),
+        (APPEND, "", "delete,"),
+        (SUBTRACT, "delete,,", ""),
+    ],
+)
+def test_lists_are_taken_apart_as_java_splits_them(operation: ConfigOperation, value: str, left: str) -> None:
+    """What has an empty item then is for the settings to refuse."""
+    rig = cluster()
+    alter(rig, 2, "t", ("cleanup.policy", SET, "delete,"))
+    alter(rig, 2, "t", ("cleanup.policy", operation, value))
+    assert rig.core.state.image.topic_config("t")["cleanup.policy"] == left
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "changes", "error", "message"),
     [
         (2, "nope", (), E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),

@@ -102,7 +102,7 @@ class Config:
     log_cleaner_max_compaction_lag_ms: int = row("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, "A log with a record that has waited longer is compacted however little of it is new; segments are rolled in time for that.", low=1, topic="max.compaction.lag.ms")
     log_cleaner_delete_retention_ms: int = row("log.cleaner.delete.retention.ms", LONG, 86400000, "How long tombstones, and markers of transactions of which nothing is left, stay when compaction has met them.", low=0, topic="delete.retention.ms")
     log_cleaner_dedupe_buffer_size: int = row("log.cleaner.dedupe.buffer.size", LONG, 134217728, f"Bytes of memory for the keys of the log that is being compacted, some {ENTRY_BYTES} each: what does not fit is compacted the next time.", low=1048576, scope=Scope.DYNAMIC)
-    log_cleaner_io_buffer_load_factor: float = row("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "How full that memory may become.", low=0.01, high=1, scope=Scope.DYNAMIC)
+    log_cleaner_io_buffer_load_factor: float = row("log.cleaner.io.buffer.load.factor", DOUBLE, 0.9, "How full that memory may become.", low=0.01, high=1, scope=Scope.DYNAMIC, may_be_nan=False)
     log_cleaner_io_buffer_size: int = row("log.cleaner.io.buffer.size", INT, 524288, "Bytes of memory for what is read and written meanwhile; a larger batch comes alone.", low=0, scope=Scope.DYNAMIC)
     log_cleaner_io_max_bytes_per_second: float = row("log.cleaner.io.max.bytes.per.second", DOUBLE, DOUBLE_MAX, "Bytes a second that compaction may read and write.", low=1, scope=Scope.DYNAMIC)
     log_cleaner_backoff_ms: int = row("log.cleaner.backoff.ms", LONG, 15000, "How long compaction rests when there is nothing to do.", low=0, scope=Scope.DYNAMIC)

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any, Final
 
@@ -13,7 +14,14 @@ LONG_MAX: Final = 2**63 - 1
 DOUBLE_MAX: Final = sys.float_info.max
 ALL: Final = "*"
 """Alone in a list: everything."""
+_BLANKS: Final = "".join(map(chr, range(33)))
+"""What Java's String.trim takes off."""
 _COMMA: Final = re.compile(r"\s*,\s*", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_NAMED: Final = re.compile(r"[+-]?(NaN|Infinity)")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
+_HEXADECIMAL: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+"""The forms of Java's Double.valueOf."""
 
 
 class ConfigError(ValueError):
@@ -87,6 +95,8 @@ class Property:
     """A pattern for each item of a list that is not `ALL`, and how Kafka puts it. Such a list is kept as it was given."""
     may_be_empty: bool = False
     """May somebody set a list to nothing?"""
+    may_be_nan: bool = True
+    """NaN is neither below nor above a bound, as Java compares."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -129,7 +139,7 @@ class Property:
         return value
 
     def _parse(self, text: str, label: str, low: float | None, *, strict: bool) -> Any:
-        text = text.strip()
+        text = text.strip(_BLANKS)
         if not text and self.default is None:
             return None
         try:
@@ -169,7 +179,7 @@ class Property:
                     self.render(value),
                 )
             return
-        if low is not None and value < low:
+        if low is not None and (value < low or (math.isnan(value) and not self.may_be_nan)):
             reason = f"Value must be at least {low}"
             raise ConfigError(f"{label}: {text} is below the smallest allowed value, {low}", reason, self.render(value))
         if self.high is not None and value > self.high:
@@ -206,7 +216,7 @@ def _boolean(text: str) -> bool:
 
 def _whole(bits: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if "_" in text:  # which Python takes for a number
+        if not _WHOLE.fullmatch(text):
             raise ValueError(text)
         value = int(text)
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
@@ -220,25 +230,31 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(_COMMA.split(text)) if text else ()
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
+def _double(text: str) -> float:
+    """As Java's Double.parseDouble: what is too large is infinite."""
+    if _NAMED.fullmatch(text):
+        return float(text)
+    digits = text.rstrip("fFdD")
+    if _DECIMAL.fullmatch(text):
+        return float(digits)
+    if not _HEXADECIMAL.fullmatch(text):
         raise ValueError(text)
-    return value
+    try:
+        return float.fromhex(digits)
+    except OverflowError:
+        return -math.inf if text.startswith("-") else math.inf
 
 
 def _java_text(value: float) -> str:
-    """As Java prints a double: 0.5, 1.0E7, 1.7976931348623157E308."""
+    """As Java prints a double: 0.5, 1.0E7, 9.0E-4, 1.7976931348623157E308, NaN, -Infinity."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
-    digits, _, exponent = f"{value!r}".partition("e")
-    if not exponent:
-        digits, _, exponent = f"{value:.16e}".partition("e")
-        whole, _, rest = digits.partition(".")
-        digits = f"{whole}.{rest.rstrip('0') or '0'}"
-    elif "." not in digits:
-        digits += ".0"
-    return f"{digits}E{int(exponent)}"
+    digits, _, exponent = f"{Decimal(repr(value)).normalize():E}".partition("E")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
 
 
 _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
@@ -247,7 +263,7 @@ _PARSERS: Final[dict[Kind, Callable[[str], Any]]] = {
     Kind.INT: _whole(32),
     Kind.SHORT: _whole(16),
     Kind.LONG: _whole(64),
-    Kind.DOUBLE: _finite,
+    Kind.DOUBLE: _double,
     Kind.LIST: _list,
 }
 _WANTED: Final[dict[Kind, str]] = {
@@ -279,11 +295,14 @@ def row(
     set_low: int | None = None,
     items: tuple[str, str] | None = None,
     may_be_empty: bool = False,
+    may_be_nan: bool = True,
 ) -> Any:
     """A dataclass field that carries its property. The field's name must be the property's with `_` for `.`."""
     scope = Scope.TOPIC if topic and scope is Scope.STATIC else scope
     made = Property(
-        *(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed, set_low, items, may_be_empty)
+        *(name, kind, default, doc, scope, low, high, choices, topic, or_equal, fixed, set_low, items),
+        may_be_empty=may_be_empty,
+        may_be_nan=may_be_nan,
     )
     return dataclasses.field(default=default, metadata={"property": made})
 

@@ -76,6 +76,7 @@ def test_settings(pair: SideBySide, name: str) -> None:
         "max.message.bytes=-1",
         "min.insync.replicas=0",
         "min.cleanable.dirty.ratio=2",
+        "min.cleanable.dirty.ratio=inf",
         "segment.bytes=1",
         "follower.replication.throttled.replicas=none",
         "unclean.leader.election.enable=maybe",
@@ -84,8 +85,9 @@ def test_settings(pair: SideBySide, name: str) -> None:
         pair.same("kafka-configs", *topic, "--alter", "--add-config", change)
     assert len(pair.same("kafka-configs", *topic, "--describe", ordered=False)) == 5
     odd = "cleanup.policy=[],retention.ms=+5,retention.bytes=-2,unclean.leader.election.enable=TRUE"
+    odd += ",min.cleanable.dirty.ratio=0x1.8p-2f"
     assert pair.same("kafka-configs", *topic, "--alter", "--add-config", odd)[0] == "exit 0"
-    assert len(pair.same("kafka-configs", *topic, "--describe", ordered=False)) == 6
+    assert len(pair.same("kafka-configs", *topic, "--describe", ordered=False)) == 7
     taken = ",".join(change.split("=")[0] for change in odd.split(","))
     pair.same("kafka-configs", *topic, "--alter", "--delete-config", taken)
     pair.same("kafka-configs", *topic, "--describe")

@@ -65,6 +65,7 @@ def test_names_of_variables_are_unique() -> None:
         ("controller.listener.names=,", "controller.listener.names: ',' has an empty item"),
         ("controller.quorum.voters=1@h:1,,2@h:2", "controller.quorum.voters: '1@h:1,,2@h:2' has an empty item"),
         ("group.consumer.assignors=", "group.consumer.assignors: at least one is needed"),
+        ("log.cleaner.min.cleanable.ratio=1_0", "log.cleaner.min.cleanable.ratio: '1_0' is not a number"),
         ("listeners=PLAINTEXT:9092", "listeners: 'PLAINTEXT:9092' is not of the form NAME://host:port"),
         ("listeners=PLAINTEXT://h:65536", "listeners: 'PLAINTEXT://h:65536' is not of the form"),
         ("listeners=SSL://h:1", "listeners: SSL is not supported"),

@@ -108,3 +108,57 @@ def test_throttled_replicas_are_kept_as_they_were_given(text: str) -> None:
     made.validate("t", {name: text})
     assert made.text(name, {name: text}) == text
     assert is_named(made.log_config({name: text}).leader_replication_throttled_replicas, 0, 1) is (text != ",")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("0.25f", "0.25"),
+        ("1d", "1.0"),
+        ("1.D", "1.0"),
+        (".5", "0.5"),
+        ("0x1p-2", "0.25"),
+        ("0X.8P+0F", "0.5"),
+        ("\t\x010.5\n", "0.5"),
+        ("9e-4", "9.0E-4"),
+        ("-0.0", "-0.0"),
+        ("1e-400", "0.0"),
+        ("NaN", "NaN"),
+        ("+NaN", "NaN"),
+    ],
+)
+def test_doubles_are_read_as_java_reads_them(text: str, shown: str) -> None:
+    made, name = TopicSettings(config()), "min.cleanable.dirty.ratio"
+    made.validate("t", {name: text})
+    assert made.text(name, {name: text}) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "reason"),
+    [
+        ("1e3f", "1000.0", "Value must be no more than 1"),
+        ("12345678d", "1.2345678E7", "Value must be no more than 1"),
+        ("1e400", "Infinity", "Value must be no more than 1"),
+        ("0x1p1024", "Infinity", "Value must be no more than 1"),
+        ("-0x1p1024", "-Infinity", "Value must be at least 0"),
+        ("Infinity", "Infinity", "Value must be no more than 1"),
+        *((text, text, "Not a number of type DOUBLE") for text in (
+            "inf", "nan", "NaNd", "infinity", "1_0", "0x1", "0x.p1", "0.5ff", "0.5 f", "0.5L", "1e", "", "\u0661", "\u00a00.5",
+        )),
+    ],
+)  # fmt: skip
+def test_doubles_that_are_refused(text: str, shown: str, reason: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        TopicSettings(config()).validate("t", {"min.cleanable.dirty.ratio": text})
+    assert caught.value.message == f"Invalid value {shown} for configuration min.cleanable.dirty.ratio: {reason}"
+
+
+def test_a_bound_that_kafka_does_not_have_is_one_for_nan_too() -> None:
+    """Kafka takes it, and its cleaner has no room for a single key from then on."""
+    made = TopicSettings(config())
+    made.validate_broker({"log.cleaner.io.max.bytes.per.second": "Infinity"})
+    made.validate_broker({"log.cleaner.io.max.bytes.per.second": "NaN"})
+    with pytest.raises(Refusal) as caught:
+        made.validate_broker({"log.cleaner.io.buffer.load.factor": "NaN"})
+    told = "Invalid value NaN for configuration log.cleaner.io.buffer.load.factor: Value must be at least 0.01"
+    assert caught.value.message == told

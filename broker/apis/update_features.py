@@ -3,6 +3,12 @@
 Behavior:
 * Finalize features at other levels (KIP-584), all of them or none. INVALID_UPDATE_VERSION where this version, or a broker that is
   registered, cannot live up to the level; lower ones only on request.
+* `kafka-features upgrade --release-version 4.3` is refused. The tool asks for all that this release of Kafka finalizes, which is
+  `metadata.version` 30, `kraft.version` 1, `transaction.version` 2, `group.version` 1, `eligible.leader.replicas.version` 1,
+  `share.version` 1 and `streams.version` 1; here voters come from the configuration (`kraft.version` 0), and there are neither
+  share groups nor groups of the streams protocol. Clients go by these levels, so none is claimed that nothing is behind. The
+  other four are what a new cluster begins with; `--feature` names them one by one. `--release-version` of another release is
+  refused for its `metadata.version`. Level 0 of what there is not is what holds, and can be asked for.
 
 Version notes: v1 has the kind of change and a dry run (KIP-778); v2 answers for all features together.
 """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 METADATA_VERSION_4_3: Final = 30
 
-# Voters come from configuration (kraft.version 0). A feature that is not listed is not supported.
+# Voters come from configuration (kraft.version 0).
 SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     METADATA_VERSION: VersionRange(METADATA_VERSION_4_3, METADATA_VERSION_4_3),
     KRAFT_VERSION: VersionRange(0, 0),
@@ -44,6 +44,9 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     GROUP_VERSION: VersionRange(0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
 }
+NOT_HERE: Final = ("share.version", "streams.version")
+"""What else Kafka has: no groups of these kinds exist here, so that these are off, and may be asked to be."""
+OFF: Final = VersionRange(0, 0)
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_VERSION_4_3,
     ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
@@ -51,7 +54,6 @@ BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
     TRANSACTION_VERSION: 2,
 }
 BOOTSTRAP_TRANSACTION: Final = "Bootstrap records"
-KRAFT_VERSION_IS_FIXED: Final = "It follows from how the voters are configured."
 
 
 def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
@@ -120,20 +122,22 @@ def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
     current = image.feature(update.name)
     if update.max_level < 0:
         return "A feature version cannot be less than 0."
-    if update.name == KRAFT_VERSION and update.max_level != current:
-        return KRAFT_VERSION_IS_FIXED
     reason = _not_supported(update.name, update.max_level, f"Local controller {state.config.node_id}")
     if reason is not None:
         return reason
     for broker in image.brokers.values():
-        supported = broker.features.get(update.name, VersionRange(0, 0))
-        if not supported.min <= update.max_level <= supported.max:
-            return f"Broker {broker.broker_id} only supports versions {supported.min}-{supported.max}"
+        reason = _beyond(broker.features.get(update.name, OFF), update.max_level, f"Broker {broker.broker_id}")
+        if reason is not None:
+            return reason
     if update.max_level < current and not update.allow_downgrade:
         return (
             "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
             " downgrade."
         )
+    if update.max_level > current and update.allow_downgrade:
+        return "Can't downgrade to a newer version."
+    if update.name not in SUPPORTED_FEATURES and update.name not in NOT_HERE:
+        return f"Feature {update.name} not found."
     if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_level == 0:
         return _needs_elr(image)
     return None
@@ -149,9 +153,14 @@ def _needs_elr(image: MetadataImage) -> str | None:
 
 
 def _not_supported(name: str, level: int, who: str = "This version") -> str | None:
-    supported = SUPPORTED_FEATURES.get(name)
-    if supported is None:
+    return _beyond(SUPPORTED_FEATURES.get(name, OFF), level, who)
+
+
+def _beyond(supported: VersionRange, level: int, who: str) -> str | None:
+    """Kafka's words."""
+    if supported.min <= level <= supported.max:
+        return None
+    if not supported.max:
         return f"{who} does not support this feature."
-    if not supported.min <= level <= supported.max:
-        return f"{who} only supports versions {supported.min}-{supported.max}"
-    return None
+    levels = f"{supported.min}-{supported.max}" if supported.min < supported.max else f"{supported.max}"
+    return f"{who} only supports versions {levels}"

@@ -97,3 +97,8 @@ def test_features(pair: SideBySide) -> None:
     pair.same(FEATURES, "upgrade", "--feature", "group.version=1", "--dry-run")
     pair.same(FEATURES, "upgrade", "--feature", "group.version=9")
     pair.same(FEATURES, "downgrade", "--feature", "group.version=0", "--dry-run")
+    pair.same(FEATURES, "downgrade", "--feature", "share.version=0", "--dry-run")
+    pair.same(FEATURES, "downgrade", "--feature", "no.such=0", "--dry-run")
+    refused = pair.finished(FEATURES, "upgrade", "--release-version", "4.3", "--dry-run")["odradek"]
+    assert refused.returncode == 1
+    assert "does not support this feature." in refused.stdout + refused.stderr

@@ -18,6 +18,7 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
+from cluster.controller.features import SUPPORTED_FEATURES
 from cluster.controller.port import BrokerHeartbeat, FeatureUpdate, HeartbeatReply, NewTopic
 from cluster.image import RESOURCE_BROKER, PartitionImage
 from protocol.errors import ErrorCode, Refusal
@@ -217,6 +218,62 @@ def test_features_go_up_freely_and_down_on_request() -> None:
     assert rig.core.state.image.feature("transaction.version") == 2
     rig.do(UpdateFeatures((replace(down, allow_downgrade=True),)))
     assert rig.core.state.image.feature("transaction.version") == 1
+
+
+RELEASE_4_3 = {
+    "metadata.version": 30,
+    "group.version": 1,
+    "eligible.leader.replicas.version": 1,
+    "transaction.version": 2,
+    "kraft.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+}
+"""What `kafka-features upgrade --release-version 4.3` asks for."""
+NOT_HERE = ("kraft.version", "share.version", "streams.version")
+
+
+def test_what_a_release_of_kafka_finalizes_is_refused_for_what_is_not_here() -> None:
+    rig = ControllerRig().with_brokers(1)
+    asked = [FeatureUpdate(name, level) for name, level in RELEASE_4_3.items()]
+    assert refusal(rig, UpdateFeatures(tuple(asked))) is ErrorCode.INVALID_UPDATE_VERSION
+    before = len(rig.log)
+    rig.do(UpdateFeatures(tuple(each for each in asked if each.name not in NOT_HERE)))
+    rig.do(UpdateFeatures(tuple(FeatureUpdate(name, 0) for name in NOT_HERE)))
+    rig.do(UpdateFeatures(tuple(FeatureUpdate(name, 0, allow_downgrade=True) for name in NOT_HERE)))
+    assert len(rig.log) == before, "all of that is so already"
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        *((FeatureUpdate(name, 1), "Local controller 1 does not support this feature.") for name in (*NOT_HERE, "no.such")),
+        (FeatureUpdate("no.such", 0), "Feature no.such not found."),
+        (FeatureUpdate("no.such", 0, allow_downgrade=True), "Feature no.such not found."),
+        (FeatureUpdate("share.version", -1), "A feature version cannot be less than 0."),
+        (FeatureUpdate("metadata.version", 29), "Local controller 1 only supports versions 30"),
+        (FeatureUpdate("group.version", 2), "Local controller 1 only supports versions 0-1"),
+        (FeatureUpdate("transaction.version", 2, allow_downgrade=True), "Can't downgrade to a newer version."),
+    ],
+)  # fmt: skip
+def test_features_are_refused_in_kafkas_words(update: FeatureUpdate, reason: str) -> None:
+    rig = ControllerRig()
+    rig.do(Bootstrap({"transaction.version": 0}))
+    with pytest.raises(Refusal) as caught:
+        rig.do(UpdateFeatures((update,)))
+    assert caught.value.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert str(caught.value.message).endswith(
+        f" error: Invalid update version {update.max_level} for feature {update.name}. {reason}"
+    )
+
+
+def test_a_broker_that_lacks_a_feature_is_named() -> None:
+    rig = ControllerRig()
+    rig.do(Bootstrap({"transaction.version": 0}))
+    features = {name: levels for name, levels in SUPPORTED_FEATURES.items() if name != "transaction.version"}
+    rig.do(RegisterBroker(replace(registration(2), features=features), rig.now_ms))
+    with pytest.raises(Refusal, match=r"for feature transaction\.version\. Broker 2 does not support this feature\.$"):
+        rig.do(UpdateFeatures((FeatureUpdate("transaction.version", 2),)))
 
 
 def test_one_bad_feature_refuses_all() -> None:

@@ -47,6 +47,8 @@ class Gathering:
     rows: list[tuple[ReplicaSlot, PartitionData]] = field(default_factory=list)
     size: int = 0
     urgent: bool = False
+    held_back_ms: int = 0
+    """When more may be told of what is throttled; 0 where nothing is held back."""
     _slots: list[ReplicaSlot] = field(default_factory=list)
     _next: int = 0
 
@@ -101,7 +103,9 @@ class Gathering:
         if room <= 0 and self.size:
             return None
         in_sync = slot.replica is not None and slot.replica.in_sync
-        if self.sessions.throttles.leader_holds_back(partition, follower_in_sync=in_sync):
+        held_back_ms = self.sessions.throttles.leader_wait_ms(partition, follower_in_sync=in_sync)
+        if held_back_ms:
+            self.held_back_ms = held_back_ms
             return None  # it stays due
         log = partition.log
         try:
@@ -228,6 +232,7 @@ class _Fetch:
         "_context",
         "_epoch",
         "_future",
+        "_held_back",
         "_later",
         "_loop",
         "_owner",
@@ -248,6 +253,7 @@ class _Fetch:
         self._loop = get_running_loop()
         self._soon: Handle | None = None
         self._later: TimerHandle | None = None
+        self._held_back: TimerHandle | None = None
         self._timer: TimerHandle | None = None
         self._future: Future[FetchResponse] | None = None
 
@@ -291,6 +297,15 @@ class _Fetch:
             self._session.hurry()
             self.wake_soon()
 
+    def _wake_after(self, held_back_ms: int) -> None:
+        """Look again when the throttle has been paid: no append may come to wake it."""
+        if self._held_back is None:
+            self._held_back = self._loop.call_later(held_back_ms / 1_000, self._let_go)
+
+    def _let_go(self) -> None:
+        self._held_back = None
+        self.wake_soon()
+
     def _linger(self, rounds: int) -> None:
         if rounds > 1:
             self._soon = self._loop.call_soon(self._linger, rounds - 1)
@@ -317,12 +332,10 @@ class _Fetch:
         if self._session.parked is self:
             self._session.parked = None
             self._context.session.forget(self.expire)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
+        for timer in (self._timer, self._later, self._held_back):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._later = self._held_back = None
 
     # ---- answering --------------------------------------------------------------------------------------------------
 
@@ -340,6 +353,8 @@ class _Fetch:
             owner.spawn(self._from_disk(gathering, cold), "read for a follower")
             return None
         if not final and not self._suffices(gathering):
+            if gathering.held_back_ms:
+                self._wake_after(gathering.held_back_ms)
             return None
         self._unpark()
         return self._respond(gathering)

@@ -60,12 +60,12 @@ class ReplicaThrottles:
         self._follower = follower
         self._in_sync = in_sync
 
-    def leader_holds_back(self, partition: Partition, *, follower_in_sync: bool) -> bool:
-        """May a follower not have more of the partition just now?"""
+    def leader_wait_ms(self, partition: Partition, *, follower_in_sync: bool) -> int:
+        """How long a follower must not have more of the partition."""
         named = partition.log.config.leader_replication_throttled_replicas
         if not named or follower_in_sync or not is_named(named, partition.index, self._broker_id):
-            return False
-        return self._leader.wait_ms() > 0
+            return 0
+        return self._leader.wait_ms()
 
     def leader_gave(self, partition: Partition, size: int) -> None:
         named = partition.log.config.leader_replication_throttled_replicas

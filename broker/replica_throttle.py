@@ -15,6 +15,9 @@ from runtime.clock import Clock
 ALL: Final = "*"
 PAUSE_MS_MAX: Final = 1_000
 """A rate may have been raised meanwhile: nobody waits longer without looking again."""
+DEBT_MS_MAX: Final = 11_000
+"""Of the rate. Replicas in sync take more than the rate for as long as they must: what they took before that counts no more, as in
+Kafka, which measures over eleven samples of a second (replication.quota.window.num)."""
 
 
 class Throttle:
@@ -40,7 +43,8 @@ class Throttle:
 
     def _pay(self) -> int:
         rate, now_ms = self._rate(), self._clock.monotonic_ms()
-        self._owed = max(0.0, self._owed - rate * (now_ms - self._paid_ms) / 1_000)
+        owed = min(self._owed, rate * DEBT_MS_MAX / 1_000)
+        self._owed = max(0.0, owed - rate * (now_ms - self._paid_ms) / 1_000)
         self._paid_ms = now_ms
         return rate
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.property import LONG_MAX
-from broker.replica_throttle import PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_named
+from broker.replica_throttle import DEBT_MS_MAX, PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_named
 from storage.config import LogConfig
 from tests.sim.loop import SimLoop
 from tests.support.data_rig import NOW_MS, Clock
@@ -30,6 +30,22 @@ def test_what_is_taken_beyond_the_rate_is_paid_off_as_time_passes() -> None:
     clock.now_ms += 3_600_000
     throttle.took(700)
     assert throttle.wait_ms() == 701, "a quiet hour saves nothing up"
+
+
+def test_a_debt_is_forgotten_after_a_while_as_replicas_in_sync_may_add_to_it_without_end() -> None:
+    """They are never held back. A rate that is raised above what they take lets others have the rest within seconds."""
+    clock, rate = Clock(), [1_000]
+    throttle = Throttle(lambda: rate[0], clock)
+    for _ in range(3_600):
+        throttle.took(3_000)
+        clock.now_ms += 1_000
+    rate[0] = 6_000
+    waited_ms = 0
+    while throttle.wait_ms() and waited_ms <= DEBT_MS_MAX:
+        throttle.took(300)
+        clock.now_ms += 100
+        waited_ms += 100
+    assert 1_000 < waited_ms < 5_000, "eleven seconds of the old rate, paid with what the new one leaves"
 
 
 @pytest.mark.parametrize(

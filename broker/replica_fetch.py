@@ -267,8 +267,11 @@ class _Fetch:
             if response is not None:
                 return response
         else:
+            session = self._session
             self._park()
-            if self._owner.sessions.has_news(self._session, self._owner.clock.monotonic_ms()):
+            # This fetch may have been the acknowledgement that was lacking: then the watermark has moved before it was parked.
+            own_news = session.eager and session.moved
+            if own_news or self._owner.sessions.has_news(session, self._owner.clock.monotonic_ms()):
                 self.wake_soon()
         assert self._future is not None
         return self._future

@@ -285,7 +285,8 @@ class Rig:
             node_id=node_id,
             peers=SimpleNamespace(heard=self.heard.append),
         )
-        self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=False, throttles=self.throttles)
+        eager = self.config.replica_selector_class is not None
+        self.sessions = ReplicaSessions(self.partitions, random.Random(4), eager=eager, throttles=self.throttles)
         self.services.replica_fetches = ReplicaFetches(
             self.sessions, self.clock, self.services.budget, self.spawn, self.config.fetch_max_bytes
         )

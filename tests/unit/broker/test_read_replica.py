@@ -168,6 +168,17 @@ async def test_a_reader_of_a_follower_is_woken_by_its_watermark(brokers: Brokers
     assert offsets(answer)[:1] == [2]
 
 
+async def test_the_follower_that_acknowledges_last_hears_of_the_commit_at_once(tmp_path: Path) -> None:
+    """Its own fetch is what commits, and must not be parked with the news."""
+    hours = "replica.fetch.wait.max.ms=7200000"
+    brokers = Brokers(tmp_path, settings=(f"replica.selector.class={RACK_AWARE}", hours))
+    brokers.topic()
+    for count in (1, 2):
+        brokers[1].append(b"a")
+        await brokers.soon(lambda count=count: [brokers[node].committed() for node in (1, 2, 3)] == [count] * 3, 300)
+    await brokers.close()
+
+
 async def test_offsets_are_told_by_the_leader_alone_but_for_tools(brokers: Brokers) -> None:
     found = []
     for replica_id in (-1, -2):

@@ -104,7 +104,7 @@ class Engine(Generic[C, R]):
         """Rebuild the state from the log; serve as soon as the high watermark has passed what was found in it.
 
         Returns when the log is read. Raises LoadCancelled when `unload` came in between or first, OSError, Refusal or
-        Malformed when the log cannot be read (the engine is closed then).
+        Malformed when the log cannot be read, and whatever a bug of the core raises (the engine is closed then).
         """
         if self.state is EngineState.CLOSED:  # a load has to wait for its turn on the loop, and much may happen before
             raise LoadCancelled(self.name)
@@ -117,13 +117,13 @@ class Engine(Generic[C, R]):
             if self.state is not EngineState.LOADING:
                 raise LoadCancelled(self.name)
             self._loaded = self.shard.on_loaded(leader_epoch, self._clock.wall_ms())
+            self._end = self._log.log_end_offset
+            self.state = EngineState.CATCHING_UP
+            self._log.subscribe(self._on_high_watermark)
+            self._on_high_watermark(self._log.high_watermark)
         except BaseException:
-            self._close()
+            self.unload()
             raise
-        self._end = self._log.log_end_offset
-        self.state = EngineState.CATCHING_UP
-        self._log.subscribe(self._on_high_watermark)
-        self._on_high_watermark(self._log.high_watermark)
 
     def unload(self) -> None:
         """Leadership is lost, or the node stops: everything parked or waiting is answered "not here". Idempotent."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
-from protocol.errors import ErrorCode, Malformed, Refusal
+from protocol.errors import ErrorCode, Refusal
 from runtime.clock import Clock
 from runtime.engine import NO_LIMITS_GIVEN, Engine, LoadCancelled
 from runtime.log_port import ShardLog
@@ -144,19 +144,13 @@ class LedShards(Generic[S]):
             if led is not None and led.engine is engine:
                 self._on_effect(led, effect)
 
-        def on_dropped() -> None:
-            led = self._led.get(shard)
-            if led is not None and led.engine is engine:
-                self._on_lost(shard)
-                self._schedule_reload(led)
-
         engine: Engine[Any, Any] = Engine(
             core,
             log,
             clock=self._clock,
             on_effect=on_effect,
             on_failure=self._on_failure,
-            on_dropped=on_dropped,
+            on_dropped=lambda: self._on_dropped(shard, engine),
             name=f"{self._topic}-{shard}",
             limits=self._limits,
         )
@@ -172,12 +166,19 @@ class LedShards(Generic[S]):
             _log.info("shard not loaded", shard=engine.name, reason=str(refusal))
             self._schedule_reload(led)
             return
-        except (OSError, Malformed) as failure:
+        except Exception as failure:  # noqa: BLE001  a broken disk, a damaged log, or a bug: its requests wait for a load
             self._on_failure(engine.name, failure)
-            self._schedule_reload(led)
+            self._on_dropped(led.shard, engine)
             return
         led.failed_loads = 0
         _log.debug("shard loaded", shard=engine.name, leader_epoch=led.leader_epoch)
+
+    def _on_dropped(self, shard: int, engine: Engine[Any, Any]) -> None:
+        """The engine has given itself up."""
+        led = self._led.get(shard)
+        if led is not None and led.engine is engine:
+            self._on_lost(shard)
+            self._schedule_reload(led)
 
     def _forget(self, led: Led[S]) -> None:
         led.engine.unload()

@@ -278,12 +278,19 @@ async def test_a_complete_record_that_the_log_refuses_is_tried_again() -> None:
     await until(complete)
 
 
-async def test_the_log_that_cannot_be_loaded_is_tried_again() -> None:
+@pytest.mark.parametrize("where", ["before_replay", "subscribe"])
+@pytest.mark.parametrize("failure", [OSError("the disk is gone"), AssertionError("a bug")])
+async def test_the_log_that_cannot_be_loaded_is_tried_again(where: str, failure: Exception) -> None:
     rig = CoordinatorRig()
-    rig.log.broken = True
-    await rig.coordinator.on_leadership(SHARD, 0, rig.log)
-    assert len(rig.failures) == 1
-    rig.log.broken = False
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig.log, where, fail)
+        await rig.coordinator.on_leadership(SHARD, 0, rig.log)
+        assert rig.failures == [failure]
+        assert refused(lambda: rig.coordinator.init_producer_id(ID, 1_000)) is ErrorCode.NOT_COORDINATOR
     rig.pool.prefetch()
 
     async def served() -> bool:

@@ -162,7 +162,7 @@ class ControllerClient:
         leader = self._leader_id()
         if leader == NOBODY:
             raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer = self._peers.request(leader, channel, request, version, timeout_ms=self._request_timeout_ms)
+        answer = self._peers.request(leader, channel, request, version, timeout_ms=self._answer_timeout_ms)
         try:
             response = await answer
         except TimeoutError as error:

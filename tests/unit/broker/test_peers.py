@@ -131,6 +131,23 @@ async def test_a_connection_that_is_silent_is_ended_although_nobody_waits_for_th
             await second
 
 
+async def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_the_next_request() -> None:
+    asked: list[tuple[int, asyncio.StreamWriter]] = []
+
+    def held_back(correlation_id: int, writer: asyncio.StreamWriter) -> None:
+        """The second request is answered no sooner than the third."""
+        asked.append((correlation_id, writer))
+        for each in {1: asked, 2: [], 3: asked[1:]}[len(asked)]:
+            numbered(*each)
+
+    async with served(held_back) as rig:
+        await rig.ask()
+        with pytest.raises(TimeoutError):
+            await rig.ask(timeout_ms=1)
+        assert (await rig.ask()).error_code == 0, "the first answer of a new connection"
+        assert len(rig.serving) == 2
+
+
 async def test_garbage_ends_the_connection() -> None:
     async with served(lambda _, writer: writer.write(b"\x00\x00\x00\x05\x00\x00\x00\x63x")) as rig:
         with pytest.raises(ConnectionError, match="cannot be read"):

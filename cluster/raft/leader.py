@@ -39,6 +39,7 @@ def on_fetch(core: RaftCore, request: FetchRequest, now_ms: int) -> None:
         _answer(core, request, diverging=diverging, snapshot=snapshot)
         return
     progress.fetched(request.fetch_offset, core.log.end_offset, now_ms)
+    _give_up_parked(core, progress)  # its connection broke, most likely, and it asks over a new one
     progress.parked = request
     progress.parked_until_ms = now_ms + core.config.fetch_wait_ms_max
     advance_high_watermark(core)
@@ -88,7 +89,7 @@ def _progress_of(core: RaftCore, replica: int) -> Progress:
     if progress is None:
         observers = [node for node in core.progress if node not in core.voters]
         if len(observers) >= OBSERVERS_MAX:
-            del core.progress[min(observers, key=lambda node: core.progress[node].last_fetch_ms)]
+            _give_up_parked(core, core.progress.pop(min(observers, key=lambda node: core.progress[node].last_fetch_ms)))
         progress = core.progress[replica] = Progress()
     return progress
 
@@ -128,6 +129,16 @@ def answer_parked(core: RaftCore) -> None:
         if request.fetch_offset < core.log.end_offset or request.high_watermark < core.high_watermark:
             progress.parked = None
             _answer(core, request, read_end=core.log.end_offset)
+
+
+def _give_up_parked(core: RaftCore, progress: Progress) -> None:
+    """Every question is answered, also one that nobody waits for any more: whoever carries it keeps it open until then.
+
+    By an error, after which a follower pauses: two processes of one id would drive each other round without it.
+    """
+    request, progress.parked = progress.parked, None
+    if request is not None:
+        _answer(core, request, error=ErrorCode.NETWORK_EXCEPTION)
 
 
 def refuse_parked(core: RaftCore, epoch: int) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.raft import leader
 from cluster.raft.batches import decode_batches, encode_entry, encode_records
 from cluster.raft.core import NotLeader, RaftCore
 from cluster.raft.election import Role
@@ -86,6 +87,45 @@ def test_fetches_of_another_epoch_are_refused(epoch_ahead: int, error: ErrorCode
     (reply,) = ready.early_messages
     assert isinstance(reply, FetchReply)
     assert (reply.error, reply.epoch, reply.leader_id, reply.request_id) == (error, core.epoch, 1, 77)
+
+
+def answers(core: RaftCore) -> list[tuple[int, ErrorCode]]:
+    """(request id, error) of the answers to fetches that have come out of the core since."""
+    found = []
+    while (ready := core.take_ready()) is not None:
+        found += [(m.request_id, m.error) for m in ready.early_messages if isinstance(m, FetchReply)]
+        core.advance(1_100)
+    return found
+
+
+def park(core: RaftCore, source: int, request_id: int) -> None:
+    end, high_watermark = core.log.end_offset, core.high_watermark
+    core.step(FetchRequest(source, 1, core.epoch, end, core.log.last_epoch, high_watermark, request_id), 1_100)
+
+
+def test_every_fetch_is_answered_also_one_whose_asker_has_asked_again() -> None:
+    """Its connection broke, perhaps, and this side has not noticed: the question must not stay open for ever.
+
+    Nor may two processes of one id drive each other round: the answer is an error, after which a follower waits.
+    """
+    core = leader_of_three()
+    park(core, 2, 999)
+    answers(core)
+    for request_id in (1_000, 1_001, 1_002):
+        park(core, 2, request_id)
+    assert answers(core) == [(each, ErrorCode.NETWORK_EXCEPTION) for each in (999, 1_000, 1_001)]
+    core.tick(1_100 + core.config.fetch_wait_ms_max)
+    assert (1_002, ErrorCode.NONE) in answers(core)
+
+
+def test_a_fetch_of_an_observer_that_is_forgotten_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "OBSERVERS_MAX", 1)
+    core = leader_of_three()
+    answers(core)
+    park(core, 7, 1_000)
+    park(core, 8, 1_001)
+    assert 7 not in core.progress
+    assert answers(core) == [(1_000, ErrorCode.NETWORK_EXCEPTION)]
 
 
 @pytest.mark.parametrize(

@@ -84,12 +84,9 @@ class MarkerWriter:
         partition = self._partitions.get(key.topic, key.partition)
         if partition is None or not partition.online:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        end = self._stuck.get(_stuck_key(partition, marker)) if self._stuck else None
-        if end is not None and partition.leads:
-            # It is in the log already: another one would not be committed any sooner.
-            if partition.log.high_watermark >= end:
-                del self._stuck[_stuck_key(partition, marker)]
-            return partition, end
+        end = self._in_the_log(partition, marker) if self._stuck else None
+        if end is not None:
+            return partition, end  # another one would not be committed any sooner
         listener = self._listeners.get(key.topic)
 
         def write() -> int:
@@ -107,6 +104,17 @@ class MarkerWriter:
         taken = shard.Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit)
         listener.mark(key.partition, taken, write)
         return partition, partition.log.log_end_offset
+
+    def _in_the_log(self, partition: Partition, marker: Marker) -> int | None:
+        """Where the marker ends that was not committed in time, if this is the same one."""
+        stuck = _stuck_key(partition, marker)
+        end = self._stuck.get(stuck)
+        if end is None or not partition.leads:
+            return None
+        begun = partition.log.has_ongoing_transaction(marker.producer_id, marker.producer_epoch)
+        if begun or partition.log.high_watermark >= end:
+            del self._stuck[stuck]
+        return None if begun else end  # a classic producer's next transaction has the epoch of the one before
 
     def _settler(
         self, outcome: dict[TopicPartition, ErrorCode], key: TopicPartition, stuck: _StuckKey, end: int

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,10 @@ from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig, batch, outcome
 E = ErrorCode
 
 
-def open_transaction(rig: Rig, producer_id: int, index: int = 0, epoch: int = 0) -> None:
+def open_transaction(rig: Rig, producer_id: int, index: int = 0, epoch: int = 0, sequence: int = 0) -> None:
     partition = rig.partition("t", index)
-    guard = partition.log.start_verification(producer_id, epoch, 0, False)
-    data = batch(producer_id=producer_id, epoch=epoch, sequence=0, transactional=True)
+    guard = partition.log.start_verification(producer_id, epoch, sequence, False)
+    data = batch(producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
     partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 
 
@@ -224,6 +225,31 @@ async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_t
     gates[0].open(0)
     assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
     assert rig.partition().log.log_end_offset == 4  # asked for once more after it was done: the answer was lost
+
+
+async def test_a_marker_that_nobody_asked_for_again_is_not_that_of_the_next_transaction(tmp_path: Path) -> None:
+    """An administrator's, who was told that it is late: a classic producer goes on in the same epoch."""
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, "request.timeout.ms=1", gate=gate)
+    rig.topic("t")
+    log, key = rig.partition().log, TopicPartition("t", 0)
+    abort, commit = replace(marker(7, 0), commit=False), marker(7, 0)
+    open_transaction(rig, 7)
+    assert await rig.services.markers.write([abort]) == [{key: E.REQUEST_TIMED_OUT}]
+    gates[0].open()
+    open_transaction(rig, 7, sequence=1)
+    for end, ending in ((4, abort), (6, commit)):
+        gates[0].open()
+        written = rig.services.markers.write([ending])
+        gates[0].open()
+        assert (written.result(), log.log_end_offset, log.last_stable_offset) == ([{key: E.NONE}], end, end)
+        open_transaction(rig, 7, sequence=end // 2)
+    assert rig.services.markers._stuck == {}
 
 
 class StateOf:

@@ -128,8 +128,20 @@ class LedShards(Generic[S]):
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if awaited else ErrorCode.NOT_COORDINATOR)
         return led
 
-    def all_active(self) -> list[Led[S]]:
-        """Every shard that decides. Raises Refusal while one of them loads, since it would be missing."""
+    async def ask_all(self, command: object, *, timeout_ms: int) -> list[tuple[Led[S], Any]]:
+        """The reply of every shard that decides; one that goes meanwhile is left out. Raises Refusal: what a shard refuses
+        with, and COORDINATOR_LOAD_IN_PROGRESS while one of them loads, since it would be missing.
+        """
+        replies: list[tuple[Led[S], Any]] = []
+        for led, future in [(led, led.engine.submit(command, timeout_ms=timeout_ms)) for led in self._all_active()]:
+            try:
+                replies.append((led, await future))
+            except Refusal as refusal:
+                if refusal.error is not ErrorCode.NOT_COORDINATOR:
+                    raise
+        return replies
+
+    def _all_active(self) -> list[Led[S]]:
         if self._stopped:
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if any(led.engine.state.is_before_active for led in self._led.values()):

@@ -195,16 +195,8 @@ class GroupCoordinator:
 
     async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
         """Every group coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
-        command = c.ListGroups(states, types)
-        asked = [led.engine.submit(command, timeout_ms=self._timeout_ms) for led in self._shards.all_active()]
-        found: list[ListedGroup] = []
-        for future in asked:
-            try:
-                found += await future
-            except Refusal as refusal:
-                if refusal.error is not ErrorCode.NOT_COORDINATOR:  # it has gone meanwhile: it is not listed here
-                    raise
-        return found
+        listed = await self._shards.ask_all(c.ListGroups(states, types), timeout_ms=self._timeout_ms)
+        return [group for _, found in listed for group in found]
 
     # ---- transactions -----------------------------------------------------------------------------------------------
 

@@ -206,11 +206,8 @@ class TransactionCoordinator:
 
     async def list_transactions(self) -> list[Described]:
         """Every transaction coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
-        asked = [
-            (led, led.engine.submit(c.ListAll(), timeout_ms=self._config.request_timeout_ms))
-            for led in self._shards.all_active()
-        ]
-        return [self._described(led, txn) for led, future in asked for txn in await future]
+        listed = await self._shards.ask_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
+        return [self._described(led, txn) for led, found in listed for txn in found]
 
     # ---- shards -----------------------------------------------------------------------------------------------------
 

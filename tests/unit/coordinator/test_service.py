@@ -339,6 +339,21 @@ async def test_what_describe_and_list_show() -> None:
     assert refusal.value.error is ErrorCode.NOT_COORDINATOR
 
 
+async def test_a_shard_that_goes_while_it_is_asked_is_not_listed() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    await rig.coordinator.on_leadership(47, 0, FakeShardLog())
+    rig.coordinator.init_producer_id("a", 1_000).result()
+    rig.log.lag = True
+    uncommitted = rig.coordinator.add_partitions(ID, pid, epoch, [T1], client_version=2)
+    listing = asyncio.ensure_future(rig.coordinator.list_transactions())
+    await settle()
+    assert not listing.done()
+    rig.coordinator.on_resignation(SHARD, 1)
+    assert [entry.transaction.transactional_id for entry in await listing] == ["a"]
+    assert refused(lambda: uncommitted) is ErrorCode.NOT_COORDINATOR
+
+
 async def test_of_a_long_client_id_the_beginning_is_kept() -> None:
     rig = await CoordinatorRig().ready()
     long = "c" * 32_000

@@ -29,6 +29,7 @@ from protocol.messages.fetch import (
 )
 from protocol.schema import Buffer
 from runtime.clock import Clock
+from storage.log import LeaderForgot
 
 FETCH_VERSION: Final = 17
 SLICE_BYTES: Final = 1024 * 1024
@@ -254,6 +255,11 @@ class ReplicaFetcher:
             grown = partition.replicate(
                 records, leader_epoch=followed.following.leader_epoch, now_ms=self._clock.wall_ms()
             )
+        except LeaderForgot as forgot:
+            self._stop_for(followed, Event.DIVERGED)
+            epoch = partition.log.latest_epoch
+            self._mend(followed, self._mender.cut_to_epoch(followed, epoch, forgot.offset, self.holds))
+            return False
         except Refusal as refusal:
             if refusal.error is ErrorCode.KAFKA_STORAGE_ERROR:
                 self._give_up(followed)

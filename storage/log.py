@@ -47,8 +47,19 @@ class AppendInfo(NamedTuple):
     duplicate: bool = False
 
 
+class LeaderForgot(Refusal):
+    """The leader has compacted away a transaction that is open here: the log has to be cut at `offset` and fetched again."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+        self.offset = offset
+
+
 class PartitionLog(LogBase):
     """A log that is open. Made by `open`."""
+
+    _cut_for: tuple[int, int] | None = None
+    """The emptied marker that the log was to be cut for last, and which cut that was."""
 
     # -- append -----------------------------------------------------------------------------------------------------------
 
@@ -122,6 +133,7 @@ class PartitionLog(LogBase):
 
         Raises:
             Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end; nothing was written.
+            LeaderForgot: see there; nothing was written.
             OSError: as for `append_as_leader`.
         """
         if self.failed or self.closed or self.unsynced_cut is not None:
@@ -144,11 +156,33 @@ class PartitionLog(LogBase):
                 gap = True
             if header.has_producer:
                 plan = plan or AppendPlan(Origin.REPLICATION, now_ms)
+                if header.is_control and header.record_count == 0:
+                    self._check_emptied(plan, header)
                 self.state.plan(plan, header, header.base_offset, marker=marker)
             end = header.last_offset + 1
             size += header.size
         self._write(headers, [memoryview(records)[:size]], plan, now_ms, limit_size=False, gap=gap)
         return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
+
+    def _check_emptied(self, plan: AppendPlan, marker: BatchHeader) -> None:
+        """A marker without its record has ended a transaction of which the leader has no data left. Here there must be none either.
+
+        There is where this replica was away for longer than delete.retention.ms. How the transaction ended is not known any
+        more, and its data may have been aborted. The replica is in sync with nobody, since it lacks what was below the high
+        watermark when the leader compacted: it may be cut below its own one. All that is undecided goes at once. Kafka passes
+        over such a batch, and takes the data for part of the producer's next transaction.
+        """
+        update = plan.updates.get(marker.producer_id)
+        entry = self.state.producers.get(marker.producer_id) if update is None else update.entry
+        opened = None if entry is None else entry.transaction_first_offset
+        if opened is None or not self.log_start_offset <= opened < self.log_end_offset:
+            return  # what lies below the log start nobody reads
+        cut_for = marker.base_offset, self.cuts
+        if self._cut_for != cut_for:  # else it came again with the data: nothing is to be had by another cut
+            self._cut_for = marker.base_offset, self.cuts + 1
+            first = self.first_unstable_offset
+            told = f"the leader has nothing left of what producer {marker.producer_id} wrote from offset {opened} on"
+            raise LeaderForgot(opened if first is None else min(first, opened), told)
 
     def _write(
         self,

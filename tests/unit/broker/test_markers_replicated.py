@@ -2,6 +2,7 @@
 
 from asyncio import ensure_future
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from protocol.errors import ErrorCode, Refusal
 from storage.config import LogConfig
 from storage.log import PartitionLog
 from storage.producer_entry import Origin
+from tests.support.cleaning import clean, fetched
 from tests.support.data_rig import NOW_MS, batch
 from tests.support.replication_rig import Broker, Brokers
 
@@ -27,8 +29,8 @@ async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
     await made.close()
 
 
-def marker(coordinator_epoch: int, epoch: int = 1, version: int = 2) -> Marker:
-    return Marker(PID, epoch, coordinator_epoch, True, (T0,), version)
+def marker(coordinator_epoch: int, epoch: int = 1, version: int = 2, *, commit: bool = True) -> Marker:
+    return Marker(PID, epoch, coordinator_epoch, commit, (T0,), version)
 
 
 def write(broker: Broker, epoch: int, sequence: int = 0) -> None:
@@ -107,3 +109,30 @@ async def test_a_marker_that_is_lost_with_its_leader_is_asked_for_again_and_ends
         write(brokers[2], 0, sequence=1)  # the producer goes on with the epoch that has ended
     assert late.value.error is E.INVALID_PRODUCER_EPOCH
     write(brokers[2], 1)  # and with its next
+
+
+async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops_what_it_has_of_the_transaction(
+    brokers: Brokers,
+) -> None:
+    """Whether that was committed is not to be learned any more. Of the marker only its producer's epoch is left."""
+    leader, follower = (brokers[number].partition().log for number in (1, 3))
+    write(brokers[1], 0)
+    await brokers.until(lambda: brokers[3].committed() == 1)
+    brokers.cut[3] = None
+    brokers.fence(3, isr=[1, 2])
+    assert await written(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
+    brokers[1].append(b"later")
+    await brokers.until(lambda: brokers[1].committed() == 3)
+    leader.roll(NOW_MS)
+    leader.update_config(replace(leader.config, delete_retention_ms=0))
+    for passes in range(3):
+        leader.cleaned_to = None
+        await clean(leader, now_ms=NOW_MS + passes)
+    brokers.unfence(3)
+    del brokers.cut[3]
+    leading = brokers[1].partition().leading
+    assert leading is not None
+    await brokers.until(lambda: leading.replicas.isr == (1, 2, 3))
+    assert brokers[3].content() == brokers[1].content()
+    assert follower.last_stable_offset == 3
+    assert fetched(follower, committed=True) == []

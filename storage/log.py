@@ -28,6 +28,8 @@ from storage.segment import roll_jitter_ms, settle_aborted, should_roll
 from storage.validation import check_leader_append, check_replicated
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from protocol.batch import BatchHeader
     from storage.disk import Buffer
     from storage.timestamps import Found
@@ -281,6 +283,7 @@ class PartitionLog(LogBase):
         found = reads.start(reading)
         if isinstance(found, ColdRead):
             found.check = partial(self._check_uncut, self.cuts)
+            found.hold = self.hold()
         return found
 
     def _at_the_end(self, offset: int, max_bytes: int) -> ReadResult | None:
@@ -326,10 +329,20 @@ class PartitionLog(LogBase):
     async def offset_for_timestamp(self, timestamp: int) -> Found | None:
         """(timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""
         interval = self.config.index_interval_bytes
-        return await reads.run(
-            timestamps.first_at_or_after(self.segments, self.disk, timestamp, self.log_start_offset, interval=interval)
+        start = self.log_start_offset
+        return await self._search(
+            timestamps.first_at_or_after(self.segments, self.disk, timestamp, start, interval=interval)
         )
 
     async def max_timestamp_offset(self) -> Found | None:
         """(timestamp, offset, leader epoch) of the first record that has the newest timestamp; None without timestamps."""
-        return await reads.run(timestamps.newest(self.segments, self.disk, interval=self.config.index_interval_bytes))
+        return await self._search(
+            timestamps.newest(self.segments, self.disk, interval=self.config.index_interval_bytes)
+        )
+
+    async def _search(self, search: Generator[reads.Piece, Buffer, Found | None]) -> Found | None:
+        hold = self.hold()
+        try:
+            return await reads.run(search)
+        finally:
+            del hold

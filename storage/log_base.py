@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
+from weakref import WeakSet
 
 from storage import checkpoint, cuts, names, retention, truncation
 from storage.config import OpenOptions
 from storage.flushing import Flusher
+from storage.reads import Hold
 from storage.recovery import Loader
 from storage.segment import Segment
 
@@ -35,10 +37,11 @@ class ProducerRow:
 
 @dataclass(slots=True)
 class DeletedFiles:
-    """Files that have been renamed away; a read may still be at them."""
+    """Files that have been renamed away; `holds`: who may still be at them."""
 
     paths: list[str]
     segments: list[Segment]
+    holds: WeakSet[Hold]
     seen_ms: int | None = None
 
 
@@ -74,6 +77,7 @@ class LogBase:
         self.failed = False
         self.closed = False
         self.deleted: list[DeletedFiles] = []
+        self._holds: WeakSet[Hold] = WeakSet()
         self.cuts = 0  # how often the end was cut: a read that began before must not be believed
         self.unsynced_cut: Segment | None = None  # where the log was cut last, until that is durable
         self.cleaned_to: int | None = None  # how far compaction has come; None when it has never been here
@@ -264,12 +268,15 @@ class LogBase:
         Concurrent calls share one flush. Raises OSError, after which the log has failed.
         """
         end = self.log_end_offset if upto is None else min(upto, self.log_end_offset)
+        hold = self.hold()
         try:
             await self.flusher.flush(self.segments, self.snapshots, self.epochs, end)
         except OSError:
             if not self.closed:
                 self.failed = True
                 raise
+        finally:
+            del hold
 
     def delete_expired_segments(self, now_ms: int) -> int:
         """Take segments beyond retention out of the log; how many. Their files go by `remove_deleted`. Raises OSError."""
@@ -312,15 +319,21 @@ class LogBase:
             paths += segment.rename_away()
             if replaced_by is None or segment.base_offset != replaced_by.base_offset:
                 paths += self.snapshots.rename_away(segment.base_offset)
-        self.deleted.append(DeletedFiles(paths, segments))
+        self.deleted.append(DeletedFiles(paths, segments, WeakSet(self._holds)))
+
+    def hold(self) -> Hold:
+        """Keep all files that the log has now, until nobody has the hold any more."""
+        hold = Hold()
+        self._holds.add(hold)
+        return hold
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove files that were deleted at least file.delete.delay.ms ago, counted from the first call that saw them."""
+        """Remove files that nobody holds, file.delete.delay.ms after the first call that saw them deleted."""
         removed = 0
         for files in list(self.deleted):
             if files.seen_ms is None:
                 files.seen_ms = now_ms
-            if now_ms - files.seen_ms >= self.config.file_delete_delay_ms:
+            if now_ms - files.seen_ms >= self.config.file_delete_delay_ms and not files.holds:
                 for path in files.paths:
                     self.disk.remove(path)
                 for segment in files.segments:
@@ -383,8 +396,5 @@ class LogBase:
         finally:
             self.closed = True
             self.flusher.abandon()
-            for segment in self.segments:
+            for segment in [*self.segments, *(each for files in self.deleted for each in files.segments)]:
                 segment.close()
-            for files in self.deleted:
-                for segment in files.segments:
-                    segment.close()

@@ -42,6 +42,12 @@ class ReadResult(NamedTuple):
     position: int = 0
 
 
+class Hold:
+    """While somebody has it, files that leave the log stay open and on the disk: it may be at work with them."""
+
+    __slots__ = ("__weakref__",)
+
+
 class ColdRead:
     """A read that needs the device. `resolve` may be awaited once."""
 
@@ -49,12 +55,14 @@ class ColdRead:
         self._reading = reading
         self._piece = piece
         self.check: Callable[[], None] = _no_check
+        self.hold: Hold | None = None
 
     async def resolve(self) -> ReadResult:
         """Raises what the read raises: Refusal (also when the log was cut meanwhile), OSError."""
         try:
             return await _finish(self._reading, self._piece)
         finally:
+            self.hold = None
             self.check()  # also instead of what a read of bytes that were cut away has stumbled over
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from protocol.batch import build_batch
 from storage.config import DAY_MS, LogConfig
 from storage.dump import dump_file
-from storage.log import ReadResult
+from storage.log import ColdRead, PartitionLog, ReadResult
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from protocol.batch import Compression
@@ -46,6 +48,39 @@ def test_retention_takes_whole_segments_with_all_their_files(disk: FaultyDisk, t
     assert log.remove_deleted(NOW_MS) == 0
     assert log.remove_deleted(NOW_MS + 50) > 0
     assert not any(name.startswith(f"{0:020d}") for name in names(disk, tmp_path))
+
+
+def fetch(log: PartitionLog) -> Awaitable[ReadResult]:
+    found = log.read(0, max_bytes=500)
+    assert isinstance(found, ColdRead)
+    return found.resolve()
+
+
+READERS: dict[str, Callable[[PartitionLog], Awaitable[Any]]] = {
+    "fetch": fetch,
+    "search": lambda log: log.offset_for_timestamp(NOW_MS + 1),
+    "flush": PartitionLog.flush,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+async def test_files_stay_while_somebody_is_at_them(disk: FaultyDisk, tmp_path: Path, reader: str) -> None:
+    """Else whoever reads on would take it for a disk that refuses, and the partition goes offline."""
+    log = open_log(disk, str(tmp_path), replace(SMALL, file_delete_delay_ms=0))
+    for number in range(9):
+        append(log, batch(3, size=100, timestamp=NOW_MS + number))
+    await log.flush()
+    log.close(clean=True)
+    log = open_log(disk, str(tmp_path), replace(SMALL, file_delete_delay_ms=0), clean=reader != "flush")
+    log.update_high_watermark(log.log_end_offset)
+    disk.cold = True
+    at_work = asyncio.ensure_future(READERS[reader](log))
+    await asyncio.sleep(0)
+    assert log.delete_expired_segments(NOW_MS + 10**6) > 1
+    assert log.remove_deleted(NOW_MS) == 0
+    await at_work
+    assert not log.failed
+    assert log.remove_deleted(NOW_MS) > 0
 
 
 def test_a_roll_by_age_comes_earlier_by_its_jitter(disk: FaultyDisk, tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ from storage.segment import roll_jitter_ms, settle_aborted, should_roll
 from storage.validation import check_leader_append, check_replicated
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from protocol.batch import BatchHeader
     from storage.disk import Buffer
+    from storage.segment import Segment
     from storage.timestamps import Found
 
 __all__ = ["AppendInfo", "ColdRead", "Origin", "PartitionLog", "ProducerRow", "ReadResult"]
@@ -284,6 +285,7 @@ class PartitionLog(LogBase):
         if isinstance(found, ColdRead):
             found.check = partial(self._check_uncut, self.cuts)
             found.hold = self.hold()
+            found.log = self.segments.from_offset(offset)
         return found
 
     def _at_the_end(self, offset: int, max_bytes: int) -> ReadResult | None:
@@ -315,11 +317,11 @@ class PartitionLog(LogBase):
         upper = index.offset_at_or_after(result.position + len(result.records)) if index is not None else None
         if upper is None:
             upper = self.segments.end_of(self.segments.number_for(source.base_offset), self.log_end_offset)
-        segments = self.segments.from_offset(source.base_offset)
-        if (
-            segments[0] is not source
-        ):  # cleaned while it was read: what was aborted in it is gone from the new one's index
-            segments.insert(0, source)
+        segments: Sequence[Segment] = self.segments.from_offset(source.base_offset)
+        if segments[0] is not source:
+            # Cleaned while it was read, and so are those with the markers, maybe: of what was aborted in it nothing is in their
+            # new indexes.
+            segments = result.log[result.log.index(source) :]
         found: list[tuple[int, int]] = []
         for segment in segments:
             if segment.txn_index.collect(fetch_offset, upper, found):

@@ -16,7 +16,7 @@ from storage import names
 from storage.index import NO_TIMESTAMP, CorruptIndex, OffsetIndex, TimeIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from storage.disk import Buffer, Disk, File
     from storage.segment import Segment
@@ -33,13 +33,15 @@ _WALK = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum
 class ReadResult(NamedTuple):
     """`records` begins with a whole batch, may end inside of one, and is empty when there is nothing to read.
 
-    `segment` and `position` say where it lies; they are what `aborted_transactions` starts from.
+    `segment` and `position` say where it lies; they are what `aborted_transactions` starts from. `log` are the segments that there
+    were from there on when the read began, where it took so long that they may have been replaced since.
     """
 
     records: Buffer
     fetch_offset: int
     segment: Segment | None = None
     position: int = 0
+    log: Sequence[Segment] = ()
 
 
 class Hold:
@@ -56,11 +58,12 @@ class ColdRead:
         self._piece = piece
         self.check: Callable[[], None] = _no_check
         self.hold: Hold | None = None
+        self.log: Sequence[Segment] = ()
 
     async def resolve(self) -> ReadResult:
         """Raises what the read raises: Refusal (also when the log was cut meanwhile), OSError."""
         try:
-            return await _finish(self._reading, self._piece)
+            return (await _finish(self._reading, self._piece))._replace(log=self.log)
         finally:
             self.hold = None
             self.check()  # also instead of what a read of bytes that were cut away has stumbled over

@@ -14,10 +14,12 @@ from cluster.controller.port import ControllerRegistration
 from cluster.controller.state import ControllerConfig
 from cluster.image import Endpoint
 from cluster.lifecycle import LifecycleConfig
+from cluster.raft.progress import majority
 from runtime.clock import Clock
 
 _SECOND_MS: Final = 1_000
-HEARD_LATELY_MS: Final = 3_000
+LATELY_MS: Final = 3_000
+"""So long does it count that something came from a node, or that it refused a connection."""
 
 
 def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
@@ -63,9 +65,18 @@ def own_controller(
 
 def missing_controllers(node_id: int, voters: Sequence[Voter], peers: Peers, clock: Clock) -> str:
     """The other voters that nothing was heard of lately."""
-    since_ms = clock.monotonic_ms() - HEARD_LATELY_MS
+    since_ms = clock.monotonic_ms() - LATELY_MS
     return ", ".join(
         f"{voter.node_id}@{voter.host}:{voter.port}"
         for voter in voters
         if voter.node_id != node_id and peers.heard_ms(voter.node_id) < since_ms
     )
+
+
+def without_quorum(voters: Sequence[Voter], peers: Peers, clock: Clock) -> bool:
+    """Do so many controllers not run that none can be elected? Their hosts have said so lately, and they have not since."""
+    since_ms = clock.monotonic_ms() - LATELY_MS
+    running = [
+        voter for voter in voters if peers.refused_ms(voter.node_id) <= max(since_ms, peers.heard_ms(voter.node_id))
+    ]
+    return len(running) < majority(len(voters))

@@ -24,6 +24,7 @@ from broker.controller_config import (
     lifecycle_config,
     missing_controllers,
     own_controller,
+    without_quorum,
 )
 from broker.dispatch import Dispatcher, log_unexpected
 from broker.doubts import Doubts
@@ -295,6 +296,7 @@ class Node:
             config=lifecycle_config(config),
             own_controller=own_controller(config.node_id, self._incarnation_id, self._voters, self.listeners),
             missing=lambda: missing_controllers(config.node_id, self._voters, self.peers, self.env.clock),
+            without_quorum=lambda: without_quorum(self._voters, self.peers, self.env.clock),
             on_registered=lambda epoch: self._registered(epoch, vouched=vouched >= 0),
         )
         self.lifecycle.start()

@@ -32,7 +32,7 @@ CONNECT_TIMEOUT_S: Final = 2.0
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest answer of another node; memory is taken as it arrives, not as it is announced."""
 NEVER_MS: Final = -(2**62)
-"""When something last came from a node that was never heard of."""
+"""When something last came from a node that was never heard of, or refused by one that never did."""
 _logger = structlog.get_logger("broker.peers")
 
 
@@ -72,6 +72,7 @@ class Peers:
         self._name = f"broker-{node_id}"
         self._links: dict[tuple[int, Channel], _Link] = {}
         self._heard: dict[int, int] = {}
+        self._refused: dict[int, int] = {}
         self._on_lost: list[LostListener] = []
         self._closed = False
 
@@ -107,6 +108,10 @@ class Peers:
         """Monotonic milliseconds when something last came from `node_id`; NEVER_MS when nothing ever has."""
         return self._heard.get(node_id, NEVER_MS)
 
+    def refused_ms(self, node_id: int) -> int:
+        """Monotonic milliseconds when the host of `node_id` said last that nobody listens there; NEVER_MS when it never has."""
+        return self._refused.get(node_id, NEVER_MS)
+
     def on_lost(self, callback: LostListener) -> None:
         """`callback(node id, refused)` whenever a connection to that node was reset or ended by it, or could not be made.
 
@@ -116,6 +121,8 @@ class Peers:
 
     def lost(self, node_id: int, *, refused: bool) -> None:
         """Called by a connection that did not end by our will."""
+        if refused:
+            self._refused[node_id] = self._clock.monotonic_ms()
         if not self._closed:
             for callback in tuple(self._on_lost):
                 callback(node_id, refused)

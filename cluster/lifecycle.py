@@ -46,12 +46,14 @@ class LifecycleConfig:
     """`broker.heartbeat.interval.ms`, how long to wait after a try that failed, and for an answer.
 
     `duplicate_limit_ms`: how long another broker of the same id is given to turn out dead; longer than a session lasts.
+    `hand_over_limit_ms`: how long a broker that leaves waits for a controller to be there: long enough for an election.
     """
 
     heartbeat_interval_ms: int = 2_000
     retry_backoff_ms: int = 50
     request_timeout_ms: int = 4_500
     duplicate_limit_ms: int = 13_500
+    hand_over_limit_ms: int = 2_000
 
 
 class BrokerLifecycle:
@@ -68,6 +70,7 @@ class BrokerLifecycle:
         config: LifecycleConfig | None = None,
         own_controller: ControllerRegistration | None = None,
         missing: Callable[[], str] = lambda: "",
+        without_quorum: Callable[[], bool] = lambda: False,
         on_registered: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`on_failure` hears of a registration that is refused for good: the node has to stop.
@@ -75,6 +78,8 @@ class BrokerLifecycle:
         `on_registered(broker epoch)` is called before the controller hears anything more of this broker; it must not raise.
 
         `own_controller`: what a node that votes registers besides. `missing()`: the controllers that nothing was heard of.
+
+        `without_quorum()`: too few controllers run to elect one of them.
         """
         self.broker_epoch = -1
         self._registration = registration
@@ -85,6 +90,7 @@ class BrokerLifecycle:
         self._config = config or LifecycleConfig()
         self._own_controller = own_controller
         self._missing = missing
+        self._without_quorum = without_quorum
         self._on_registered = on_registered
         self._unfenced = Event()
         self._leaving = False
@@ -94,6 +100,7 @@ class BrokerLifecycle:
         self._ended = Event()
         self._said_s = 0.0
         self._duplicate_since_s: float | None = None
+        self._unheard_since_s: float | None = None
 
     def start(self) -> None:
         """Begin to register and to send heartbeats."""
@@ -112,7 +119,7 @@ class BrokerLifecycle:
             self._wake()
 
     async def stop(self) -> None:
-        """Leave: leaderships are moved away first. Returns when the controller has let the broker go, or is gone itself."""
+        """Leave: leaderships are moved away first. Returns when the controller has let the broker go, or stays away."""
         self._leaving = True
         self._wake()
         await self._ended.wait()
@@ -202,14 +209,15 @@ class BrokerLifecycle:
                     return False
                 raise
             if reply is None:
-                if leaving:
-                    return True  # nobody to say good-bye to
+                if leaving and self._goodbye_is_vain():
+                    return True
                 await self._pause(self._config.retry_backoff_ms)
             elif reply.should_shut_down:
                 return True
             elif leaving:
                 # The first answer came with the moves of the leaderships: say at once that they have arrived here. After
                 # that it is the other brokers that have to catch up.
+                self._unheard_since_s = None
                 goodbyes += 1
                 if goodbyes > 1:
                     await self._pause(self._config.retry_backoff_ms)
@@ -217,6 +225,15 @@ class BrokerLifecycle:
                 if not reply.is_fenced:
                     self._unfenced.set()
                 await self._pause(self._interval_ms(reply))
+
+    def _goodbye_is_vain(self) -> bool:
+        """Nobody has heard it. A controller may be about to be elected, unless the cluster goes down as a whole."""
+        now_s = get_running_loop().time()
+        since_s = self._unheard_since_s = now_s if self._unheard_since_s is None else self._unheard_since_s
+        own_id, brokers = self._registration.broker_id, self._metadata.image.brokers
+        nobody_takes_over = not any(broker.is_active for each, broker in brokers.items() if each != own_id)
+        too_late = (now_s - since_s) * 1_000 > self._config.hand_over_limit_ms
+        return nobody_takes_over or self._without_quorum() or too_late
 
     def _interval_ms(self, reply: HeartbeatReply) -> int:
         """A broker that is to become active hurries: it is only its metadata that has to catch up."""

@@ -8,9 +8,10 @@ from uuid import UUID
 
 import pytest
 
+from broker.addresses import Voter
 from broker.controller_client import ControllerClient
-from broker.controller_config import answer_timeout_ms, lifecycle_config
-from broker.peers import Channel
+from broker.controller_config import LATELY_MS, answer_timeout_ms, lifecycle_config, without_quorum
+from broker.peers import NEVER_MS, Channel
 from cluster.controller.port import BrokerHeartbeat, ControllerRegistration
 from protocol.errors import ErrorCode, Refusal
 from tests.support import broker_context
@@ -64,3 +65,24 @@ async def test_a_silent_controller_is_given_up_before_a_session_is_over(name: st
 
 def test_two_tries_fit_into_the_time_that_a_life_cycle_waits() -> None:
     assert 2 * answer_timeout_ms(CONFIG) <= lifecycle_config(CONFIG).request_timeout_ms < CONFIG.request_timeout_ms
+
+
+@pytest.mark.parametrize(
+    ("refused", "heard", "without"),
+    [
+        ({}, {}, False),
+        ({2: 9_000}, {}, False),
+        ({2: 9_000, 3: 9_000}, {}, True),
+        ({2: 9_000, 3: 9_000}, {3: 9_001}, False),
+        ({2: 9_000, 3: 9_000}, {3: 8_999}, True),
+        ({2: 9_000, 3: 10_000 - LATELY_MS}, {}, False),
+    ],
+)
+def test_controllers_whose_hosts_refuse_cannot_elect(
+    refused: dict[int, int], heard: dict[int, int], without: bool
+) -> None:
+    peers: Any = SimpleNamespace(
+        refused_ms=lambda node: refused.get(node, NEVER_MS), heard_ms=lambda node: heard.get(node, NEVER_MS)
+    )
+    clock: Any = SimpleNamespace(monotonic_ms=lambda: 10_000)
+    assert without_quorum([Voter(node, "h", 9) for node in (1, 2, 3)], peers, clock) is without

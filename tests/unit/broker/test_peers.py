@@ -77,6 +77,7 @@ async def test_answers_belong_to_their_requests_and_purposes_have_their_own_conn
         assert len(rig.serving) == 2
         assert sorted(rig.names, key=str) == ["broker-1-markers"] + ["broker-1-raft"] * 3
         assert rig.peers.heard_ms(2) > NEVER_MS
+        assert rig.peers.refused_ms(2) == NEVER_MS
         assert rig.lost == []
 
 
@@ -99,6 +100,7 @@ async def test_where_nobody_listens_is_told_at_once() -> None:
     with pytest.raises(ConnectionError, match=r"node 2 at 127\.0\.0\.1:"):
         await rig.ask()
     assert rig.lost == [(2, True)]
+    assert rig.peers.refused_ms(2) > NEVER_MS
     with pytest.raises(ConnectionError, match="no address is known for node 3"):
         await rig.ask(3)
     rig.peers.close()

@@ -29,13 +29,18 @@ class Script:
     """`registrations` and `replies` are given in order; the last reply is repeated."""
 
     def __init__(
-        self, registrations: Sequence[ErrorCode | type[OSError]], replies: Sequence[HeartbeatReply | ErrorCode]
+        self,
+        registrations: Sequence[ErrorCode | type[OSError]],
+        replies: Sequence[HeartbeatReply | ErrorCode],
+        *,
+        hand_over_limit_ms: int = 60_000,
     ) -> None:
         self.registrations = list(registrations)
         self.replies = list(replies)
         self.heartbeats: list[BrokerHeartbeat] = []
         self.controllers: list[ControllerRegistration] = []
         self.told: list[tuple[int, int]] = []
+        self.without_quorum = False
         self.registered = 0
         self.gate: asyncio.Event | None = None
         self.failures: list[BaseException] = []
@@ -48,8 +53,14 @@ class Script:
             self.metadata,
             self.tasks,
             on_failure=self.fail,
-            config=LifecycleConfig(heartbeat_interval_ms=60_000, retry_backoff_ms=1, duplicate_limit_ms=-1),
+            config=LifecycleConfig(
+                heartbeat_interval_ms=60_000,
+                retry_backoff_ms=1,
+                duplicate_limit_ms=-1,
+                hand_over_limit_ms=hand_over_limit_ms,
+            ),
             own_controller=ControllerRegistration(1, UUID(int=7), (), {}),
+            without_quorum=lambda: self.without_quorum,
             on_registered=lambda epoch: self.told.append((epoch, len(self.heartbeats))),
         )
         self.lifecycle.start()
@@ -115,10 +126,44 @@ async def test_it_leaves_when_the_controller_lets_it_go() -> None:
     assert script.failures == []
 
 
-async def test_it_leaves_alone_when_the_controller_is_gone() -> None:
+def know_of(script: Script, broker_id: int, *, fenced: bool) -> None:
+    """Another broker is in the metadata."""
+    other = RegisterBrokerRecord(broker_id=broker_id, fenced=fenced)
+    offset = script.metadata.image.offset + 1
+    script.metadata.on_committed([LogBatch(offset, offset, 1, ((None, encode_record(other)),))])
+
+
+async def test_it_hands_over_to_a_controller_that_is_elected_while_it_leaves() -> None:
+    """The controller may have gone for the same reason a moment ago, and a restarted broker must not cost an outage."""
+    script = Script(
+        [ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT, *[ACTIVE] * 3, GO]
+    )
+    await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    know_of(script, 2, fenced=False)
+    await asyncio.wait_for(script.lifecycle.stop(), 10)
+    assert [beat.want_shut_down for beat in script.heartbeats] == [False] + [True] * 6
+    assert script.replies == [GO], "which is repeated"
+    assert script.failures == []
+
+
+async def test_it_leaves_alone_when_the_controller_stays_away() -> None:
+    script = Script([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER], hand_over_limit_ms=0)
+    await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    know_of(script, 2, fenced=False)
+    await asyncio.wait_for(script.lifecycle.stop(), 10)
+    assert len(script.heartbeats) > 2, "more than one try"
+    assert script.failures == []
+
+
+@pytest.mark.parametrize("without_quorum", [True, False])
+async def test_it_does_not_wait_for_a_controller_when_the_cluster_goes_down(without_quorum: bool) -> None:
+    """No controller can be elected, or nobody is there to take over."""
     script = Script([ErrorCode.NONE], [ACTIVE, ErrorCode.NOT_CONTROLLER])
     await asyncio.wait_for(script.lifecycle.wait_unfenced(), 10)
+    know_of(script, 2, fenced=not without_quorum)
+    script.without_quorum = without_quorum
     await asyncio.wait_for(script.lifecycle.stop(), 10)
+    assert [beat.want_shut_down for beat in script.heartbeats] == [False, True]
     assert script.failures == []
 
 

@@ -152,7 +152,7 @@ class LogManager:
                     log_start_offset=log_starts.get(key, 0),
                     clean=self.clean_start,
                     now_ms=now_ms,
-                    high_watermark=high_watermarks.get(key, 0),
+                    high_watermark=max(high_watermarks.get(key, 0), cleaned.get(key, 0)),  # or it was not cleaned
                     durable_end=high_watermarks.get(key, 0) if key[0] in refuse_loss else 0,
                 )
             except OSError as error:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from storage.checkpoint import ZERO_UUID
 from storage.config import LogConfig
 from storage.disk import DirectoryLocked
 from storage.log_manager import DirectoryRefused, LogManager
+from tests.support.cleaning import clean
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, marker, produced
 
@@ -109,6 +111,33 @@ def test_damaged_checkpoints_cost_nothing_but_time(disk: FaultyDisk, tmp_path: P
         checkpoint.decode_partition_metadata((tmp_path / "t-0" / checkpoint.PARTITION_METADATA).read_bytes())
         == TOPIC_ID
     )
+
+
+async def test_a_transaction_whose_marker_was_compacted_away_is_not_open_again_after_a_crash(
+    disk: FaultyDisk, tmp_path: Path
+) -> None:
+    """The high watermark that was written down is older than the cleaning, and so is the snapshot that goes with it."""
+    manager = opened(disk, tmp_path)
+    log = manager.create("t", 0, TOPIC_ID, replace(CONFIG, delete_retention_ms=0), NOW_MS)
+    append(log, produced(7, 0, transactional=True))
+    log.roll(NOW_MS)
+    await manager.checkpoint_high_watermarks()
+    old = (tmp_path / checkpoint.HIGH_WATERMARKS).read_bytes()
+    append(log, marker(7, commit=False))
+    append(log, produced(7, 1))
+    log.roll(NOW_MS)
+    for passes in range(3):
+        log.cleaned_to = None
+        await clean(log, now_ms=NOW_MS + passes)
+    assert [header.base_offset for header in headers(log)] == [2]
+    await manager.checkpoint_cleaned()
+    await manager.checkpoint_recovery_points()
+    manager.close(clean=False)
+    (tmp_path / checkpoint.HIGH_WATERMARKS).write_bytes(old)
+    again = opened(disk, tmp_path).get("t", 0)
+    assert again is not None
+    assert (again.high_watermark, again.last_stable_offset) == (3, 3)
+    assert again.state.ongoing_transactions() == []
 
 
 async def test_deletion(disk: FaultyDisk, tmp_path: Path) -> None:

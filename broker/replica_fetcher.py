@@ -29,7 +29,7 @@ from protocol.messages.fetch import (
 )
 from protocol.schema import Buffer
 from runtime.clock import Clock
-from storage.log import LeaderForgot, PartitionLog
+from storage.log import LeaderForgot
 
 FETCH_VERSION: Final = 17
 SLICE_BYTES: Final = 1024 * 1024
@@ -194,8 +194,6 @@ class ReplicaFetcher:
 
     def _lost(self, reason: str) -> None:
         """Nothing is known of what the leader has heard: begin a new session, with everything in it."""
-        for followed in self._session.followed.values():
-            followed.following.heard = False
         self._failures += 1
         if self._failures == 1 and not self._closed:
             LOG.info("a leader cannot be fetched from", leader=self.leader, reason=reason)
@@ -236,12 +234,6 @@ class ReplicaFetcher:
             diverging = answer.diverging_epoch
             self._mend(followed, self._mender.cut_to_epoch(followed, diverging.epoch, diverging.end_offset, self.holds))
             return 0
-        if not following.heard:
-            log = partition.log
-            doubted = following.doubted_from(answer.high_watermark, log.log_end_offset, open_since(log))
-            if doubted is not None:
-                self._cut(followed, doubted)
-                return 0
         records = answer.records or b""
         if not self._append(followed, answer, records):
             return 0
@@ -264,7 +256,9 @@ class ReplicaFetcher:
                 records, leader_epoch=followed.following.leader_epoch, now_ms=self._clock.wall_ms()
             )
         except LeaderForgot as forgot:
-            self._cut(followed, forgot.offset)
+            self._stop_for(followed, Event.DIVERGED)
+            epoch = partition.log.latest_epoch
+            self._mend(followed, self._mender.cut_to_epoch(followed, epoch, forgot.offset, self.holds))
             return False
         except Refusal as refusal:
             if refusal.error is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -283,12 +277,6 @@ class ReplicaFetcher:
             return False
         self._session.due[followed] = None
         return True
-
-    def _cut(self, followed: Followed, offset: int) -> None:
-        """What is here from `offset` on the leader may have compacted away: fetch from there again."""
-        self._stop_for(followed, Event.DIVERGED)
-        epoch = followed.partition.log.latest_epoch
-        self._mend(followed, self._mender.cut_to_epoch(followed, epoch, offset, self.holds))
 
     def _damaged(self, followed: Followed, refusal: Refusal) -> None:
         partition = followed.partition
@@ -373,13 +361,6 @@ class ReplicaFetcher:
                 await flush
             for followed in [each for each in self._session.due if not each.partition.online]:
                 self._give_up(followed)
-
-
-def open_since(log: PartitionLog) -> int | None:
-    """First offset of a transaction that is open in a compacted log; what begins below the log start nobody reads."""
-    if not log.config.compacted:
-        return None
-    return next((first for _, first in log.state.ongoing_transactions() if first >= log.log_start_offset), None)
 
 
 def base_offset(records: Buffer) -> int:

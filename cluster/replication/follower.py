@@ -91,7 +91,7 @@ def event_of(error: ErrorCode) -> Event:
 class Following:
     """One partition, one leader, one leader epoch."""
 
-    __slots__ = ("asked_offset", "failures", "heard", "leader", "leader_epoch", "state")
+    __slots__ = ("asked_offset", "failures", "leader", "leader_epoch", "state")
 
     def __init__(self, leader: int, leader_epoch: int) -> None:
         self.leader = leader
@@ -101,8 +101,6 @@ class Following:
         """What the leader was asked for last, until the log or the leader makes that void."""
         self.failures = 0
         """Answers in a row that were none."""
-        self.heard = False
-        """Whether the leader has answered since this replica began to follow, or had lost it."""
 
     def step(self, event: Event) -> State:
         """Move on. Raises Bug for what cannot be."""
@@ -117,17 +115,6 @@ class Following:
             self.asked_offset = UNKNOWN
         self.state = new
         return new
-
-    def doubted_from(self, committed: int, log_end: int, opened: int | None) -> int | None:
-        """Where to cut the log of a replica that may have been away for long; None: it is to go on at its end. Asked once.
-
-        `committed` is the leader's high watermark, `opened` where the first transaction begins that is open here, in a compacted
-        log. How that ended the leader may have compacted away, with the data if they were aborted. Who lacks what is committed
-        was away, or is slow, and is in sync with nobody: it may be cut below its own high watermark, and loses nothing that others
-        count on.
-        """
-        heard, self.heard = self.heard, True
-        return None if heard or committed <= log_end else opened
 
 
 def pause_ms(failures: int, first_ms: int, longest_ms: int) -> int:

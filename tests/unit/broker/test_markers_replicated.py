@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from coordinator.txn.ports import Marker, MarkerResults, TopicPartition
-from protocol.batch import iter_batches
 from protocol.errors import ErrorCode, Refusal
 from storage.config import LogConfig
 from storage.log import PartitionLog
@@ -137,41 +136,3 @@ async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops
     assert brokers[3].content() == brokers[1].content()
     assert follower.last_stable_offset == 3
     assert fetched(follower, committed=True) == []
-
-
-@pytest.mark.parametrize("away", ["restarted", "cut off"])
-async def test_a_replica_that_was_away_fetches_again_what_it_has_of_a_transaction_of_which_nothing_may_be_left(
-    brokers: Brokers, away: str
-) -> None:
-    """Data, marker and epoch are gone from the leader's log, and the producer goes on."""
-    leader, follower = (brokers[number].partition().log for number in (1, 3))
-    leader.update_config(replace(leader.config, delete_retention_ms=0))
-    follower.update_config(replace(follower.config, cleanup_policy=("compact",)))
-    write(brokers[1], 0)
-    await brokers.until(lambda: brokers[3].committed() == 1)
-    brokers.cut[3] = None
-    brokers.fence(3, isr=[1, 2])
-    assert await written(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
-    brokers[1].append(b"later")
-    await brokers.until(lambda: brokers[1].committed() == 3)
-    leader.roll(NOW_MS)
-    leader.state.producers.clear()
-    for passes in range(3):
-        leader.cleaned_to = None
-        await clean(leader, now_ms=NOW_MS + passes)
-    assert [header.producer_id for header, _ in iter_batches(brokers[1].content())] == [-1]
-    if away == "restarted":
-        brokers[3].replication.stop_following(brokers[3].partition())
-    brokers.unfence(3)
-    del brokers.cut[3]
-    if away == "restarted":
-        brokers[3].replication.follow(brokers[3].partition(), 1)
-    leading = brokers[1].partition().leading
-    assert leading is not None
-    await brokers.until(lambda: leading.replicas.isr == (1, 2, 3))
-    assert brokers[3].content() == brokers[1].content()
-    assert follower.last_stable_offset == 3
-    write(brokers[1], 2)
-    assert await written(brokers, 1, marker(3, epoch=3)) == [{T0: E.NONE}]
-    await brokers.until(lambda: brokers[3].committed() == 5)
-    assert [record.offset for record in fetched(follower, committed=True)] == [3]

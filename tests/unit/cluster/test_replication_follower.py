@@ -116,12 +116,3 @@ def test_remedies_for_an_offset_out_of_range(
     log_end: int, leader_start: int, leader_end: int, remedy: Remedy, offset: int
 ) -> None:
     assert remedy_for(log_end, leader_start, leader_end) == (remedy, offset)
-
-
-def test_only_who_lacks_what_is_committed_doubts_what_it_has_and_once() -> None:
-    for committed, opened, doubted in ((11, 4, 4), (11, None, None), (10, 4, None)):
-        following = Following(2, 7)
-        assert following.doubted_from(committed, 10, opened) == doubted
-        assert following.doubted_from(11, 10, 4) is None, "what is open now the leader had when it answered"
-        following.heard = False
-        assert following.doubted_from(11, 10, 4) == 4

@@ -18,7 +18,7 @@ class Model(Phases):
         if self.state == "Dead" and member_id:
             return ("UNKNOWN_MEMBER_ID", member_id)
         if not self.room(member_id):
-            self.drop(member_id)
+            self.turn_away(member_id)
             return ("GROUP_MAX_SIZE_REACHED", "")
         if not self.understood(ask["type"], protocols):
             return ("INCONSISTENT_GROUP_PROTOCOL", member_id)
@@ -49,6 +49,14 @@ class Model(Phases):
             joined = [one for one in self.members if one["joining"] is not None]
             return member in joined or len(joined) < self.size
         return member is not None or len(self.members) < self.size
+
+    def turn_away(self, member_id: str) -> None:
+        """Those that have joined wait for nobody that was told to stay away."""
+        if member_id in self.pending or self.find(member_id):
+            self.drop(member_id)
+            self.clocks.pop(f"session {member_id}", None)
+            if self.state == "PreparingRebalance" and self.before != "Empty" and self.all_in():
+                self.complete()
 
     def understood(self, kind: str, protocols: list[tuple[str, bytes]]) -> bool:
         if self.state in {"Empty", "Dead"}:

@@ -169,10 +169,7 @@ class Groups:
 
     def _unread(self) -> Iterator[str]:
         committed = self.world.monitor.groups.committed() if self.plans else {}
-        size_max = self.world.options.groups.size_max if self.world.options.groups else 0
         for plan in self.plans:
-            if 0 < size_max < plan.static:
-                continue  # they never leave: whoever joins puts one out, and waits for the end of its session, as in Kafka 4.3
             for (topic, index), model in self.world.monitor.partitions.items():
                 if topic != TOPIC:
                     continue

@@ -107,8 +107,7 @@ def _in_the_way(group: Group | None) -> tuple[Any, ...]:
 def _join(joining: _Joining, state: State) -> Any:
     request, group = joining.command.request, joining.group
     if not group.has_room(request.member_id, joining.config.group_max_size):
-        group.remove(request.member_id)
-        return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return _turn_away(joining)
     if not group.supports(request.protocol_type, joining.protocols):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member = _known(joining)
@@ -128,6 +127,16 @@ def _join(joining: _Joining, state: State) -> Any:
     if request.group_instance_id is None and joining.command.caller.api_version >= KNOWN_MEMBER_ID_MIN:
         return _give_id(joining, member_id)
     return _add(joining, member_id, Event.JOIN_NEW)
+
+
+def _turn_away(joining: _Joining) -> JoinGroupResponse:
+    """Who found no room is no member any more; the others do not go on waiting for it (docs/decisions/0067)."""
+    group, member_id = joining.group, joining.command.request.member_id
+    if member_id in group.members or member_id in group.pending:
+        group.remove(member_id)
+        joining.done.timers.append(Timer(session_key(group.group_id, member_id)))
+        follow(Outcome.STAY, group, joining.config, joining.now_ms, joining.done)
+    return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
 def _known(joining: _Joining) -> Member | None:

@@ -296,6 +296,15 @@ class Brokers:
     def unfence(self, node_id: int) -> None:
         self.play(BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=10 + node_id, fenced=-1))
 
+    async def back(self, node_id: int) -> None:
+        """A broker that was cut off and fenced hears of the others again, and catches up with broker 1."""
+        self.unfence(node_id)
+        del self.cut[node_id]
+        leading = self[1].partition().leading
+        assert leading is not None
+        await self.until(lambda: leading.replicas.isr == tuple(self._all))
+        assert self[node_id].content() == self[1].content()
+
     def change(self, index: int = 0, **change: Any) -> None:
         self.play(PartitionChangeRecord(partition_id=index, topic_id=TOPIC_ID, **change))
 

@@ -200,7 +200,8 @@ async def test_an_error_that_this_version_does_not_know_is_a_failure_of_the_othe
     assert await sent == [{TopicPartition("t", 0): E.UNKNOWN_SERVER_ERROR}]
 
 
-async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
+def impatient(tmp_path: Path) -> tuple[Rig, list[Gate]]:
+    """A broker that waits for no marker, and the gate of its only partition."""
     gates: list[Gate] = []
 
     def gate(topic: str, index: int, advance: Any) -> Gate:
@@ -209,6 +210,11 @@ async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_t
 
     rig = Rig(tmp_path, "request.timeout.ms=1", gate=gate)
     rig.topic("t")
+    return rig, gates
+
+
+async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
+    rig, gates = impatient(tmp_path)
     open_transaction(rig, 7)
     key = TopicPartition("t", 0)
     for _ in range(3):
@@ -229,14 +235,7 @@ async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_t
 
 async def test_a_marker_that_nobody_asked_for_again_is_not_that_of_the_next_transaction(tmp_path: Path) -> None:
     """An administrator's, who was told that it is late: a classic producer goes on in the same epoch."""
-    gates: list[Gate] = []
-
-    def gate(topic: str, index: int, advance: Any) -> Gate:
-        gates.append(Gate(topic, index, advance))
-        return gates[-1]
-
-    rig = Rig(tmp_path, "request.timeout.ms=1", gate=gate)
-    rig.topic("t")
+    rig, gates = impatient(tmp_path)
     log, key = rig.partition().log, TopicPartition("t", 0)
     abort, commit = replace(marker(7, 0), commit=False), marker(7, 0)
     open_transaction(rig, 7)

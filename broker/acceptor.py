@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from broker.metrics.endpoint import Endpoint
 
 
+def _reason(error: OSError) -> str:
+    """Without the address, which the event loop says again, as Python writes it."""
+    return (error.strerror or str(error)).rpartition("): ")[2]
+
+
 class CannotListenError(OSError):
     """An address is taken or does not exist; the message is the one line a person gets to read."""
 
@@ -45,7 +50,7 @@ class Acceptor:
         except OSError as error:
             remedy = "choose another address with odradek.metrics.listener, or none"
             raise CannotListenError(
-                error.errno, f"cannot listen on {host or '*'}:{port} (metrics): {error.strerror}; {remedy}"
+                error.errno, f"cannot listen on {host or '*'}:{port} (metrics): {_reason(error)}; {remedy}"
             ) from error
 
     @property
@@ -64,7 +69,7 @@ class Acceptor:
         except OSError as error:
             shown = f"{address.host or '*'}:{address.port}"
             raise CannotListenError(
-                error.errno, f"cannot listen on {shown} ({address.name}): {error.strerror}"
+                error.errno, f"cannot listen on {shown} ({address.name}): {_reason(error)}"
             ) from error
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]

@@ -6,6 +6,7 @@ Everything here raises `ConfigError`, whose message is one line that says which 
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from broker.addresses import parse_listeners, parse_metrics_listener, parse_voters
@@ -15,6 +16,8 @@ from broker.property import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
+NEAR: Final = 0.85
+"""How alike a name must be to one that there is, to be taken for a misspelt one."""
 OF_THE_COMMAND_LINE: Final = ("ODRADEK_BOOTSTRAP",)
 """Variables that the `odradek` command reads, and that are no properties."""
 
@@ -27,7 +30,7 @@ def load(
     for name, text, place in _all_settings(properties, properties_name, environment, assignments):
         found = PROPERTIES.get(name)
         if found is None:
-            raise ConfigError(f"{name}: no such property ({place})")
+            raise ConfigError(f"{name}: no such property ({place}){_meant(name, PROPERTIES)}")
         try:
             values[name] = found.parse_static(text)
         except ConfigError as error:
@@ -87,13 +90,17 @@ def _all_settings(
     for variable in sorted(environment):
         if variable.startswith(ENVIRONMENT_PREFIX) and variable not in OF_THE_COMMAND_LINE:
             if variable not in variables:
-                raise ConfigError(f"{variable}: no such property (environment)")
+                raise ConfigError(f"{variable}: no such property (environment){_meant(variable, variables)}")
             yield variables[variable], environment[variable], f"environment {variable}"
     for assignment in assignments:
         name, separator, text = assignment.partition("=")
         if not separator or not name.strip():
             raise ConfigError(f"{assignment}: not of the form name=value (--set)")
         yield name.strip(), text, "--set"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, known, n=1, cutoff=NEAR))
 
 
 def variable_name(name: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import typer
 
+from odradek.admin import FAILED, errors
 from odradek.commands import configs, dump, groups, local, records, status, topics, txns, up
 
 app = typer.Typer(
@@ -29,7 +33,12 @@ app.command()(dump.dump)
 
 
 def main() -> None:
-    app(prog_name="odradek")
+    try:
+        app(prog_name="odradek")
+    except OSError as failed:  # a full disk behind standard output; a closed pipe does not come here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still wants to flush
+        errors.print(str(failed), markup=False)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

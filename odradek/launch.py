@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 BROKERS_DEFAULT = 3
 ANY_PORT = 0
 METRICS_APART = 1_000
+NODE_ID = "node.id"
+OWN = ("log.dirs", "listeners", "advertised.listeners")
+"""What brokers of one machine cannot share; one that is alone may be given it."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: W
         OSError: there are no free ports.
     """
     count = _count(directory, state, wanted.brokers)
+    _refuse_own(wanted.settings, count)
     known = state.plan if state is not None and len(state.plan.ports) == count else None
     host = wanted.host or (known.host if known else DEFAULT_HOST)
     held = HeldPorts(host, 2 * count if wanted.port == ANY_PORT and known is None else 0)
@@ -64,6 +68,13 @@ def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: W
 def metrics_port(port: int) -> int:
     """Beside the port of a broker, where no other broker of the cluster can be."""
     return port + METRICS_APART if port + METRICS_APART <= PORT_MAX else port - METRICS_APART
+
+
+def _refuse_own(settings: Sequence[str], count: int) -> None:
+    """What is set holds for all brokers, which could not live with one id, directory or address. Raises BrokerFailed."""
+    names = [setting.partition("=")[0].strip() for setting in settings]
+    if own := [name for name in names if name == NODE_ID or (name in OWN and count > 1)]:
+        raise BrokerFailed(f"--set {own[0]}: each broker has its own, by --dir, --host and --port", USAGE)
 
 
 def _count(directory: ClusterDirectory, state: ClusterState | None, wanted: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Parse, ask, print one JSON value. Exit code 1 and one line on standard error when the answer is no."""
+"""Parse, ask, print one JSON value. Exit code 1 and one line on standard error when the answer is no, 2 when it cannot be asked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from broker.admin import cluster as whole
 from broker.admin import configs, group_reset, groups, topics, transactions
-from broker.admin.client import Cluster, Failed
+from broker.admin.client import Cluster, Failed, Unaskable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+"""Exit codes; after Ctrl-C as shells have it."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -206,7 +206,8 @@ def produce_command(cluster: Cluster, options: argparse.Namespace) -> Any:
         key = None if options.key is None else content.bytes_of(options.key, "--key")
         lines = iter([produce.Line(key, content.bytes_of(options.value, "value"), headers, options.partition)])
     else:
-        assert isinstance(sys.stdin, TextIOWrapper)
+        if not isinstance(sys.stdin, TextIOWrapper):
+            raise Failed("standard input is closed; name the value, or give lines")
         sys.stdin.reconfigure(errors=content.ESCAPES)
         lines = produce.lines_of(
             sys.stdin, headers, options.partition, separator=options.key_separator, as_json=options.from_json
@@ -243,7 +244,7 @@ def main() -> int:
         return 0
     except (Failed, OSError) as failed:
         print(failed, file=sys.stderr)
-        return 1
+        return USAGE if isinstance(failed, Unaskable) else FAILED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

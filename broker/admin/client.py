@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from protocol.client import ClientConnection
-from protocol.errors import ErrorCode, Unencodable
+from protocol.errors import ErrorCode, Malformed, Unencodable
 from protocol.messages import request_class
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -48,6 +48,10 @@ T = TypeVar("T")
 
 class Failed(Exception):
     """The request was refused, or nobody answered; the message is the whole story in one line."""
+
+
+class Unaskable(Failed):
+    """The question cannot be, whatever the cluster is like: exit code 2."""
 
 
 class NotServed(Failed):
@@ -95,7 +99,7 @@ class Connection:
         try:
             _, frame = self._core.send(request, version, CLIENT_ID)
         except Unencodable as error:
-            raise Failed(f"that cannot be asked: {error}") from error
+            raise Unaskable(f"that cannot be asked: {error}") from error
         try:
             self._socket.sendall(frame)
             while (answer := self._core.next_response()) is None:
@@ -105,6 +109,8 @@ class Connection:
                 self._core.receive_data(received)
         except OSError as failed:
             raise Failed(f"the broker at {self.endpoint} did not answer: {failed}") from failed
+        except Malformed as error:  # a web server, or a listener with TLS
+            raise Failed(f"what listens at {self.endpoint} does not speak Kafka's protocol in plain text") from error
         return answer[1]
 
     def close(self) -> None:
@@ -215,12 +221,12 @@ class Cluster:
 
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """host:port,... in pairs. Raises Failed."""
+    """host:port,... in pairs. Raises Unaskable."""
     found = []
     for endpoint in bootstrap.split(","):
         host, _, port = endpoint.strip().rpartition(":")
         if not host or not port.isdigit():
-            raise Failed(f"bootstrap is {bootstrap!r}: expected host:port")
+            raise Unaskable(f"bootstrap is {bootstrap!r}: expected host:port")
         found.append((host.strip("[]"), int(port)))
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.admin.client import Cluster, Connection, Failed, check
+from broker.admin.client import Cluster, Connection, Unaskable, check
 from protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -68,7 +68,7 @@ def parsed(change: str) -> AlterableConfig:
     if operation == "delete":
         return AlterableConfig(name=pair, config_operation=OPERATIONS[operation], value=None)
     if not equals:
-        raise Failed(f"--{operation} {pair}: expected name=value")
+        raise Unaskable(f"--{operation} {pair}: expected name=value")
     return AlterableConfig(name=name, config_operation=OPERATIONS[operation], value=value)
 
 
@@ -76,6 +76,6 @@ def asked(cluster: Cluster, kind: str, name: str) -> Connection:
     """A broker answers for itself; anybody answers for the rest. Raises Failed."""
     if kind != "broker" or not name:
         return cluster.any()
-    if not name.isdigit():
-        raise Failed(f"broker {name}: expected a node id, or none for what was set for all brokers")
+    if not name.isdecimal():
+        raise Unaskable(f"broker {name}: expected a node id, or none for what was set for all brokers")
     return cluster.node(int(name))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from broker.admin import topics as topic_admin
-from broker.admin.client import PASSING, RETRY_INTERVAL_S, TIMEOUT_S, Cluster, Failed, check
+from broker.admin.client import PASSING, RETRY_INTERVAL_S, TIMEOUT_S, Cluster, Failed, Unaskable, check
 from broker.admin.content import shown, shown_headers
 from protocol.batch import ControlType, Record, control_type, iter_batches, iter_records
 from protocol.errors import ErrorCode, Malformed
@@ -109,13 +109,10 @@ class Consumer:
             case offset if offset.isdigit():
                 return min(max(int(offset), first), last)
             case other:
-                raise Failed(f"--from {other}: expected earliest, latest or an offset")
+                raise Unaskable(f"--from {other}: expected earliest, latest or an offset")
 
     def _topic(self) -> MetadataResponseTopic:
-        [topic] = self.cluster.refresh([self.wanted.topic]).topics
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise Failed(f"topic {self.wanted.topic} does not exist; the topics that there are: odradek topics list")
-        check(topic.error_code, f"topic {self.wanted.topic}")
+        [topic] = topic_admin.named(self.cluster, [self.wanted.topic])
         return topic
 
     def _fetch(self, leader: int, readers: list[Reader], *, alone: bool) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.admin import groups
 from broker.admin import topics as topic_admin
-from broker.admin.client import GROUP_KEY, Cluster, Failed, check
+from broker.admin.client import GROUP_KEY, Cluster, Failed, Unaskable, check
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -128,27 +128,27 @@ def planned(
 
 
 def moment_ms(specification: str, value: str | None) -> int:
-    """The time that --to-datetime names, or that lies --by-duration before now. Raises Failed."""
+    """The time that --to-datetime names, or that lies --by-duration before now. Raises Unaskable."""
     text = value or ""
     if specification == "by-duration":
         matched = DURATION.fullmatch(text)
         if matched is None or not any(matched.groups()):
-            raise Failed(f"--by-duration {text}: expected a duration such as PT1H30M or P2D")
+            raise Unaskable(f"--by-duration {text}: expected a duration such as PT1H30M or P2D")
         weeks, days, hours, minutes, seconds = (float(part or 0) for part in matched.groups())
         try:
             ago = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
             return int((datetime.now(UTC) - ago).timestamp() * 1000)
         except OverflowError as error:
-            raise Failed(f"--by-duration {text}: there was no time so long ago") from error
+            raise Unaskable(f"--by-duration {text}: there was no time so long ago") from error
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise Failed(f"--to-datetime {text}: expected a time such as 2026-11-21T17:42:00.000") from error
+        raise Unaskable(f"--to-datetime {text}: expected a time such as 2026-11-21T17:42:00.000") from error
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def from_file(path: str) -> Plan:
-    """Lines of topic,partition,offset, as kafka-consumer-groups --export writes them. Raises Failed."""
+    """Lines of topic,partition,offset, as kafka-consumer-groups --export writes them. Raises Unaskable."""
     plan: Plan = {}
     try:
         with Path(path).open(encoding="utf-8", newline="") as lines:
@@ -156,10 +156,12 @@ def from_file(path: str) -> Plan:
                 if not row:
                     continue
                 if len(row) != FILE_COLUMNS:
-                    raise Failed(f"{path}, line {place}: expected topic,partition,offset")
+                    raise Unaskable(f"{path}, line {place}: expected topic,partition,offset")
                 plan[row[0].strip(), number(row[1], f"{path}, line {place}")] = number(row[2], f"{path}, line {place}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{path}: {error}") from error
+    except OSError as error:
+        raise Unaskable(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Unaskable(f"{path}: {error}") from error
     return plan
 
 
@@ -204,4 +206,4 @@ def number(text: str | None, what: str) -> int:
     try:
         return int(text or "")
     except ValueError as error:
-        raise Failed(f"{what} {text}: expected a number") from error
+        raise Unaskable(f"{what} {text}: expected a number") from error

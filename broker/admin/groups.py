@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from broker.admin import topics as topic_admin
-from broker.admin.client import GROUP_KEY, Cluster, Failed, NotServed, check, patiently
+from broker.admin.client import GROUP_KEY, Cluster, Failed, NotServed, Unaskable, check, patiently
 from coordinator.group.modern.consumer_protocol import assignment_of
 from protocol.errors import ErrorCode, Malformed
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -27,11 +27,27 @@ NAMES_UP_TO = 9
 CONSUMER_TYPE = "consumer"
 CONSUMER_PROTOCOL = "consumer"
 NO_OFFSET = -1
+STATES = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+TYPES = ("classic", "consumer", "share", "streams")
+"""What Kafka's groups may be listed by. A broker answers to any other word that there are none."""
 ABSENT = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
 
 
 def listing(cluster: Cluster, states: Sequence[str], types: Sequence[str]) -> list[dict[str, Any]]:
-    """What every coordinator knows, by group id."""
+    """What every coordinator knows, by group id. Raises Unaskable."""
+    for kind, wanted, there in (("state", states, STATES), ("type", types, TYPES)):
+        known = {word.lower() for word in there}
+        if unknown := [word for word in wanted if word.lower() not in known]:
+            raise Unaskable(f"no such {kind}: {', '.join(unknown)}; there are {', '.join(there)}")
     rows = []
     for broker in sorted(cluster.metadata.brokers, key=lambda broker: broker.node_id):
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))

@@ -7,7 +7,17 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from broker.admin.client import PASSING, RETRY_INTERVAL_S, TIMEOUT_S, TRANSACTION_KEY, Cluster, Failed, check, patiently
+from broker.admin.client import (
+    PASSING,
+    RETRY_INTERVAL_S,
+    TIMEOUT_S,
+    TRANSACTION_KEY,
+    Cluster,
+    Failed,
+    Unaskable,
+    check,
+    patiently,
+)
 from broker.admin.content import bytes_of, taken, taken_headers
 from broker.admin.partitioner import partition_of
 from protocol.batch import build_batch, increment_sequence
@@ -232,10 +242,10 @@ def lines_of(
 
 
 def header(pair: str) -> tuple[str, bytes | None]:
-    """name=value, or a name alone for none. Raises Failed."""
+    """name=value, or a name alone for none. Raises Unaskable."""
     name, equals, value = pair.partition("=")
     if not name:
-        raise Failed(f"--header {pair}: expected name=value")
+        raise Unaskable(f"--header {pair}: expected name=value")
     return name, bytes_of(value, f"--header {name}") if equals else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from broker.admin.client import Cluster, Failed, check
+from broker.admin.client import Cluster, Failed, Unaskable, check
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -41,7 +41,9 @@ def named(cluster: Cluster, names: Sequence[str] | None) -> list[MetadataRespons
     """Topics with their partitions; None means all. Raises Failed when one does not exist."""
     topics = cluster.refresh(names).topics
     for topic in topics:
-        if topic.error_code not in {ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE}:
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Failed(f"topic {topic.name} does not exist; the topics that there are: odradek topics list")
+        if topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
             check(topic.error_code, f"topic {topic.name}")
     return sorted(topics, key=lambda topic: topic.name or "")
 
@@ -102,7 +104,7 @@ def create(cluster: Cluster, name: str, count: int, configs: Sequence[str]) -> d
     for config in configs:
         key, equals, value = config.partition("=")
         if not equals:
-            raise Failed(f"--config {config}: expected name=value")
+            raise Unaskable(f"--config {config}: expected name=value")
         pairs.append(CreatableTopicConfig(name=key, value=value))
     topic = CreatableTopic(name=name, num_partitions=count, replication_factor=-1, configs=pairs)
     answer = cluster.controller().call(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)).topics[0]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from broker.admin import topics as topic_admin
-from broker.admin.client import TRANSACTION_KEY, Cluster, Failed, check
+from broker.admin.client import TRANSACTION_KEY, Cluster, Failed, Unaskable, check
 from broker.apis.describe_transactions import CLIENT_ID_TAG
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from protocol.messages.metadata import MetadataResponseTopic
 
 OPEN_STATES = ["Ongoing", "PrepareCommit", "PrepareAbort"]
+STATES = ["Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "PrepareEpochFence"]
 FENCE_TIMEOUT_MS = 1_000  # of the new, empty transaction that fencing leaves behind; it never starts
 FENCE_ATTEMPTS_MAX = 60  # each waits in the coordinator for the markers of what is being aborted
 
@@ -51,7 +52,7 @@ def listing(cluster: Cluster, states: Sequence[str]) -> list[dict[str, Any]]:
             continue
         check(answer.error_code, f"listing transactions on broker {broker.node_id}")
         if answer.unknown_state_filters:
-            raise Failed(f"no such state: {', '.join(answer.unknown_state_filters)}")
+            raise Unaskable(f"no such state: {', '.join(answer.unknown_state_filters)}; there are {', '.join(STATES)}")
         rows += [
             {
                 "transactional_id": state.transactional_id,
@@ -103,6 +104,8 @@ def one(cluster: Cluster, transactional_id: str) -> dict[str, Any]:
     node_id = cluster.coordinator(transactional_id, TRANSACTION_KEY)
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     state = cluster.node(node_id).call(request).transaction_states[0]
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        raise Failed(f"transactional id {transactional_id} does not exist; those that there are: odradek txns list")
     check(state.error_code, f"transactional id {transactional_id}")
     return described(state, node_id)
 

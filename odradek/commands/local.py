@@ -75,10 +75,16 @@ def restart(
 
 def restart_one(cluster: ClusterDirectory, node_id: int) -> None:
     began = time.monotonic()
-    tell_killed(stop_identities(forget(cluster, [node_id])))
-    stopped = time.monotonic()
-    state = state_of(cluster)
-    add(cluster, state, [node_id])
+    try:
+        tell_killed(stop_identities(forget(cluster, [node_id])))
+        stopped = time.monotonic()
+        state = state_of(cluster)
+        add(cluster, state, [node_id])
+    except KeyboardInterrupt:
+        errors.print(
+            f"broker {node_id} is stopped; start it with: odradek start {node_id} --dir {cluster.path}", markup=False
+        )
+        raise
     ready = time.monotonic()
     in_sync(state, node_id)
     print(

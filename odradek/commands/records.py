@@ -70,14 +70,18 @@ def word(content: Any) -> str:
 def produce(
     topic: Topic,
     value: Annotated[
-        str | None, typer.Argument(help="The value. [default: each line of standard input is one]")
+        str | None, typer.Argument(help="The value.", show_default="each line of standard input is one")
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     key: Annotated[str | None, typer.Option(help="The key of the value.")] = None,
     key_separator: Annotated[str | None, typer.Option(help="Lines are key, this, value.", metavar="TEXT")] = None,
-    header: Annotated[list[str] | None, typer.Option(help="A header of every record.", metavar="NAME=VALUE")] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(help="A header of every record; NAME alone is one without a value.", metavar="NAME=VALUE"),
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option(help="Into this partition. [default: by the key as Kafka's producers do, or in turn]")
+        int | None,
+        typer.Option(help="Into this partition.", show_default="by the key as Kafka's producers do, or in turn"),
     ] = None,
     from_json: Annotated[
         bool, typer.Option("--from-json", help="Lines are what odradek consume --json prints.")

@@ -46,9 +46,7 @@ def status(
     directory: Directory = DIRECTORY_DEFAULT,
     watch: Annotated[
         bool | None,
-        typer.Option(
-            "--watch/--once", help="Stay and follow what changes. [default: on a terminal]", show_default=False
-        ),
+        typer.Option("--watch/--once", help="Stay and follow what changes.", show_default="on a terminal"),
     ] = None,
     every_s: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.1)] = 1.0,
     as_json: Json = False,

@@ -10,7 +10,15 @@ import typer
 
 from odradek.admin import FAILED, errors
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
-from odradek.directory import ClusterDirectory, ClusterState, Damaged, Supervisor, Unusable
+from odradek.directory import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    ClusterDirectory,
+    ClusterState,
+    Damaged,
+    Supervisor,
+    Unusable,
+)
 from odradek.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, refuse_lost_disks
 from odradek.plan import BROKERS_MAX, Plan
 from odradek.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
@@ -27,24 +35,30 @@ Empty = Annotated[
     bool,
     typer.Option("--empty", help="Brokers that have lost their disks start with empty ones; the others fill them."),
 ]
+Brokers = Annotated[
+    int | None,
+    typer.Option(
+        help=f"How many brokers, up to {BROKERS_MAX}.", show_default=f"those of the directory, or {BROKERS_DEFAULT}"
+    ),
+]
+Host = Annotated[
+    str | None, typer.Option(help="Address to listen on.", show_default=f"that of the directory, or {DEFAULT_HOST}")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        help="Port of the first broker, the others follow; 0 takes free ones.",
+        show_default=f"those of the directory, or {DEFAULT_PORT}",
+        min=0,
+    ),
+]
 
 
 def up(
-    brokers: Annotated[
-        int | None,
-        typer.Option(
-            help=f"How many brokers, up to {BROKERS_MAX}. [default: those of the directory, or {BROKERS_DEFAULT}]"
-        ),
-    ] = None,
+    brokers: Brokers = None,
     directory: Directory = DIRECTORY_DEFAULT,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            help="Port of the first broker, the others follow; 0 takes free ones. [default: those of the directory, or 9092]",
-            min=0,
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is ready; it runs on.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A configuration property, by Kafka's name.", metavar="NAME=VALUE")

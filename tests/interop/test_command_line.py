@@ -203,7 +203,17 @@ def test_topics(cluster: LocalCluster) -> None:
     assert name in odradek("topics", "list", *there).stdout
     answer("topics", "delete", name, *there)
     gone = odradek("topics", "describe", name, *there)
-    assert (gone.returncode, "UNKNOWN_TOPIC_OR_PARTITION" in gone.stderr) == (1, True)
+    assert (gone.returncode, gone.stderr.startswith(f"topic {name} does not exist")) == (1, True)
+
+
+def test_what_cannot_be_written_or_read_is_one_line(cluster: LocalCluster) -> None:
+    """A full disk behind standard output, and no standard input at all."""
+    there = f"--bootstrap {cluster.bootstrap}"
+    for words in (f"topics list {there} --internal >/dev/full", f"produce t {there} <&-"):
+        finished = subprocess.run(
+            ["/bin/sh", "-c", f"{ODRADEK} {words}"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        assert (finished.returncode, len(finished.stderr.splitlines())) == (1, 1), finished.stderr
 
 
 def test_no_broker_says_what_to_do() -> None:

@@ -1,13 +1,20 @@
 """What the command line is given: questions that cannot be asked are refused in one line, bytes that are no text are bytes."""
 
+import socket
+from threading import Thread
+from typing import cast
+
 import pytest
 
-from broker.admin.client import Connection, Failed
+from broker.admin.client import Cluster, Connection, Failed, Unaskable, addresses
 from broker.admin.content import taken
 from broker.admin.group_reset import moment_ms
+from broker.admin.groups import listing
 from broker.admin.produce import from_text, header
 from protocol.client import ClientConnection
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+WEB_ANSWER = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 
 
 class Unconnected(Connection):
@@ -38,3 +45,32 @@ def test_bytes_that_are_no_text_go_through_arguments_and_lines() -> None:
     assert (line.key, line.value) == (b"\xff\xfe", b"\xff\xfe")
     with pytest.raises(Failed, match="line 3: "):
         taken("\ud800", "line 3")
+
+
+def test_what_is_no_broker_is_said_in_a_line() -> None:
+    """A web server, or a listener with TLS."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1_000)
+                connection.sendall(WEB_ANSWER)
+
+        other = Thread(target=answer)
+        other.start()
+        with pytest.raises(Failed, match=rf"127\.0\.0\.1:{port} does not speak Kafka's protocol"):
+            Connection("127.0.0.1", port)
+        other.join()
+
+
+def test_an_address_that_is_none_cannot_be_asked() -> None:
+    with pytest.raises(Unaskable, match="expected host:port"):
+        addresses("localhost")
+
+
+@pytest.mark.parametrize(("states", "types"), [(["Stable", "Sleepy"], []), ([], ["sleepy"])])
+def test_groups_of_a_kind_that_there_is_not(states: list[str], types: list[str]) -> None:
+    with pytest.raises(Unaskable, match=r"no such (state|type): [Ss]leepy; there are "):
+        listing(cast("Cluster", None), states, types)

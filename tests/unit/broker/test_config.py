@@ -56,6 +56,7 @@ def test_names_of_variables_are_unique() -> None:
         ("odradek.initial.transaction.version=3", "odradek.initial.transaction.version: 3 is above"),
         ("log.cleanup.policy=shred", "log.cleanup.policy: 'shred' is not one of compact, delete (--set)"),
         ("no.such.name=1", "no.such.name: no such property (--set)"),
+        ("num.partition=1", "num.partition: no such property (--set); did you mean num.partitions?"),
         ("num.partitions", "num.partitions: not of the form name=value (--set)"),
         ("log.dirs=", "log.dirs: not set"),
         ("log.dirs=/a,/b", "log.dirs: '/a,/b' names more than one directory"),
@@ -90,7 +91,10 @@ def test_a_bad_line_of_a_file_is_named() -> None:
 
 
 def test_an_unknown_variable_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"ODRADEK_NUM_PARTITION: no such property \(environment\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"ODRADEK_NUM_PARTITION: no such property \(environment\); did you mean ODRADEK_NUM_PARTITIONS\?",
+    ):
         loaded(environment={"ODRADEK_NUM_PARTITION": "1"})
 
 

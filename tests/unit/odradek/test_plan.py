@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from odradek.launch import new_cluster_id
+from odradek.__main__ import app
+from odradek.directory import ClusterDirectory
+from odradek.launch import Wanted, make_plan, new_cluster_id
 from odradek.plan import Plan
+from odradek.processes import USAGE, BrokerFailed
 
 DATA = Path("/data")
 
@@ -63,3 +67,34 @@ def test_cluster_ids_are_as_kafka_makes_them() -> None:
     made = {new_cluster_id() for _ in range(300)}
     assert len(made) == 300
     assert all(len(one) == 22 and not one.startswith("-") for one in made)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "setting"), [(1, "node.id=4"), (3, "node.id=4"), (3, "listeners=A://:9"), (3, "log.dirs=/data")]
+)
+def test_what_each_broker_has_for_itself_is_not_set_for_all(tmp_path: Path, brokers: int, setting: str) -> None:
+    with pytest.raises(BrokerFailed, match=f"--set {setting.partition('=')[0]}: each broker has its own") as refused:
+        make_plan(ClusterDirectory(tmp_path), None, Wanted(brokers, None, 0, (setting,)))
+    assert refused.value.exit_code == USAGE
+
+
+def test_one_broker_alone_may_be_given_a_directory(tmp_path: Path) -> None:
+    _, held = make_plan(ClusterDirectory(tmp_path), None, Wanted(1, None, 0, ("log.dirs=/data",)))
+    held.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "default"),
+    [
+        ("up", "those of the directory, or 3"),
+        ("up", "that of the directory, or 127.0.0.1"),
+        ("up", "those of the directory, or 9092"),
+        ("status", "on a terminal"),
+        ("produce", "each line of standard input is one"),
+        ("produce", "by the key as Kafka's producers do, or in turn"),
+    ],
+)
+def test_what_holds_unasked_is_in_the_help(command: str, default: str) -> None:
+    """Square brackets in a help text are markup, and not shown."""
+    said = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
+    assert f"[default: ({default})]" in said.stdout

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -30,6 +32,21 @@ app.add_typer(configs.app, name="configs")
 app.command()(records.consume)
 app.command()(records.produce)
 app.command()(dump.dump)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"odradek {version('odradek')}")
+        raise typer.Exit
+
+
+@app.callback()
+def odradek(
+    _: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:

@@ -56,6 +56,10 @@ def usage(reason: str) -> NoReturn:
     raise typer.Exit(USAGE)
 
 
+def counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
 def show(rows: list[dict[str, Any]], columns: dict[str, str], *, as_json: bool, empty: str) -> None:
     """Print rows as JSON, or as a table with the given titles (field name -> title)."""
     if as_json:

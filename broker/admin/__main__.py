@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
         command = connected(topic_verbs.add_parser(verb))
         command.add_argument("name")
     command.add_argument("--partitions", type=int, default=-1)
+    command.add_argument("--replication-factor", type=int, default=-1)
     command.add_argument("--config", action="append", default=[])
     txn_verbs = nouns.add_parser("txns").add_subparsers(dest="verb", required=True)
     connected(txn_verbs.add_parser("list")).add_argument("--state", action="append", default=[])
@@ -145,7 +146,9 @@ def topic_command(cluster: Cluster, options: argparse.Namespace) -> Any:
         case "describe":
             return topics.partitions(cluster, [options.name])
         case "create":
-            return topics.create(cluster, options.name, options.partitions, options.config)
+            return topics.create(
+                cluster, options.name, options.config, count=options.partitions, factor=options.replication_factor
+            )
         case _:
             return topics.delete(cluster, options.name)
 

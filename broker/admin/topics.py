@@ -99,17 +99,22 @@ def partitions(cluster: Cluster, names: Sequence[str] | None) -> list[dict[str, 
     ]
 
 
-def create(cluster: Cluster, name: str, count: int, configs: Sequence[str]) -> dict[str, Any]:
+def create(cluster: Cluster, name: str, configs: Sequence[str], *, count: int, factor: int) -> dict[str, Any]:
     pairs = []
     for config in configs:
         key, equals, value = config.partition("=")
         if not equals:
             raise Unaskable(f"--config {config}: expected name=value")
         pairs.append(CreatableTopicConfig(name=key, value=value))
-    topic = CreatableTopic(name=name, num_partitions=count, replication_factor=-1, configs=pairs)
+    topic = CreatableTopic(name=name, num_partitions=count, replication_factor=factor, configs=pairs)
     answer = cluster.controller().call(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)).topics[0]
     check(answer.error_code, f"topic {name} was not created", answer.error_message)
-    return {"name": name, "topic_id": str(answer.topic_id), "partitions": answer.num_partitions}
+    return {
+        "name": name,
+        "topic_id": str(answer.topic_id),
+        "partitions": answer.num_partitions,
+        "replication_factor": answer.replication_factor,
+    }
 
 
 def delete(cluster: Cluster, name: str) -> dict[str, Any]:

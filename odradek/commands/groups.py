@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, console, errors, print_json, show, usage
+from odradek.admin import ask, console, counted, errors, print_json, show, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
 
 app = typer.Typer(
@@ -72,7 +72,7 @@ def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Js
     if as_json:
         print_json(answer)
         return
-    words = [f"{answer['type']} group {group}", answer["state"], f"{len(answer['members'])} members"]
+    words = [f"{answer['type']} group {group}", answer["state"], counted(len(answer["members"]), "member")]
     if answer["epoch"] is not None:
         words.append(f"epoch {answer['epoch']}")
     if answer["assignor"]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from odradek.admin import ask, console, print_json, stream, usage
+from odradek.admin import ask, console, counted, print_json, stream, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
@@ -126,7 +126,7 @@ def produce(
         return
     places = ", ".join(f"{each['partition']}@{each['first_offset']}" for each in answer["partitions"])
     ended = "" if answer["transaction"] == "none" else f", {answer['transaction']}"
-    console.print(f"{answer['records']} records to {topic} ({places or 'nothing'}){ended}", markup=False)
+    console.print(f"{counted(answer['records'], 'record')} to {topic} ({places or 'nothing'}){ended}", markup=False)
 
 
 def own_id() -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, print_json, show
+from odradek.admin import ask, counted, print_json, show
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
 
 app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
@@ -49,6 +49,9 @@ def create(
     name: Name,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     partitions: Annotated[int, typer.Option(help="Number of partitions; -1: num.partitions.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Replicas of each partition; -1: default.replication.factor.")
+    ] = -1,
     configs: Annotated[
         list[str] | None, typer.Option("--config", help="A topic property, by Kafka's name.", metavar="NAME=VALUE")
     ] = None,
@@ -58,16 +61,17 @@ def create(
 
     Example:
 
-      odradek topics create payments --partitions 6 --config retention.ms=3600000
+      odradek topics create payments --partitions 6 --replication-factor 3 --config retention.ms=3600000
     """
     arguments = ["topics", "create", name, "--bootstrap", bootstrap, "--partitions", str(partitions)]
+    arguments += ["--replication-factor", str(replication_factor)]
     for config in configs or []:
         arguments += ["--config", config]
     answer = ask(*arguments)
     if as_json:
         print_json(answer)
     else:
-        print(f"created {name} with {answer['partitions']} partitions, id {answer['topic_id']}")
+        print(f"created {name} with {counted(answer['partitions'], 'partition')}, id {answer['topic_id']}")
 
 
 @app.command()

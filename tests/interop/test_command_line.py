@@ -194,9 +194,14 @@ async def test_local_cluster_is_an_async_context_manager() -> None:
 def test_topics(cluster: LocalCluster) -> None:
     name = f"topic-{time.time_ns():x}"
     there = ("--bootstrap", cluster.bootstrap)
-    made = answer("topics", "create", name, "--partitions", "3", "--config", "retention.ms=1000", *there)
-    assert made["partitions"] == 3
-    assert name in [row["name"] for row in answer("topics", "list", *there)]
+    sizes = ("--partitions", "3", "--replication-factor", "1")
+    more = odradek("topics", "create", name, "--replication-factor", "2", *there)
+    assert (more.returncode, "INVALID_REPLICATION_FACTOR" in more.stderr) == (1, True)
+    made = answer("topics", "create", name, *sizes, "--config", "retention.ms=1000", *there)
+    assert (made["partitions"], made["replication_factor"]) == (3, 1)
+    assert (name, 3, 1) in [
+        (row["name"], row["partitions"], row["replication_factor"]) for row in answer("topics", "list", *there)
+    ]
     assert [row["partition"] for row in answer("topics", "describe", name, *there)] == [0, 1, 2]
     again = odradek("topics", "create", name, *there)
     assert (again.returncode, "TOPIC_ALREADY_EXISTS" in again.stderr) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,8 @@ def test_what_holds_unasked_is_in_the_help(command: str, default: str) -> None:
     """Square brackets in a help text are markup, and not shown."""
     said = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300", "NO_COLOR": "1"})
     assert f"[default: ({default})]" in said.stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"odradek {version('odradek')}\n")

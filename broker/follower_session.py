@@ -48,6 +48,8 @@ class Followed:
     following: Following
     named: bool = False
     """In the session, as far as the leader knows."""
+    told_start: int = -1
+    """Where the leader was last told that this log begins."""
     timer: TimerHandle | None = None
 
     @property
@@ -140,6 +142,5 @@ class FollowerSession:
 def _asked(followed: Followed, max_bytes: int) -> FetchPartition:
     log, following = followed.partition.log, followed.following
     following.asked_offset = offset = log.log_end_offset
-    return FetchPartition(
-        log.partition, following.leader_epoch, offset, log.latest_epoch, log.log_start_offset, max_bytes
-    )
+    followed.told_start = start = log.log_start_offset
+    return FetchPartition(log.partition, following.leader_epoch, offset, log.latest_epoch, start, max_bytes)

@@ -145,7 +145,16 @@ class Jobs:
         await self._logs.remove_deleted(self._clock.wall_ms())
 
     async def _delete_expired(self, partition: Partition) -> None:
-        partition.log.delete_expired_segments(self._clock.wall_ms())
+        apply_retention(partition, self._clock.wall_ms())
+
+
+def apply_retention(partition: Partition, now_ms: int) -> None:
+    """Delete what is too old or too much. Raises OSError."""
+    log = partition.log
+    start = log.log_start_offset
+    log.delete_expired_segments(now_ms)
+    if partition.leading is not None and log.log_start_offset > start:
+        partition.leading.log_start_moved()
 
 
 async def _flush(partition: Partition) -> None:

@@ -134,9 +134,13 @@ class Leading:
             raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
         if start > log.log_start_offset:
             log.move_log_start(start)
-            for follower in self._partition.followers.values():
-                follower.moved()
+            self.log_start_moved()
         return start
+
+    def log_start_moved(self) -> None:
+        """Followers hear of it though nothing may be appended any more: DeleteRecords waits until they have followed."""
+        for follower in self._partition.followers.values():
+            follower.moved()
 
     @property
     def low_watermark(self) -> int:

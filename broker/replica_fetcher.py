@@ -237,10 +237,10 @@ class ReplicaFetcher:
         records = answer.records or b""
         if not self._append(followed, answer, records):
             return 0
-        start = partition.log.log_start_offset
         partition.follow_watermarks(answer.high_watermark, answer.log_start_offset)
-        if partition.log.log_start_offset != start:
-            self._session.due[followed] = None  # the leader waits to hear it (DeleteRecords)
+        if partition.log.log_start_offset != followed.told_start:
+            # Followed just now, or moved by retention here before: the leader waits to hear it (DeleteRecords).
+            self._session.due[followed] = None
         following.step(Event.DATA)
         if records:
             self._throttles.follower_took(partition, len(records))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.apis import delete_records
+from broker.jobs import apply_retention
 from broker.ports import AclOperation
 from protocol.batch import build_batch
 from protocol.errors import ErrorCode, Refusal
@@ -165,6 +166,23 @@ async def test_followers_follow_with_their_fetches(brokers: Brokers) -> None:
     await brokers.until(lambda: brokers[1].committed() == 2)
     assert told(await outcome(call(brokers[1], ("t", 0, 1)))) == [(E.NONE, 1)]
     assert [brokers[number].partition().log.log_start_offset for number in (1, 2, 3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("order", [(1,), (1, 2, 3), (2, 3, 1), (2, 1)])
+async def test_nobody_waits_for_what_retention_has_taken(tmp_path: Path, order: tuple[int, ...]) -> None:
+    """Whoever's turn came first, and without a record since: the leader gets to know where all logs begin."""
+    brokers = Brokers(tmp_path, config=LogConfig(retention_ms=1_000))
+    brokers.topic()
+    brokers[1].append(b"a")
+    await brokers.until(lambda: brokers[3].committed() == 1)
+    await brokers.rounds(100)
+    for number in order:
+        apply_retention(brokers[number].partition(), NOW_MS + 5_000)
+        await brokers.rounds(100)
+    async with asyncio.timeout(5):
+        assert told(await outcome(call(brokers[1], ("t", 0, 1)))) == [(E.NONE, 1)]
+    assert [brokers[number].partition().log.log_start_offset for number in (1, 2, 3)] == [1, 1, 1]
+    await brokers.close()
 
 
 async def test_a_broker_that_is_dead_is_not_waited_for(brokers: Brokers) -> None:

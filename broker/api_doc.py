@@ -21,7 +21,6 @@ LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {
         "DescribeDelegationToken",
         "AlterUserScramCredentials",
     ),
-    "there are no access control lists: the authorizer allows everything": ("DescribeAcls", "CreateAcls", "DeleteAcls"),
     "a node has exactly one data directory": ("AlterReplicaLogDirs",),
     "the voters of the metadata log are those of controller.quorum.voters": ("AddRaftVoter", "RemoveRaftVoter"),
     "share groups (KIP-932) are not served": (

@@ -93,3 +93,11 @@ def test_kinds_that_have_no_settings_here(pair: SideBySide, name: str) -> None:
         finished = pair.tools.run(CONFIGS, "--bootstrap-server", pair.bootstraps["odradek"], *arguments)
         assert (finished.returncode, why in finished.stderr) == (1, True), finished
     pair.same(CONFIGS, *named, "--describe")
+
+
+@pytest.mark.feature("kafka-acls: list, add, remove: refused, as where no authorizer is configured", client=TOOLS)
+def test_access_control_lists(pair: SideBySide, name: str) -> None:
+    rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
+    for arguments in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):
+        both = pair.same("kafka-acls", *arguments)
+        assert any("No Authorizer is configured" in line for line in both), both

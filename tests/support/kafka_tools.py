@@ -6,6 +6,7 @@ from pathlib import Path
 
 LOGGING = Path(__file__).resolve().parents[1] / "interop" / "java" / "log4j2.properties"
 TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-configs": "kafka.admin.ConfigCommand",

@@ -1,0 +1,38 @@
+"""CreateAcls: v1-v3 (KIP-140, KIP-290)
+
+Behavior:
+* As DescribeAcls: each creation gets SECURITY_DISABLED.
+
+Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answer is the same.
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+
+def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    if not context.allowed_on_cluster(AclOperation.ALTER):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def refuse(
+    context: RequestContext, request: CreateAclsRequest, error: ErrorCode, message: str | None
+) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(error, message) for _ in request.creations])
+
+
+API: Final = Api(
+    key=30,
+    min_version=1,
+    max_version=3,
+    request=CreateAclsRequest,
+    response=CreateAclsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="ALTER on the cluster",
+)

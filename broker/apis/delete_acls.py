@@ -1,0 +1,38 @@
+"""DeleteAcls: v1-v3 (KIP-140, KIP-290)
+
+Behavior:
+* As DescribeAcls: each filter gets SECURITY_DISABLED.
+
+Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answer is the same.
+"""
+
+from typing import Final
+
+from broker.api import Api, RequestContext
+from broker.ports import AclOperation
+from protocol.errors import ErrorCode, Refusal
+from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+
+
+def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    if not context.allowed_on_cluster(AclOperation.ALTER):
+        raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
+
+
+def refuse(
+    context: RequestContext, request: DeleteAclsRequest, error: ErrorCode, message: str | None
+) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error, message) for _ in request.filters])
+
+
+API: Final = Api(
+    key=31,
+    min_version=1,
+    max_version=3,
+    request=DeleteAclsRequest,
+    response=DeleteAclsResponse,
+    handle=handle,
+    refuse=refuse,
+    acl="ALTER on the cluster",
+)

@@ -199,7 +199,7 @@ class ClusterDirectory:
     def brokers_with_data(self) -> list[int]:
         """Node ids whose data directories belong to a broker."""
         found = (meta.parent.name.removeprefix("broker-") for meta in self.path.glob(f"broker-*/{META_PROPERTIES}"))
-        return sorted(int(number) for number in found if number.isdigit())
+        return sorted(int(number) for number in found if number.isdecimal())
 
     def cluster_id_of_data(self) -> str | None:
         """The id that the data found here belongs to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ BROKERS_DEFAULT = 3
 ANY_PORT = 0
 METRICS_APART = 1_000
 NODE_ID = "node.id"
+ONLY_ID = "1"
+"""Of a broker that is alone."""
+ENVIRONMENT_PREFIX = "ODRADEK_"
 OWN = ("log.dirs", "listeners", "advertised.listeners")
 """What brokers of one machine cannot share; one that is alone may be given it."""
 
@@ -72,9 +76,16 @@ def metrics_port(port: int) -> int:
 
 def _refuse_own(settings: Sequence[str], count: int) -> None:
     """What is set holds for all brokers, which could not live with one id, directory or address. Raises BrokerFailed."""
-    names = [setting.partition("=")[0].strip() for setting in settings]
-    if own := [name for name in names if name == NODE_ID or (name in OWN and count > 1)]:
-        raise BrokerFailed(f"--set {own[0]}: each broker has its own, by --dir, --host and --port", USAGE)
+    said = [
+        (f"--set {name.strip()}", name.strip(), value) for name, _, value in (each.partition("=") for each in settings)
+    ]
+    for name in (NODE_ID, *OWN):
+        variable = ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
+        if variable in os.environ:  # the brokers inherit it, and it counts for more than their files
+            said.append((f"{variable} in the environment", name, os.environ[variable]))
+    for place, name, value in said:
+        if (name in OWN and count > 1) or (name == NODE_ID and (count > 1 or value.strip() != ONLY_ID)):
+            raise BrokerFailed(f"{place}: each broker has its own, by --dir, --host and --port", USAGE)
 
 
 def _count(directory: ClusterDirectory, state: ClusterState | None, wanted: int | None) -> int:

@@ -64,7 +64,7 @@ class Plan:
         if set_by_hand:
             listener = set_by_hand[-1].strip()
             port = listener.rpartition(":")[2]
-            return f"http://{self._reachable(int(port))}/metrics" if port.isdigit() and int(port) else None
+            return f"http://{self._reachable(int(port))}/metrics" if port.isdecimal() and int(port) else None
         return f"http://{self._reachable(self.metrics[node_id])}/metrics" if node_id in self.metrics else None
 
     @property

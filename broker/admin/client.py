@@ -225,7 +225,7 @@ def addresses(bootstrap: str) -> list[tuple[str, int]]:
     found = []
     for endpoint in bootstrap.split(","):
         host, _, port = endpoint.strip().rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal():
             raise Unaskable(f"bootstrap is {bootstrap!r}: expected host:port")
         found.append((host.strip("[]"), int(port)))
     return found

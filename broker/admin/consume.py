@@ -82,7 +82,7 @@ class Consumer:
                     f"{wanted.topic}-{index} has no leader that answers; see: odradek topics describe {wanted.topic}"
                 )
             end = None if wanted.follow else ends[key]
-            self.readers[index] = Reader(index, there[index], self._start(first[key], ends[key]), end)
+            self.readers[index] = Reader(index, there[index], first_of(wanted.start, first[key], ends[key]), end)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Until the end that was seen when it began, or for ever. Raises Failed."""
@@ -99,17 +99,6 @@ class Consumer:
                     left = None if left is None else left - 1
                     if left == 0:
                         return
-
-    def _start(self, first: int, last: int) -> int:
-        match self.wanted.start:
-            case "earliest":
-                return first
-            case "latest":
-                return last
-            case offset if offset.isdigit():
-                return min(max(int(offset), first), last)
-            case other:
-                raise Unaskable(f"--from {other}: expected earliest, latest or an offset")
 
     def _topic(self) -> MetadataResponseTopic:
         [topic] = topic_admin.named(self.cluster, [self.wanted.topic])
@@ -198,3 +187,16 @@ def readable(data: bytes, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[
             for record in iter_records(batch, max_decompressed_bytes=DECOMPRESSED_BYTES_MAX):
                 yield record.offset, record
         yield header.last_offset, None
+
+
+def first_of(start: str, first: int, last: int) -> int:
+    """The offset that `start` names in a log from `first` to `last`. Raises Unaskable."""
+    match start:
+        case "earliest":
+            return first
+        case "latest":
+            return last
+        case offset if offset.isdecimal():
+            return min(max(int(offset), first), last)
+        case other:
+            raise Unaskable(f"--from {other}: expected earliest, latest or an offset")

@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from broker.admin.client import Cluster, Connection, Failed, Unaskable, addresses
+from broker.admin.consume import first_of
 from broker.admin.content import taken
 from broker.admin.group_reset import moment_ms
 from broker.admin.groups import listing
@@ -65,9 +66,16 @@ def test_what_is_no_broker_is_said_in_a_line() -> None:
         other.join()
 
 
-def test_an_address_that_is_none_cannot_be_asked() -> None:
+@pytest.mark.parametrize("bootstrap", ["localhost", "localhost:\N{SUPERSCRIPT TWO}"])
+def test_an_address_that_is_none_cannot_be_asked(bootstrap: str) -> None:
     with pytest.raises(Unaskable, match="expected host:port"):
-        addresses("localhost")
+        addresses(bootstrap)
+
+
+@pytest.mark.parametrize("start", ["soon", "\N{SUPERSCRIPT TWO}"])
+def test_a_place_to_read_from_that_is_none_cannot_be_asked(start: str) -> None:
+    with pytest.raises(Unaskable, match="expected earliest, latest or an offset"):
+        first_of(start, 0, 9)
 
 
 @pytest.mark.parametrize(("states", "types"), [(["Stable", "Sleepy"], []), ([], ["sleepy"])])

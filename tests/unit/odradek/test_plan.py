@@ -79,9 +79,30 @@ def test_what_each_broker_has_for_itself_is_not_set_for_all(tmp_path: Path, brok
     assert refused.value.exit_code == USAGE
 
 
-def test_one_broker_alone_may_be_given_a_directory(tmp_path: Path) -> None:
-    _, held = make_plan(ClusterDirectory(tmp_path), None, Wanted(1, None, 0, ("log.dirs=/data",)))
+@pytest.mark.parametrize(
+    ("brokers", "variable", "value"),
+    [(1, "ODRADEK_NODE_ID", "4"), (3, "ODRADEK_NODE_ID", "1"), (3, "ODRADEK_LOG_DIRS", "/data")],
+)
+def test_nor_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: int, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(BrokerFailed, match=f"{variable} in the environment: each broker has its own") as refused:
+        make_plan(ClusterDirectory(tmp_path), None, Wanted(brokers, None, 0))
+    assert refused.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize("setting", ["log.dirs=/data", "node.id=1"])
+def test_one_broker_alone_may_be_given_a_directory_and_the_id_that_it_has(tmp_path: Path, setting: str) -> None:
+    _, held = make_plan(ClusterDirectory(tmp_path), None, Wanted(1, None, 0, (setting,)))
     held.close()
+
+
+def test_a_directory_beside_the_others_is_no_broker(tmp_path: Path) -> None:
+    for name in ("broker-2", "broker-\N{SUPERSCRIPT TWO}"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.properties").touch()
+    assert ClusterDirectory(tmp_path).brokers_with_data() == [2]
 
 
 @pytest.mark.parametrize(

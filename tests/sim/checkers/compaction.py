@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from tests.sim.checkers.batches import COMMIT, CONTROL, TRANSACTIONAL, Batch, Identity
 
+NO_PRODUCER_ID: Final = -1
 DRIFT_MS: Final = 2000
 """How far the clocks of hosts may be apart that do not jump."""
 
@@ -102,6 +103,8 @@ class Content:
             self._in_force(batch)
 
     def _note_producer(self, batch: Batch) -> None:
+        if batch.producer_id == NO_PRODUCER_ID:
+            return  # of a coordinator, whose batches are numbered all the same
         last = self.last_of.get(batch.producer_id)
         if not batch.is_control and batch.base_sequence >= 0:
             self.last_of[batch.producer_id] = batch

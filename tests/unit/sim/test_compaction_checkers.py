@@ -150,6 +150,13 @@ def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     assert list(judge(first, last, later, fence).taken(last, last, None)) == []
 
 
+def test_who_has_no_producer_id_has_no_last_batch() -> None:
+    """Kafka's group coordinator numbers its batches all the same, each with 0."""
+    tombstone = replace(plain(0, (b"a", None)), base_sequence=0)
+    dated = left_of(tombstone, 0, horizon=HORIZON)
+    assert list(judge(tombstone, now_ms=HORIZON).taken(tombstone, dated, None)) == []
+
+
 def test_a_disk_holds_the_newest_value_of_each_key() -> None:
     log = [Placed(OLD, 0, 0, OLD), Placed(NEW, 0, 0, None)]
     assert "newest value of key b'a'" in next(check_held(log, content_of(OLD, NEW), Cleaned()))

@@ -129,5 +129,6 @@ async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops
         leader.cleaned_to = None
         await clean(leader, now_ms=NOW_MS + passes)
     await brokers.back(3)
+    assert brokers[3].content() == brokers[1].content()
     assert follower.last_stable_offset == 3
     assert fetched(follower, committed=True) == []

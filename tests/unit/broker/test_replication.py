@@ -71,6 +71,7 @@ async def test_a_replica_that_has_caught_up_joins_the_isr_again(brokers: Brokers
         brokers[1].append(b"x" * 100)
     await brokers.until(lambda: brokers[1].committed() == 5)
     await brokers.back(3)
+    assert brokers[3].content() == brokers[1].content()
 
 
 async def test_a_living_broker_that_registers_anew_joins_the_isr_again(brokers: Brokers) -> None:

@@ -94,8 +94,9 @@ def test_nor_in_the_environment(
 
 @pytest.mark.parametrize("setting", ["log.dirs=/data", "node.id=1"])
 def test_one_broker_alone_may_be_given_a_directory_and_the_id_that_it_has(tmp_path: Path, setting: str) -> None:
-    _, held = make_plan(ClusterDirectory(tmp_path), None, Wanted(1, None, 0, (setting,)))
+    made, held = make_plan(ClusterDirectory(tmp_path), None, Wanted(1, None, 0, (setting,)))
     held.close()
+    assert setting in made.settings
 
 
 def test_a_directory_beside_the_others_is_no_broker(tmp_path: Path) -> None:

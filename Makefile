@@ -5,7 +5,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
-MVN := mvn -q -B --no-transfer-progress -Dstyle.color=never
+# Maven's colour library ends each stream with an escape sequence, also into a file and without colours.
+MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-progress -Dstyle.color=never
 TEST_PROCESSES ?= 2
 export PYTHONHASHSEED := 0
 NODE_PACKAGES := protocol storage runtime coordinator cluster broker odradek

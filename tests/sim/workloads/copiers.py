@@ -8,7 +8,7 @@ transaction, dies, leaves, and goes on when it has been thrown out, until it is 
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.txn_offset_commit import (
@@ -17,7 +17,15 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.sim.history import ADD, FAIL, OK, READ_COMMITTED, TXN_COMMIT, Operation, Partition
-from tests.sim.workloads.client import FENCED_MEMBER, NONE, REBALANCE_IN_PROGRESS, RETRIABLE, Client
+from tests.sim.workloads.client import (
+    FENCED_MEMBER,
+    INVALID_PRODUCER_EPOCH,
+    NONE,
+    PRODUCER_FENCED,
+    REBALANCE_IN_PROGRESS,
+    RETRIABLE,
+    Client,
+)
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch
 from tests.sim.workloads.membership import Membership
 from tests.sim.workloads.offsets import commit_offsets, fetch_offsets
@@ -42,7 +50,8 @@ SKIPPED_MAX: Final = 12
 CALM_TIMEOUT_MS: Final = 30_000
 NO_GENERATION_VERSION: Final = {1: 4, 2: 5}
 """TxnOffsetCommit of each generation of the protocol of transactions."""
-LEFT, DIED, ENDED = "left", "died", "ended"
+FENCED_PRODUCER: Final = frozenset({INVALID_PRODUCER_EPOCH, PRODUCER_FENCED})
+LEFT, DIED, FENCED, ENDED = "left", "died", "fenced", "ended"
 
 
 def origin_of(value: bytes) -> tuple[str, int, int] | None:
@@ -64,6 +73,8 @@ class Turns:
         assert client.world.options.groups is not None
         self.options = client.world.options.groups
         self.positions: dict[Partition, int] = {}
+        self.producer_fenced = False
+        """True if the member must end because another process has its transactional id."""
         self._next_beat = 0.0
         self.reader = Reader(client.world, f"{client.name}-in", READ_COMMITTED)
 
@@ -72,6 +83,9 @@ class Turns:
         watch, rng, options = self.world.monitor.groups, self.client.rng, self.options
         ended = ENDED
         while not watch.over and not self.member.fenced:
+            if self.producer_fenced:
+                ended = FENCED
+                break
             draw = rng.random()
             if not watch.calm and draw < options.die + options.leave:
                 ended = DIED if draw < options.die else LEFT
@@ -170,6 +184,19 @@ class Copier(TransactionalProducer):
         await self._copy()
         self.member.member_id, self.member.epoch = now
         self.turns.positions.clear()
+
+    def settle(self, operation: Operation, error: int, **details: Any) -> Operation:
+        """Record the result of `operation`. Once faults have stopped, end the copier when its producer is fenced.
+
+        Kafka's clients treat ProducerFencedException as fatal. A copier that calls InitProducerId again instead lets two
+        processes with one transactional id fence each other without end:
+        1. A is fenced by the InitProducerId of B, and calls InitProducerId.
+        2. B is fenced by the InitProducerId of A, and calls InitProducerId.
+        Most transactions of both abort, and the group does not reach the end of its input. Under faults this is wanted.
+        """
+        if self._calm and error in FENCED_PRODUCER:
+            self.turns.producer_fenced = True
+        return super().settle(operation, error, **details)
 
     # -- one transaction
 

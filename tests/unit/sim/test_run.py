@@ -14,11 +14,22 @@ from tests.sim.cluster import Cluster
 from tests.sim.cluster_options import ONE_LOSES
 from tests.sim.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.evidence_of_run import add_snapshots, committed_on
+from tests.sim.group_options import CLASSIC as CLASSIC_GROUP
+from tests.sim.group_options import CONSUMER as CONSUMER_GROUP
+from tests.sim.group_options import COPIER, GroupPlan
+from tests.sim.groups import Crew
+from tests.sim.limits import limited
 from tests.sim.loop import SimLoop
 from tests.sim.node_config import ROOT, WATERMARKS
-from tests.sim.options import draw
+from tests.sim.options import KILL, draw
 from tests.sim.run import Run, logs_into, run_seed
+from tests.sim.workloads.copiers import ENDED, FENCED, Copier
 from tests.sim.workloads.encode import encode_batch
+from tests.sim.workloads.producers import CLASSIC as CLASSIC_DIALECTS
+from tests.sim.workloads.producers import MODERN, Dialect, PlainProducer
+
+COPY_SECONDS_MAX = 20.0
+"""Virtual seconds in which one copier reads and copies all records of the scenario; it needs about 5."""
 
 
 def test_who_shows_that_a_healed_cluster_commits_is_not_beaten_by_its_own_time_out() -> None:
@@ -223,3 +234,48 @@ def test_no_disk_refuses_anything_before_another_broker_that_has_lost_data_is_wh
     with logs_into(loop):
         loop.run_until_complete(refuse())
     loop.close()
+
+
+@pytest.mark.parametrize("protocol", [CLASSIC_GROUP, CONSUMER_GROUP])
+@pytest.mark.parametrize("dialect", [MODERN, CLASSIC_DIALECTS[0]], ids=["TV2", "TV1"])
+def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_healing(
+    protocol: str, dialect: Dialect
+) -> None:
+    """Two running copiers share a transactional id when the faults stop. One of them ends, and the group reads all records.
+
+    1. Copier A calls InitProducerId, then copier B does. The coordinator fences A.
+    2. A receives PRODUCER_FENCED. If A calls InitProducerId again, the coordinator fences B.
+    3. With two copiers that never end, step 2 repeats and most of their transactions abort.
+    """
+    options = replace(draw(1, brokers=1, groups=True), durability=KILL, faults=[], overflow=False, limits={})
+    assert options.groups is not None
+    plan = GroupPlan("copy", COPIER, protocol, members=1, static=0)
+    groups = replace(options.groups, plans=(plan,), alone="", size_max=0, think_seconds=0.1, own_ids=1.0)
+    loop = SimLoop(Random(1))
+
+    async def heal(run: Run) -> tuple[list[str], list[str]]:
+        await run._set_up()
+        writer = PlainProducer(run.world, "writer", MODERN)
+        await writer.run(60)
+        run.groups.calm_down()
+        crew = Crew(run.world, plan, [dialect])
+        copiers = [crew._process(0, life) for life in range(2)]
+        assert {copier.transactional_id for copier in copiers if isinstance(copier, Copier)} == {"copy/0"}
+        run.groups._tasks += [loop.spawn(f"c:{each.name}", each.run_member(), each.name) for each in copiers]
+        findings = await run.groups.drain(COPY_SECONDS_MAX)
+        ended = [task.result() for task in run.groups._tasks]
+        run.inspector.close()
+        await run.cluster.stop()
+        return findings, ended
+
+    with logs_into(loop), limited(options.limits):
+        asyncio.set_event_loop(loop)
+        run = Run(loop, Random(1), replace(options, groups=groups))
+        try:
+            findings, ended = loop.run_until_complete(heal(run))
+        finally:
+            asyncio.set_event_loop(None)
+            run.abandon()
+            loop.close()
+    assert findings == []
+    assert sorted(ended) == [ENDED, FENCED]

@@ -4,7 +4,9 @@ WORKDIR /opt/odradek
 COPY requirements-broker.lock ./
 RUN pip install --no-cache-dir --require-hashes -r requirements-broker.lock
 COPY pyproject.toml README.md ./
+COPY odradek odradek
 COPY broker broker
+COPY client client
 COPY cluster cluster
 COPY coordinator coordinator
 COPY odradek odradek

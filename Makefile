@@ -9,7 +9,7 @@ UV_VERSION := 0.13.8
 MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-progress -Dstyle.color=never
 TEST_PROCESSES ?= 2
 export PYTHONHASHSEED := 0
-NODE_PACKAGES := protocol storage runtime coordinator cluster broker odradek
+NODE_PACKAGES := odradek protocol storage runtime coordinator cluster broker client
 
 $(VENV)/.ready: requirements.lock pyproject.toml
 	@echo "[1/3] python packages into $(VENV) ..."
@@ -38,7 +38,7 @@ setup: $(VENV)/.ready build/jars/kafka/.ready build/jars/spark/.ready ## Prepare
 
 .PHONY: demo
 demo: setup ## The main job: real flights through transactions, kills and Spark, with a verdict row by row
-	@$(BIN)/python -m pipeline.demo $(ARGS)
+	@$(BIN)/python -m odradek.pipeline.demo $(ARGS)
 
 .PHONY: test
 test: check ## All checks and tests (interop, Spark and simulation campaigns included)
@@ -51,12 +51,12 @@ check: setup ## Lint, types, import contracts, tidy rules, freshness of generate
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m pytest -q -p no:randomly tests/test_tidy.py
-	@$(BIN)/python -m protocol.generate --check
-	@$(BIN)/python -m coordinator.txn.transitions_doc --check
-	@$(BIN)/python -m coordinator.group.transitions_doc --check
-	@$(BIN)/python -m broker.api_doc --check
-	@$(BIN)/python -m broker.config_doc --check
-	@$(BIN)/python -m broker.metrics_doc --check
+	@$(BIN)/python -m odradek.protocol.generate --check
+	@$(BIN)/python -m odradek.coordinator.txn.transitions_doc --check
+	@$(BIN)/python -m odradek.coordinator.group.transitions_doc --check
+	@$(BIN)/python -m odradek.broker.dispatch.doc --check
+	@$(BIN)/python -m odradek.broker.config.doc --check
+	@$(BIN)/python -m odradek.broker.metrics.doc --check
 
 .PHONY: sim
 sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make sim SEEDS=0..1000 a range

@@ -23,10 +23,10 @@ from kio.static.primitive import i32, i32Timedelta, i64
 from rich.console import Console
 from rich.table import Table
 
-from protocol.batch import build_batch
-from protocol.codec import decode, encode, encode_response
-from protocol.connection import ServerConnection
-from protocol.messages.produce import (
+from odradek.protocol.batch import build_batch
+from odradek.protocol.codec import decode, encode, encode_response
+from odradek.protocol.connection import ServerConnection
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

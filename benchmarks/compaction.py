@@ -21,14 +21,14 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from rich.console import Console
 from rich.table import Table
 
-from broker.compaction import pacing
-from broker.property import DOUBLE_MAX
 from odradek import LocalCluster
-from protocol.batch import build_batch
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.cleaner import CleanerLimits, Cleaning, cleanable
-from storage.config import LogConfig
-from storage.os_disk import OsDisk
+from odradek.broker.config.property import DOUBLE_MAX
+from odradek.broker.partition.compaction_job import pacing
+from odradek.protocol.batch import build_batch
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, cleanable
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
 from tests.support.logs import NOW_MS, append, open_log
 from tests.support.raw_client import RawClient
 

@@ -6,31 +6,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from broker.fetch_sessions import PARTITIONS_MAX
-from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, MEMBERS_BYTES_MAX, SPARE_SHARE, text_bytes
-from coordinator.group.classic.join import PENDING_MAX
-from coordinator.group.offsets.commit import METADATA_BYTES_MAX, OFFSETS_MAX
-from coordinator.group.state import GROUPS_MAX
-from coordinator.hashing import partition_for
-from coordinator.txn.init_producer_id import TRANSACTIONAL_IDS_MAX
-from protocol.batch import build_batch
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.offset_commit import (
+from odradek.broker.fetch.sessions import PARTITIONS_MAX
+from odradek.coordinator.group.classic.join import PENDING_MAX
+from odradek.coordinator.group.memory_accounting import (
+    ASSIGNED_BYTES,
+    MEMBER_BYTES,
+    MEMBERS_BYTES_MAX,
+    SPARE_SHARE,
+    text_bytes,
+)
+from odradek.coordinator.group.offsets.commit import METADATA_BYTES_MAX, OFFSETS_MAX
+from odradek.coordinator.group.state import GROUPS_MAX
+from odradek.coordinator.hashing import partition_for
+from odradek.coordinator.txn.init_producer_id import TRANSACTIONAL_IDS_MAX
+from odradek.protocol.batch import build_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.producer_state import PRODUCERS_MAX
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.storage.producers.state import PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 TOPIC = "flooded"
 TOPIC_PARTITIONS = 100

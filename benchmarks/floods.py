@@ -35,16 +35,16 @@ from benchmarks.flood_requests import (
     produce,
     produced,
 )
-from odradek.processes import BrokerCommand, BrokerProcess, Lifeline, has_ended
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.local.processes import BrokerCommand, BrokerProcess, Lifeline, has_ended
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.support.raw_client import RawClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 CONNECTIONS = 4
 IN_FLIGHT = 32

@@ -1,4 +1,4 @@
-"""One node as a process: `python -P -m broker --config FILE [--set name=value ...]`.
+"""One node as a process: `python -P -m odradek.broker --config FILE [--set name=value ...]`.
 
 Standard output carries one line, `ready host:port[,host:port...]`, once a transaction could commit. Logs go to standard error;
 when the start fails, the last line there is the reason. Exit code 2: the configuration; 1: anything else.
@@ -21,16 +21,19 @@ from typing import Final
 
 import uvloop
 
-from broker import log
-from broker.clock import SystemClock
-from broker.commit_gate import LocalCommitGate
-from broker.config import Config
-from broker.config_source import load, with_host_name
-from broker.env import Env
-from broker.node import CannotStartError, Node
-from broker.profiler import Profiler, flame_graph, folded_lines
-from broker.property import ConfigError
-from storage.os_disk import OsDisk
+# This module imports structlog without rich, so it comes before every other import of structlog.
+from odradek.broker.process import logging as log
+
+# isort: split
+from odradek.broker.config.properties import Config
+from odradek.broker.config.property import ConfigError
+from odradek.broker.config.sources import load, with_host_name
+from odradek.broker.node import CannotStartError, Node
+from odradek.broker.partition.flush import LocalCommitGate
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.process.env import Env
+from odradek.broker.process.profiler import Profiler, flame_graph, folded_lines
+from odradek.storage.disk.os_disk import OsDisk
 
 EXIT_CONFIGURATION: Final = 2
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -74,7 +77,7 @@ def _write_profile(profiler: Profiler, path: Path, node_id: int) -> None:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -P -m broker", description="Run one node in the foreground.")
+    parser = argparse.ArgumentParser(prog="python -P -m odradek.broker", description="Run one node in the foreground.")
     parser.add_argument("--config", metavar="FILE", help="a .properties file with Kafka's dotted names")
     parser.add_argument(
         "--set", dest="assignments", metavar="NAME=VALUE", action="append", default=[], help="set one property"

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from broker.acceptor import Acceptor, CannotListenError
-from broker.addresses import parse_listeners, parse_voters
-from broker.api import BROKER, CLIENT
-from broker.api_table import API_TABLE
-from broker.config import Config
-from broker.controller_client import ControllerClient
-from broker.controller_config import (
+from odradek.broker.config.controller import (
     answer_timeout_ms,
     controller_config,
     lifecycle_config,
@@ -26,44 +20,50 @@ from broker.controller_config import (
     own_controller,
     without_quorum,
 )
-from broker.dispatch import Dispatcher, log_unexpected
-from broker.doubts import Doubts
-from broker.env import Env
-from broker.fetch_sessions import FetchSessions
-from broker.forwarding import Forwarding
-from broker.groups import Groups
-from broker.hosting import host_partitions
-from broker.jobs import Jobs
-from broker.life import Life
-from broker.limits import ByteBudget, ConnectionLimits
-from broker.lost_heads import LostHeads
-from broker.membership import CannotWatchError, Membership
-from broker.metadata_log import follow_metadata
-from broker.peers import TO_CONTROLLERS, Address, Channel, Peers
-from broker.ports import AllowAll
-from broker.quotas import ClientQuotas
-from broker.raft_network import PeerRaftNetwork, make_raft
-from broker.services import Services
-from broker.session import Listener
-from broker.shared import Shared
-from broker.topic_config import TopicSettings
-from broker.topics import TopicMaker
-from broker.transactions import Transactions
-from cluster.controller.features import SUPPORTED_FEATURES
-from cluster.controller.port import BrokerRegistration
-from cluster.controller.service import ControllerService
-from cluster.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
-from cluster.lifecycle import BrokerLifecycle
-from cluster.metadata import MetadataCache
-from cluster.raft.quorum_state import BadQuorumState
-from runtime.tasks import Tasks
-from storage.log_manager import LogManager
+from odradek.broker.config.properties import Config
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.coordinators.groups import Groups
+from odradek.broker.coordinators.transactions import Transactions
+from odradek.broker.dispatch.api import BROKER, CLIENT
+from odradek.broker.dispatch.dispatcher import Dispatcher, log_unexpected
+from odradek.broker.dispatch.forwarding import Forwarding
+from odradek.broker.dispatch.services import Services
+from odradek.broker.dispatch.table import API_TABLE
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.network.addresses import parse_listeners, parse_voters
+from odradek.broker.network.limits import ByteBudget, ConnectionLimits
+from odradek.broker.network.listeners import Acceptor, CannotListenError
+from odradek.broker.network.server_state import Shared
+from odradek.broker.network.session import Listener
+from odradek.broker.partition.background_jobs import Jobs
+from odradek.broker.process.env import Env
+from odradek.broker.quorum.boot_marker import Life
+from odradek.broker.quorum.controller_client import ControllerClient
+from odradek.broker.quorum.failure_detector import CannotWatchError, Membership
+from odradek.broker.quorum.metadata_log import follow_metadata
+from odradek.broker.quorum.network import PeerRaftNetwork, make_raft
+from odradek.broker.quorum.peers import TO_CONTROLLERS, Address, Channel, Peers
+from odradek.broker.quorum.suspected_leaders import Doubts
+from odradek.broker.quota.client_quotas import ClientQuotas
+from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.wiring import host_partitions
+from odradek.broker.security.authorizer import AllowAll
+from odradek.broker.topics.auto_create import TopicMaker
+from odradek.cluster.controller.port import BrokerRegistration
+from odradek.cluster.controller.service import ControllerService
+from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
+from odradek.cluster.lifecycle import BrokerLifecycle
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.metadata.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
+from odradek.cluster.raft.quorum_state import BadQuorumState
+from odradek.runtime.tasks import Tasks
+from odradek.storage.log.manager import LogManager
 
 if TYPE_CHECKING:
-    from broker.partitions import Partitions
-    from cluster.raft.driver import RaftDriver
-    from coordinator.group.service import GroupCoordinator
-    from coordinator.txn.service import TransactionCoordinator
+    from odradek.broker.partition.registry import Partitions
+    from odradek.cluster.raft.driver import RaftDriver
+    from odradek.coordinator.group.service import GroupCoordinator
+    from odradek.coordinator.txn.service import TransactionCoordinator
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """How long a stop waits for the controller to move leaderships away."""

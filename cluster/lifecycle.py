@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from cluster.controller.port import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
-from protocol.errors import ERRORS, ErrorCode, Refusal
+from odradek.cluster.controller.port import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
+from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from cluster.controller.port import ControllerRegistration
-    from cluster.metadata import MetadataCache
-    from runtime.tasks import Tasks
+    from odradek.cluster.controller.port import ControllerRegistration
+    from odradek.cluster.metadata.cache import MetadataCache
+    from odradek.runtime.tasks import Tasks
 
 # Refusals that another try may not meet.
 TRANSIENT: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.REQUEST_TIMED_OUT)
@@ -28,7 +28,7 @@ _logger = structlog.get_logger("cluster.lifecycle")
 
 
 class Registrar(Protocol):
-    """The part of `cluster.controller.port.ControllerPort` that a life cycle needs. OSError: no answer."""
+    """The part of `odradek.cluster.controller.port.ControllerPort` that a life cycle needs. OSError: no answer."""
 
     def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]: ...
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import structlog
 
-from coordinator.txn.ports import AllocateProducerIds
-from protocol.errors import ErrorCode, Refusal
+from odradek.coordinator.txn.ports import AllocateProducerIds
+from odradek.protocol.errors import ErrorCode, Refusal
 
 PREFETCH_PART_LEFT: Final = 0.1
 """The next block is asked for when so much of the current one is left."""

@@ -1,10 +1,24 @@
-"""Odradek from the outside: the command line and ``LocalCluster``.
+"""Odradek: a Kafka-compatible broker cluster, its command line and `LocalCluster`.
 
-This package imports no server package. Brokers are processes (``python -P -m broker``), so a program that embeds a cluster
-never meets import names such as ``storage`` or ``protocol``.
+`LocalCluster` and its errors are imported at first use: a broker process imports this package, too, and needs none of them.
 """
 
-from odradek.cluster import LocalCluster
-from odradek.processes import BrokerDied, BrokerFailed
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.local.local_cluster import LocalCluster
+    from odradek.local.processes import BrokerDied, BrokerFailed
 
 __all__ = ["BrokerDied", "BrokerFailed", "LocalCluster"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LocalCluster":
+        from odradek.local.local_cluster import LocalCluster
+
+        return LocalCluster
+    if name in {"BrokerDied", "BrokerFailed"}:
+        from odradek.local import processes
+
+        return getattr(processes, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

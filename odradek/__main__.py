@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import FAILED, errors
 from odradek.commands import configs, dump, groups, local, records, status, topics, txns, up
+from odradek.local.output import FAILED, errors
 
 app = typer.Typer(
     help="Odradek: a Kafka-compatible broker with real transactions.",

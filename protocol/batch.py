@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from crc32c import crc32c
 
-from protocol.compression import Compression, compress, decompress
-from protocol.errors import Malformed
-from protocol.record import NewRecord, Record, read_records, record_bytes
+from odradek.protocol.compression import Compression, compress, decompress
+from odradek.protocol.errors import Malformed
+from odradek.protocol.record import NewRecord, Record, read_records, record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 __all__ = [
     "ATTRIBUTES_AT",

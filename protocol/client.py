@@ -7,7 +7,7 @@ from functools import lru_cache
 from struct import Struct as Packer
 from typing import TYPE_CHECKING, Final
 
-from protocol.codec import (
+from odradek.protocol.codec import (
     API_VERSIONS_KEY,
     decode,
     decode_prefix,
@@ -15,13 +15,13 @@ from protocol.codec import (
     request_header_version,
     response_header_version,
 )
-from protocol.errors import ErrorCode, Malformed
-from protocol.framing import SIZE_BYTES, FrameReader
-from protocol.messages import response_class
-from protocol.messages.headers import RequestHeader, ResponseHeader
+from odradek.protocol.errors import ErrorCode, Malformed
+from odradek.protocol.framing import SIZE_BYTES, FrameReader
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
 
 if TYPE_CHECKING:
-    from protocol.schema import Buffer, Message
+    from odradek.protocol.schema import Buffer, Message
 
 RESPONSE_BYTES_MIN: Final = 4  # the correlation id
 CORRELATION_ID_MAX: Final = 2_147_483_647

@@ -10,14 +10,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from protocol.compile_decode import compile_decoder
-from protocol.compile_encode import compile_encoder
-from protocol.errors import Malformed, Unencodable
-from protocol.messages import APIS
-from protocol.schema import Buffer, Message
+from odradek.protocol.compile_decode import compile_decoder
+from odradek.protocol.compile_encode import compile_encoder
+from odradek.protocol.errors import Malformed, Unencodable
+from odradek.protocol.messages import APIS
+from odradek.protocol.schema import Buffer, Message
 
 if TYPE_CHECKING:
-    from protocol.emitting import CompiledCodec
+    from odradek.protocol.emitting import CompiledCodec
 
 M = TypeVar("M", bound=Message)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, element_size, packer
-from protocol.errors import Malformed
-from protocol.primitives import ZERO_UUID, read_unsigned_varint, uuid_of
-from protocol.schema import FIXED_FORMATS, FIXED_SIZES, FieldRow, Message, Struct, field_rows
+from odradek.protocol.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, element_size, packer
+from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import ZERO_UUID, read_unsigned_varint, uuid_of
+from odradek.protocol.schema import FIXED_FORMATS, FIXED_SIZES, FieldRow, Message, Struct, field_rows
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, packer
-from protocol.errors import Unencodable
-from protocol.primitives import ONE_BYTE, ZERO_UUID, unsigned_varint
-from protocol.schema import FIXED_FORMATS, FieldRow, Message, Struct, field_rows
+from odradek.protocol.emitting import STRING_BYTES_MAX, CompiledCodec, Emitter, packer
+from odradek.protocol.errors import Unencodable
+from odradek.protocol.primitives import ONE_BYTE, ZERO_UUID, unsigned_varint
+from odradek.protocol.schema import FIXED_FORMATS, FieldRow, Message, Struct, field_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

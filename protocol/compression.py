@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import cramjam
 
-from protocol.errors import Malformed
+from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 GZIP_WINDOW_BITS: Final = 31  # 15 for the window, 16 for a gzip header
 GZIP_LEVEL: Final = -1  # 6, as zlib has it

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from struct import Struct as Packer
 from typing import TYPE_CHECKING, Final
 
-from protocol.codec import decode_prefix
-from protocol.errors import Malformed
-from protocol.framing import SIZE, FrameReader
-from protocol.messages import APIS
-from protocol.messages.headers import RequestHeader
+from odradek.protocol.codec import decode_prefix
+from odradek.protocol.errors import Malformed
+from odradek.protocol.framing import SIZE, FrameReader
+from odradek.protocol.messages import APIS
+from odradek.protocol.messages.headers import RequestHeader
 
 if TYPE_CHECKING:
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 REQUEST_BYTES_MIN: Final = 8  # API key, version, correlation id: less is no request of any version
 JOIN_BYTES_MAX: Final = 4_096  # the size is joined to a first chunk up to this size, sparing the socket one buffer

@@ -6,7 +6,7 @@ from functools import cache
 from struct import Struct as Packer
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.schema import FIXED_SIZES, FieldRow, Struct, field_rows
+from odradek.protocol.schema import FIXED_SIZES, FieldRow, Struct, field_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct as Packer
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import Malformed
+from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 SIZE: Final = Packer(">i")
 SIZE_BYTES: Final = 4

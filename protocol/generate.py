@@ -1,7 +1,7 @@
 """Writes protocol/messages and protocol/records from the JSON schemas inside Kafka's jars.
 
-    python -m protocol.generate [--jars build/jars/kafka]     write
-    python -m protocol.generate --check                        exit code 1 with a list when the files are not current
+    python -m odradek.protocol.generate [--jars build/jars/kafka]     write
+    python -m odradek.protocol.generate --check                        exit code 1 with a list when the files are not current
 
 One module for each API (request and response) and for each record (key and value). A nested struct keeps the schema's
 name; where both halves of a module use one name, it gets the half's as a prefix (RequestTopicData, ResponseTopicData).
@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from protocol.generation.naming import module_name
-from protocol.generation.reading import read_schemas
-from protocol.generation.rendering import (
+from odradek.protocol.generation.naming import module_name
+from odradek.protocol.generation.reading import read_schemas
+from odradek.protocol.generation.rendering import (
     render_message_index,
     render_module,
     render_record_index,
@@ -24,7 +24,7 @@ from protocol.generation.rendering import (
 )
 
 if TYPE_CHECKING:
-    from protocol.generation.reading import Schema
+    from odradek.protocol.generation.reading import Schema
 
 HERE: Final = Path(__file__).resolve().parent
 FOLDERS: Final = ("messages", "records")
@@ -69,7 +69,9 @@ def write_all(wanted: dict[str, str], root: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m protocol.generate", description="Generate the message classes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m odradek.protocol.generate", description="Generate the message classes."
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 and list the files that are not current"
     )

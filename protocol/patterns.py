@@ -9,7 +9,7 @@ from typing import Final
 
 import re2
 
-from protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode, Refusal
 
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 20
 """What RE2 may use for one compiled pattern; a larger one is refused."""

@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from protocol.errors import Malformed
+from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 ZERO_UUID: Final = UUID(int=0)
 VARINT_BYTES_MAX: Final = 5

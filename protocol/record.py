@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from protocol.errors import Malformed
-from protocol.primitives import read_varint, read_varlong, varint
+from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import read_varint, read_varlong, varint
 
 if TYPE_CHECKING:
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 RECORD_BYTES_MIN: Final = 7  # length, attributes, both deltas, key length, value length, header count
 RECORD_HEADER_BYTES_MIN: Final = 2

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import Refusal
+from odradek.protocol.errors import Refusal
 
 if TYPE_CHECKING:
     from asyncio import Future, TimerHandle
     from collections.abc import Callable, Hashable, Iterator
 
-    from runtime.shard import Decision, Effect
+    from odradek.runtime.shard import Decision, Effect
 
 
 class Call:

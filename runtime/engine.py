@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from protocol.errors import ErrorCode, Malformed, Refusal
-from runtime.calls import Call, Parked, Queues
-from runtime.clock import Clock
-from runtime.log_port import ShardLog
-from runtime.shard import (
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.runtime.calls import Call, Parked, Queues
+from odradek.runtime.clock import Clock
+from odradek.runtime.log_port import ShardLog
+from odradek.runtime.shard import (
     Again,
     Decision,
     EffectHandler,
@@ -38,7 +38,7 @@ from runtime.shard import (
     Timer,
     Unavailable,
 )
-from runtime.timers import TimerQueue
+from odradek.runtime.timers import TimerQueue
 
 C = TypeVar("C")
 R = TypeVar("R")

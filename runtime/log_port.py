@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from runtime.shard import Marker, ShardRecord
+from odradek.runtime.shard import Marker, ShardRecord
 
 ReplayVisitor: TypeAlias = Callable[[int, "ShardRecord | Marker", int], None]
 """visit(offset, record or end-of-transaction marker, leader epoch of its batch)"""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode, Refusal
 
 C = TypeVar("C")
 C_contra = TypeVar("C_contra", contravariant=True)

@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
-from protocol.errors import ErrorCode, Refusal
-from runtime.clock import Clock
-from runtime.engine import NO_LIMITS_GIVEN, Engine, LoadCancelled
-from runtime.log_port import ShardLog
-from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, Shard
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.clock import Clock
+from odradek.runtime.engine import NO_LIMITS_GIVEN, Engine, LoadCancelled
+from odradek.runtime.log_port import ShardLog
+from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, Shard
 
 RELOAD_BACKOFF_S: Final = 1.0
 """Before a shard that was lost to an I/O error or a bug is loaded again; doubled with every failure in a row."""

@@ -5,8 +5,8 @@ from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from runtime.clock import Clock
-from runtime.shard import Timer
+from odradek.runtime.clock import Clock
+from odradek.runtime.shard import Timer
 
 RECHECK_MS_MAX = 1_000
 """The loop runs on monotonic time: a jump of the wall clock is noticed after this long at most."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocol.compression import GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL
+from odradek.protocol.compression import GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL
 
 LONG_MAX = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000

@@ -11,7 +11,7 @@ import dataclasses
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from protocol.batch import (
+from odradek.protocol.batch import (
     BatchHeader,
     Compression,
     ControlType,
@@ -21,27 +21,27 @@ from protocol.batch import (
     parse_end_txn_marker,
     verify_crc,
 )
-from protocol.codec import decode
-from protocol.errors import Malformed
-from protocol.primitives import read_unsigned_varint
-from protocol.records.kraft_version_record import KRaftVersionRecord
-from protocol.records.leader_change_message import LeaderChangeMessage
-from protocol.records.metadata import RECORDS
-from protocol.records.snapshot_footer_record import SnapshotFooterRecord
-from protocol.records.snapshot_header_record import SnapshotHeaderRecord
-from protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
-from protocol.records.voters_record import VotersRecord
-from storage import checkpoint, names
-from storage.index import CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
-from storage.scan import Scan
-from storage.snapshot import CorruptSnapshot, decode_snapshot
-from storage.validation import RECORD_BYTES_MAX
+from odradek.protocol.codec import decode
+from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import read_unsigned_varint
+from odradek.protocol.records.kraft_version_record import KRaftVersionRecord
+from odradek.protocol.records.leader_change_message import LeaderChangeMessage
+from odradek.protocol.records.metadata import RECORDS
+from odradek.protocol.records.snapshot_footer_record import SnapshotFooterRecord
+from odradek.protocol.records.snapshot_header_record import SnapshotHeaderRecord
+from odradek.protocol.records.transaction_log import TransactionLogKey, TransactionLogValue
+from odradek.protocol.records.voters_record import VotersRecord
+from odradek.storage.batches.scan import Scan
+from odradek.storage.batches.validation import RECORD_BYTES_MAX
+from odradek.storage.files import checkpoint, names
+from odradek.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
+from odradek.storage.segment.index import CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from protocol.schema import Message
-    from storage.disk import Disk
+    from odradek.protocol.schema import Message
+    from odradek.storage.disk.port import Disk
 
 Entry = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage.os_disk import OsFile, OsLock
+from odradek.storage.disk.os_disk import OsFile, OsLock
 from tests.interop import table
 from tests.machines import visited
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
 GENERATED = ("protocol/messages/", "protocol/records/")
@@ -28,10 +28,9 @@ SERVER_PACKAGES = ("protocol/", "storage/", "runtime/", "coordinator/", "cluster
 
 # Files through which the outside may enter (design: four seams). Everything else gets it as an argument.
 SEAMS = (
-    "storage/os_disk.py",  # the disk
-    "broker/clock.py",  # the clock
+    "storage/disk/os_disk.py",  # the disk
+    "broker/process/clock.py",  # the clock
     "broker/__main__.py",  # the event loop, signals, the process
-    "broker/admin/",  # a client process of its own, not part of a node
     "protocol/generate.py",  # development time only
     "protocol/generation/",  # development time only
 )

@@ -13,14 +13,14 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.error_map import wire_error
-from broker.group_requests import check_group
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import GROUP_METADATA
-from coordinator.txn.commands import PartitionErrors
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from odradek.broker.coordinators.group_requests import check_group
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.names import GROUP_METADATA
+from odradek.coordinator.txn.commands import PartitionErrors
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
 def handle(

@@ -19,15 +19,15 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.api import BROKER, CLIENT, Api, RequestContext
-from broker.error_map import wire_error
-from broker.outcome import when_done
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import is_internal
-from coordinator.txn.commands import TV2, PartitionErrors
-from coordinator.txn.ports import TopicPartition
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.add_partitions_to_txn import (
+from odradek.broker.dispatch.api import BROKER, CLIENT, Api, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.dispatch.futures import when_done
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.names import is_internal
+from odradek.coordinator.txn.commands import TV2, PartitionErrors
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -7,11 +7,11 @@ Behavior:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import CONTROLLER, Api, RequestContext, always
-from broker.ports import AclOperation
-from cluster.controller.port import ProducerIdBlock
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import ProducerIdBlock
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 
 def handle(context: RequestContext, request: AllocateProducerIdsRequest) -> Awaitable[AllocateProducerIdsResponse]:

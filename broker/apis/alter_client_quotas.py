@@ -3,18 +3,18 @@
 Behavior:
 * Quotas of users, client ids, both together, or addresses; a name that is null stands for everybody who has none of their own.
   Addresses are written as numbers. An entity that is refused does not keep the others from being changed.
-* Brokers obey a quota as soon as they hear of it (see `broker.quotas`).
+* Brokers obey a quota as soon as they hear of it (see `odradek.broker.quota.client_quotas`).
 
 Version notes: the body is the same in both; v1 is flexible.
 """
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from cluster.controller.port import QuotaChange
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.alter_client_quotas import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import QuotaChange
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     RequestEntryData,

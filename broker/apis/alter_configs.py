@@ -9,11 +9,11 @@ Version notes: the body is the same in all; v2 is flexible.
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.config_requests import alter
-from cluster.controller.port import ConfigChange, ConfigOperation
-from protocol.errors import ErrorCode
-from protocol.messages.alter_configs import (
+from odradek.broker.config.requests import alter
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.cluster.controller.port import ConfigChange, ConfigOperation
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

@@ -11,12 +11,12 @@ back without its records is not taken for the one that had caught up (KIP-903).
 
 from typing import Final
 
-from broker.api import CONTROLLER, Api, RequestContext
-from broker.ports import AclOperation
-from cluster.controller.port import AlteredPartition, PartitionIsr
-from cluster.image import RECOVERED, RECOVERING
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.alter_partition import (
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
+from odradek.cluster.metadata.image import RECOVERED, RECOVERING
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     ResponsePartitionData,

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from cluster.controller.port import NewReplicas, PartitionResult
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.alter_partition_reassignments import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import NewReplicas, PartitionResult
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartitionResponse,

@@ -14,10 +14,10 @@ Version notes:
 import re
 from typing import Final
 
-from broker.api import CONTROLLER, Api, RequestContext
-from cluster.image import MetadataImage
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import (
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -10,12 +10,12 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker import raft_wire
-from broker.api import CONTROLLER, Api, RequestContext, always
-from broker.raft_asked import ask_core
-from cluster.raft.messages import BeginQuorumEpochReply
-from protocol.errors import ErrorCode
-from protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
+from odradek.broker.quorum import wire as raft_wire
+from odradek.broker.quorum.requests import ask_core
+from odradek.cluster.raft.messages import BeginQuorumEpochReply
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 
 
 def handle(context: RequestContext, request: BeginQuorumEpochRequest) -> Awaitable[BeginQuorumEpochResponse]:

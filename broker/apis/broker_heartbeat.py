@@ -11,11 +11,11 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import CONTROLLER, Api, RequestContext, always
-from broker.ports import AclOperation
-from cluster.controller.port import BrokerHeartbeat, HeartbeatReply
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import BrokerHeartbeat, HeartbeatReply
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
 def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]:

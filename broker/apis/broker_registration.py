@@ -11,12 +11,12 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import CONTROLLER, Api, RequestContext, always
-from broker.ports import AclOperation
-from cluster.controller.port import BrokerRegistration
-from cluster.image import Endpoint, VersionRange
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import BrokerRegistration
+from odradek.cluster.metadata.image import Endpoint, VersionRange
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 
 def handle(context: RequestContext, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]:

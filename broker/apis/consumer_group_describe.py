@@ -12,13 +12,13 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.authorized import group_operations
-from broker.group_requests import allowed_topics, answers_of, ask_each
-from broker.ports import AclOperation, ResourceType
-from cluster.image import GROUP_VERSION
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.consumer_group_describe import (
+from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorized_operations import group_operations
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.image import GROUP_VERSION
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,

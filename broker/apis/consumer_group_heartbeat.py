@@ -12,12 +12,15 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import allowed_topics, caller_of, check_group, now_or_later
-from broker.ports import AclOperation
-from cluster.image import GROUP_VERSION
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, check_group, now_or_later
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.metadata.image import GROUP_VERSION
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 
 
 def handle(

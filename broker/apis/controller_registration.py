@@ -6,12 +6,15 @@ Behavior:
 
 from typing import Final
 
-from broker.api import CONTROLLER, Api, RequestContext, always
-from broker.ports import AclOperation
-from cluster.controller.port import ControllerRegistration
-from cluster.image import Endpoint, VersionRange
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.port import ControllerRegistration
+from odradek.cluster.metadata.image import Endpoint, VersionRange
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
 
 
 async def handle(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:

@@ -8,10 +8,10 @@ Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answe
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
 def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:

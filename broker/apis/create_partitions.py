@@ -9,11 +9,11 @@ Version notes: the body is the same in all; v2 is flexible, v3 may answer THROTT
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from cluster.controller.port import NewPartitions
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.create_partitions import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.cluster.controller.port import NewPartitions
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,

@@ -13,12 +13,12 @@ Version notes:
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from cluster.controller.port import USE_DEFAULT, CreatedTopic, NewTopic
-from cluster.image import METADATA_TOPIC
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.create_topics import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.cluster.controller.port import USE_DEFAULT, CreatedTopic, NewTopic
+from odradek.cluster.metadata.image import METADATA_TOPIC
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,

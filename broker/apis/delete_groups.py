@@ -12,11 +12,11 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import answers_of, ask_each
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from odradek.broker.coordinators.group_requests import answers_of, ask_each
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
 def handle(context: RequestContext, request: DeleteGroupsRequest) -> Awaitable[DeleteGroupsResponse]:

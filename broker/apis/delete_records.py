@@ -15,12 +15,12 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import is_internal
-from broker.waiters import CommitWait
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.delete_records import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.partition.waiters import CommitWait
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.names import is_internal
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -11,17 +11,13 @@ Version notes:
 from collections import Counter
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from cluster.controller.port import TopicName
-from cluster.image import TopicImage
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
-from protocol.primitives import ZERO_UUID
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.cluster.controller.port import TopicName
+from odradek.cluster.metadata.image import TopicImage
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from odradek.protocol.primitives import ZERO_UUID
 
 DISABLED_NAMED_FROM: Final = 3
 ITEMS_FROM: Final = 6

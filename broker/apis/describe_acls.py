@@ -9,10 +9,10 @@ Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answe
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 
 def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:

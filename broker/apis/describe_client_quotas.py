@@ -10,12 +10,12 @@ Version notes: the body is the same in both; v1 is flexible.
 from collections.abc import Sequence
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from cluster.controller.client_quotas import CLIENT_ID, IP, USER
-from cluster.image import QuotaEntity
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_client_quotas import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.settings.client_quotas import CLIENT_ID, IP, USER
+from odradek.cluster.metadata.image import QuotaEntity
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,

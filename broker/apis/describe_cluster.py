@@ -11,11 +11,11 @@ Version notes:
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.authorized import cluster_operations
-from broker.metadata_view import MetadataView
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_cluster import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorized_operations import cluster_operations
+from odradek.broker.topics.metadata_view import MetadataView
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,

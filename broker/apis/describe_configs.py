@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from itertools import dropwhile
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.config_requests import check_kind, check_right
-from broker.group_config import GROUP_PROPERTIES
-from broker.ports import AclOperation
-from broker.property import Property, Scope
-from broker.topic_config import (
+from odradek.broker.config.groups import GROUP_PROPERTIES
+from odradek.broker.config.property import Property, Scope
+from odradek.broker.config.requests import check_kind, check_right
+from odradek.broker.config.topics import (
     BROKER_PROPERTIES,
     TOPIC_PROPERTIES,
     Source,
@@ -28,10 +26,12 @@ from broker.topic_config import (
     broker_synonyms,
     source_of,
 )
-from cluster.controller.topics import invalid_name
-from cluster.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_configs import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.controller.partitions.topics import invalid_name
+from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

@@ -12,12 +12,12 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.authorized import group_operations
-from broker.group_requests import answers_of, ask_each
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ErrorCode
-from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+from odradek.broker.coordinators.group_requests import answers_of, ask_each
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorized_operations import group_operations
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 OPERATIONS_FROM: Final = 3
 MESSAGE_FROM: Final = 6

@@ -7,11 +7,11 @@ Behavior:
 
 from typing import Final
 
-from broker import topic_names
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ERRORS, ErrorCode, Refusal
-from protocol.messages.describe_producers import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics import names as topic_names
+from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
+from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

@@ -11,15 +11,15 @@ Version notes:
 
 from typing import Final
 
-from broker.addresses import parse_voters
-from broker.api import CLIENT, CONTROLLER, Api, RequestContext
-from broker.ports import AclOperation
-from cluster.image import METADATA_TOPIC
-from cluster.raft.core import RaftCore
-from cluster.raft.election import Role
-from cluster.raft.progress import UNKNOWN_OFFSET, Progress
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_quorum import (
+from odradek.broker.dispatch.api import CLIENT, CONTROLLER, Api, RequestContext
+from odradek.broker.network.addresses import parse_voters
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.metadata.image import METADATA_TOPIC
+from odradek.cluster.raft.core import RaftCore
+from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     Listener,

@@ -10,14 +10,14 @@ Behavior:
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.authorized import topic_operations
-from broker.metadata_view import MetadataView
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import is_internal, is_valid
-from cluster.image import TopicImage
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_topic_partitions import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorized_operations import topic_operations
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.metadata_view import MetadataView
+from odradek.broker.topics.names import is_internal, is_valid
+from odradek.cluster.metadata.image import TopicImage
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,

@@ -10,11 +10,11 @@ Behavior:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from coordinator.txn.service import Described
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.describe_transactions import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.coordinator.txn.service import Described
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,

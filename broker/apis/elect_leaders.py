@@ -9,10 +9,10 @@ Version notes: v0 elects preferred leaders alone; v2 is flexible.
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.elect_leaders import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     PartitionResult,

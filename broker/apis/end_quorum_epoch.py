@@ -10,12 +10,12 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker import raft_wire
-from broker.api import CONTROLLER, Api, RequestContext, always
-from broker.raft_asked import ask_core
-from cluster.raft.messages import EndQuorumEpochReply
-from protocol.errors import ErrorCode
-from protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
+from odradek.broker.quorum import wire as raft_wire
+from odradek.broker.quorum.requests import ask_core
+from odradek.cluster.raft.messages import EndQuorumEpochReply
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 
 
 def handle(context: RequestContext, request: EndQuorumEpochRequest) -> Awaitable[EndQuorumEpochResponse]:

@@ -15,12 +15,12 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.outcome import when_done
-from broker.ports import AclOperation, ResourceType
-from coordinator.txn.commands import TV2, ProducerIdentity
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.futures import when_done
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.coordinator.txn.commands import TV2, ProducerIdentity
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 TV2_MIN_VERSION: Final = 5
 

@@ -10,15 +10,15 @@ from inspect import isawaitable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.api import CLIENT, CONTROLLER, Api, RequestContext, always
-from broker.ports import ANONYMOUS, Principal
-from broker.session import Listener, Session
-from protocol.connection import parse_request
-from protocol.errors import ErrorCode, Malformed, Refusal
-from protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from odradek.broker.dispatch.api import CLIENT, CONTROLLER, Api, RequestContext, always
+from odradek.broker.network.session import Listener, Session
+from odradek.broker.security.authorizer import ANONYMOUS, Principal
+from odradek.protocol.connection import parse_request
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
 if TYPE_CHECKING:
-    from broker.dispatch import Call
+    from odradek.broker.dispatch.dispatcher import Call
 
 NO_CONNECTION: Final = -1
 

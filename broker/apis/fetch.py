@@ -1,16 +1,16 @@
 """Fetch: v4-18.
 
 Behavior:
-- Partitions are read in the order of the request (of the session) within its byte limits, see `broker.fetch_read`.
+- Partitions are read in the order of the request (of the session) within its byte limits, see `odradek.broker.fetch.read`.
 - An answer waits until there are `min_bytes`, at most `max_wait_ms`. It is woken by the watermark that its reader waits
   for: the high watermark (read_uncommitted), the last stable offset (read_committed), the log end (debugging, -2).
 - A Fetch that waits is answered at once, early and maybe empty, when the same connection sends another request, which
   would otherwise be held up behind it: the order of responses is that of the requests.
 - What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
 - Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.answer_room`), but one batch.
-- Incremental sessions: see `broker.fetch_sessions`. One holds at most 10,000 partitions, all together 200,000: beyond, a full fetch opens
+- Incremental sessions: see `odradek.broker.fetch.sessions`. One holds at most 10,000 partitions, all together 200,000: beyond, a full fetch opens
   none, and one that grows is closed (FETCH_SESSION_ID_NOT_FOUND), after which its client fetches in full.
-- Followers, which fetch the log itself and acknowledge by it: see `broker.replica_fetch`.
+- Followers, which fetch the log itself and acknowledge by it: see `odradek.broker.replication.leader_fetch`.
 - Consumers from v11 on may read from a follower, up to what it knows to be committed. With the rack-aware selector the
   leader names a follower in the consumer's rack instead of giving records (KIP-392).
 - read_committed: records up to the last stable offset, and exactly the aborted transactions that they meet.
@@ -28,19 +28,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from broker.api import BROKER, CLIENT, CONTROLLER, Api, Ordered, RequestContext
-from broker.error_map import wire_error
-from broker.fetch_read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
-from broker.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
-from broker.leaders import leader_hint
-from broker.partition import NO_EPOCH, Partition
-from broker.ports import AclOperation, ResourceType
-from broker.raft_asked import fetch_metadata
-from broker.raft_wire import is_metadata_fetch
-from broker.read_replica import RACK_AWARE, STAY, preferred_replica
-from broker.waiters import FetchWait, Watermark
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.fetch import (
+from odradek.broker.dispatch.api import BROKER, CLIENT, CONTROLLER, Api, Ordered, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.fetch.leader_hint import leader_hint
+from odradek.broker.fetch.preferred_replica import RACK_AWARE, STAY, preferred_replica
+from odradek.broker.fetch.read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
+from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION, FetchKey, FetchPlan, FetchSlot
+from odradek.broker.partition.partition import NO_EPOCH, Partition
+from odradek.broker.partition.waiters import FetchWait, Watermark
+from odradek.broker.quorum.requests import fetch_metadata
+from odradek.broker.quorum.wire import is_metadata_fetch
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -48,7 +48,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from protocol.primitives import ZERO_UUID
+from odradek.protocol.primitives import ZERO_UUID
 
 CONSUMER: Final = -1
 READ_COMMITTED: Final = 1

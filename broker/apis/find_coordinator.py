@@ -16,17 +16,13 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.metadata_view import MetadataView
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import GROUP_METADATA, TRANSACTION_STATE
-from coordinator.hashing import partition_for
-from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.metadata_view import MetadataView
+from odradek.broker.topics.names import GROUP_METADATA, TRANSACTION_STATE
+from odradek.coordinator.hashing import partition_for
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 KEY_TYPE_NAMED_FROM: Final = 1
 MANY_KEYS_FROM: Final = 4

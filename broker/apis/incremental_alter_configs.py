@@ -12,11 +12,11 @@ Version notes: the body is the same in both; v1 is flexible.
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.config_requests import alter
-from cluster.controller.port import ConfigChange, ConfigOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.incremental_alter_configs import (
+from odradek.broker.config.requests import alter
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.cluster.controller.port import ConfigChange, ConfigOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,

@@ -19,14 +19,14 @@ is let in by WRITE on a topic that exists; an ACL for a topic yet to be made doe
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.outcome import when_done
-from broker.ports import AclOperation, ResourceType
-from coordinator.txn.commands import ProducerIdentity
-from coordinator.txn.epochs import NO_EPOCH
-from coordinator.txn.state import NO_PRODUCER_ID
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.futures import when_done
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.coordinator.txn.commands import ProducerIdentity
+from odradek.coordinator.txn.epochs import NO_EPOCH
+from odradek.coordinator.txn.state import NO_PRODUCER_ID
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
 def handle(

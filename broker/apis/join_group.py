@@ -15,11 +15,11 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import caller_of, check_group, while_connected
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek.broker.coordinators.group_requests import caller_of, check_group, while_connected
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NULLABLE_PROTOCOL_FROM: Final = 7
 

@@ -9,9 +9,9 @@ Version notes: v0 asks for client metrics alone; v1 names the kinds.
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from cluster.image import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
@@ -19,8 +19,8 @@ from cluster.image import (
     RESOURCE_TOPIC,
     MetadataImage,
 )
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.list_config_resources import (
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,

@@ -11,10 +11,10 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ErrorCode
-from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
 def handle(context: RequestContext, request: ListGroupsRequest) -> Awaitable[ListGroupsResponse]:

@@ -17,19 +17,19 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.error_map import wire_error
-from broker.partition import Partition
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.list_offsets import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.partition.partition import Partition
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from storage.timestamps import Found
+from odradek.storage.log.timestamps import Found
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -7,10 +7,10 @@ Behavior:
 from itertools import groupby
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.list_partition_reassignments import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,

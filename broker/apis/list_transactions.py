@@ -12,16 +12,16 @@ Version notes:
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation, ResourceType
-from coordinator.txn.state import STATE_BY_NAME, Transaction
-from protocol.errors import ErrorCode
-from protocol.messages.list_transactions import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     TransactionState,
 )
-from protocol.patterns import compiled
+from odradek.protocol.patterns import compiled
 
 Matches = Callable[[str], bool]
 

@@ -22,21 +22,21 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 from uuid import UUID
 
-from broker.api import Api, RequestContext
-from broker.authorized import cluster_operations, topic_operations
-from broker.metadata_view import MetadataView
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import is_internal, is_valid
-from cluster.image import TopicImage
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.metadata import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorized_operations import cluster_operations, topic_operations
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.metadata_view import MetadataView
+from odradek.broker.topics.names import is_internal, is_valid
+from odradek.cluster.metadata.image import TopicImage
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.primitives import ZERO_UUID
+from odradek.protocol.primitives import ZERO_UUID
 
 NULL_IS_ALL_FROM: Final = 1
 CREATION_NAMED_FROM: Final = 4

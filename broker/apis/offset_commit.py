@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Hashable
 from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import (
+from odradek.broker.coordinators.group_requests import (
     allowed_topics,
     answers_of,
     ask_each,
@@ -27,9 +26,10 @@ from broker.group_requests import (
     split_existing,
     topic_error,
 )
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_commit import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -37,7 +37,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.primitives import ZERO_UUID
+from odradek.protocol.primitives import ZERO_UUID
 
 TOPIC_IDS_FROM: Final = 10
 

@@ -10,11 +10,11 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import allowed_topics, check_group, joined, split_existing, topic_error
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode
-from protocol.messages.offset_delete import (
+from odradek.broker.coordinators.group_requests import allowed_topics, check_group, joined, split_existing, topic_error
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

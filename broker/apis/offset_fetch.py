@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import allowed_topics, answers_of, ask_each, caller_of
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_fetch import (
+from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each, caller_of
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -31,7 +31,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.primitives import ZERO_UUID
+from odradek.protocol.primitives import ZERO_UUID
 
 GROUP_ERROR_FROM: Final = 2
 MANY_GROUPS_FROM: Final = 8

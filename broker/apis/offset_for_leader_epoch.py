@@ -10,11 +10,11 @@ Version notes:
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.error_map import wire_error
-from broker.ports import AclOperation, ResourceType
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_for_leader_epoch import (
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

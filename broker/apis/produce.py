@@ -6,7 +6,7 @@ Behavior:
 - acks=all (-1) waits for the high watermark; acks=1 waits for this broker, which means for the flush where
   `flush.messages` asks for one; acks=0 gets no response, and an error closes the connection, since nothing else can tell.
 - A batch that is already there (one of the producer's last five) is answered like the first time, and not written again.
-- Transactional batches: see `broker.txn_verification`.
+- Transactional batches: see `odradek.broker.coordinators.txn_verification`.
 - A partition knows a bounded number of producers. Who has been silent longest makes room for a new one, but nobody who was heard of
   in the last quarter of an hour: then the new one is told NOT_ENOUGH_REPLICAS, with the reason in words, and tries again.
 
@@ -23,18 +23,18 @@ from typing import Final
 
 import structlog
 
-from broker.api import Api, Ordered, RequestContext
-from broker.error_map import wire_error
-from broker.leaders import leader_hint
-from broker.outcome import when_done
-from broker.partition import Partition
-from broker.ports import AclOperation, ResourceType
-from broker.produce_checks import is_transactional, producer_of, single_batch
-from broker.topic_names import is_internal
-from broker.txn_verification import NO_GUARD, Outcome, TransactionalBatch, produce_terms
-from broker.waiters import CommitCallback, CommitWait
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.produce import (
+from odradek.broker.coordinators.txn_verification import NO_GUARD, Outcome, TransactionalBatch, produce_terms
+from odradek.broker.dispatch.api import Api, Ordered, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.dispatch.futures import when_done
+from odradek.broker.fetch.leader_hint import leader_hint
+from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
+from odradek.broker.partition.partition import Partition
+from odradek.broker.partition.waiters import CommitCallback, CommitWait
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.names import is_internal
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -44,9 +44,9 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.schema import Buffer
-from storage.producer_entry import Origin
-from storage.record_errors import RecordsRefused
+from odradek.protocol.schema import Buffer
+from odradek.storage.batches.record_errors import RecordsRefused
+from odradek.storage.producers.entry import Origin
 
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0

@@ -11,11 +11,11 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.group_requests import caller_of, check_group, while_connected
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.broker.coordinators.group_requests import caller_of, check_group, while_connected
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 PROTOCOL_NAMED_FROM: Final = 5
 

@@ -18,14 +18,21 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.error_map import wire_error
-from broker.group_requests import allowed_topics, caller_of, check_group, joined, split_existing, topic_error
-from broker.ports import AclOperation, ResourceType
-from broker.topic_names import GROUP_METADATA
-from broker.txn_verification import Outcome, Terms, TransactionalBatch
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.txn_offset_commit import (
+from odradek.broker.coordinators.group_requests import (
+    allowed_topics,
+    caller_of,
+    check_group,
+    joined,
+    split_existing,
+    topic_error,
+)
+from odradek.broker.coordinators.txn_verification import Outcome, Terms, TransactionalBatch
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.topics.names import GROUP_METADATA
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

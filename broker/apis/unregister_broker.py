@@ -8,10 +8,10 @@ Behavior:
 
 from typing import Final
 
-from broker.api import Api, RequestContext
-from broker.ports import AclOperation
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
 async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:

@@ -13,13 +13,13 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from broker.api import BROKER, Api, RequestContext
-from broker.error_map import wire_error
-from broker.outcome import when_done
-from broker.ports import AclOperation
-from coordinator.txn.ports import Marker, MarkerResults, TopicPartition
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.write_txn_markers import (
+from odradek.broker.dispatch.api import BROKER, Api, RequestContext
+from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.dispatch.futures import when_done
+from odradek.broker.security.authorizer import AclOperation
+from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Final
 
-from broker.metrics.families import FAMILIES, Kind
+from odradek.broker.metrics.families import FAMILIES, Kind
 
 _RATE: Final = "sum by ({by}) (rate({name}[$__rate_interval]))"
 PANEL_WIDTH: Final = 12

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from broker.metrics.loop_lag import LoopLag
-from broker.metrics.scrape import exposition
+from odradek.broker.metrics.loop_lag import LoopLag
+from odradek.broker.metrics.scrape import exposition
 
 if TYPE_CHECKING:
-    from broker.shared import Shared
+    from odradek.broker.network.server_state import Shared
 
 PATH: Final = b"/metrics"
 REQUEST_BYTES_MAX: Final = 8_192

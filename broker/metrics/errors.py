@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
-from protocol.schema import Message, Struct
+from odradek.protocol.schema import Message, Struct
 
 Counts = dict[int, int]
 """Error code -> how often."""

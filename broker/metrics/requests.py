@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from typing import Any, Final
 
-from broker.api import AnyApi
-from broker.metrics.errors import Counts, counter_of
+from odradek.broker.dispatch.api import AnyApi
+from odradek.broker.metrics.errors import Counts, counter_of
 
 BOUNDS_US: Final = (
     250,

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from broker.metrics.families import FAMILIES, Family, Kind
-from broker.metrics.loop_lag import US_PER_S
-from broker.metrics.requests import BOUNDS_US, Histogram
-from broker.topic_names import is_internal
-from coordinator.group.offsets.state import unpacked
-from coordinator.txn.state import TxnState
-from protocol.errors import ErrorCode
+from odradek.broker.metrics.families import FAMILIES, Family, Kind
+from odradek.broker.metrics.loop_lag import US_PER_S
+from odradek.broker.metrics.requests import BOUNDS_US, Histogram
+from odradek.broker.topics.names import is_internal
+from odradek.coordinator.group.offsets.state import unpacked
+from odradek.coordinator.txn.state import TxnState
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from broker.dispatch import Dispatcher
-    from broker.metrics.loop_lag import LoopLag
-    from broker.partition import Partition
-    from broker.services import Services
-    from broker.shared import Shared
-    from coordinator.group.core import GroupShard
-    from coordinator.txn.core import TransactionShard
+    from odradek.broker.dispatch.dispatcher import Dispatcher
+    from odradek.broker.dispatch.services import Services
+    from odradek.broker.metrics.loop_lag import LoopLag
+    from odradek.broker.network.server_state import Shared
+    from odradek.broker.partition.partition import Partition
+    from odradek.coordinator.group.core import GroupShard
+    from odradek.coordinator.txn.core import TransactionShard
 
 TOPICS_MAX: Final = 500
 """Topics with rows of their own, the busiest ones; the others are summed up as `OTHERS`."""

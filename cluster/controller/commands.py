@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cluster.controller.election import Election
-    from cluster.controller.port import (
+    from odradek.cluster.controller.election import Election
+    from odradek.cluster.controller.port import (
         BrokerHeartbeat,
         BrokerRegistration,
         ConfigChange,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cluster.image import RESOURCE_BROKER, RESOURCE_TOPIC
-from cluster.records import ConfigRecord
-from protocol.errors import ErrorCode, Refusal
+from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from odradek.cluster.metadata.records import ConfigRecord
+from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cluster.controller.state import ControllerState
-    from cluster.records import MetadataRecord
+    from odradek.cluster.controller.state import ControllerState
+    from odradek.cluster.metadata.records import MetadataRecord
 
 UNCLEAN_LEADER_ELECTION: Final = "unclean.leader.election.enable"
 MIN_IN_SYNC: Final = "min.insync.replicas"

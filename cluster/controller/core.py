@@ -7,39 +7,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.controller import (
-    alter_configs,
-    brokers,
-    client_quotas,
-    commands,
-    features,
-    heartbeats,
-    isr,
-    leaders,
-    partitions,
-    producer_ids,
-    reassignment,
-    registration,
-    topics,
-)
-from cluster.controller.state import Notice
-from cluster.delta import InconsistentMetadata
-from cluster.image import RECOVERING
-from cluster.records import (
+from odradek.cluster.controller import commands, leaders, producer_ids
+from odradek.cluster.controller.brokers import active as brokers
+from odradek.cluster.controller.brokers import heartbeats, registration
+from odradek.cluster.controller.partitions import creation as partitions
+from odradek.cluster.controller.partitions import isr, reassignment, topics
+from odradek.cluster.controller.settings import alter_configs, client_quotas, features
+from odradek.cluster.controller.state import Notice
+from odradek.cluster.metadata.delta import InconsistentMetadata
+from odradek.cluster.metadata.image import RECOVERING
+from odradek.cluster.metadata.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
     decode_record,
     encode_record,
 )
-from protocol.errors import ErrorCode
-from runtime.shard import Decision, Loaded, Marker, ShardRecord, Timer
+from odradek.protocol.errors import ErrorCode
+from odradek.runtime.shard import Decision, Loaded, Marker, ShardRecord, Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cluster.controller.state import ControllerState, Verdict
-    from cluster.records import MetadataRecord
+    from odradek.cluster.controller.state import ControllerState, Verdict
+    from odradek.cluster.metadata.records import MetadataRecord
 
 DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], Verdict[Any]]]] = {
     commands.Bootstrap: features.bootstrap,

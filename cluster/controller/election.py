@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from cluster.image import NO_LEADER, RECOVERING, PartitionImage
-from cluster.partition_change import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
-from cluster.records import PartitionChangeRecord
+from odradek.cluster.metadata.image import NO_LEADER, RECOVERING, PartitionImage
+from odradek.cluster.metadata.partition_change import NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
+from odradek.cluster.metadata.records import PartitionChangeRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,21 +6,21 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from cluster.controller.configs import allows_unclean_election, min_in_sync
-from cluster.controller.election import Election, Rules, next_change
-from cluster.controller.port import PartitionResult
-from cluster.controller.state import Notice, Verdict
-from cluster.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
-from cluster.records import PartitionChangeRecord
-from protocol.errors import ErrorCode
+from odradek.cluster.controller.configs import allows_unclean_election, min_in_sync
+from odradek.cluster.controller.election import Election, Rules, next_change
+from odradek.cluster.controller.port import PartitionResult
+from odradek.cluster.controller.state import Notice, Verdict
+from odradek.cluster.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
+from odradek.cluster.metadata.records import PartitionChangeRecord
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cluster.controller.commands import BalanceLeaders, ElectLeaders, ElectUnclean
-    from cluster.controller.state import ControllerState
-    from cluster.image import PartitionImage, TopicImage
-    from cluster.records import MetadataRecord
+    from odradek.cluster.controller.commands import BalanceLeaders, ElectLeaders, ElectUnclean
+    from odradek.cluster.controller.state import ControllerState
+    from odradek.cluster.metadata.image import PartitionImage, TopicImage
+    from odradek.cluster.metadata.records import MetadataRecord
 
 NOBODY: Final = -1
 PERCENT: Final = 100

@@ -1,7 +1,7 @@
 """What the rest of a broker asks of the controller: values, and the port that takes them.
 
 The controller may be this process or another one: a call is answered when its records are committed. Refusals of a whole call
-are raised as `protocol.errors.Refusal`; refusals of one topic stand in its result.
+are raised as `odradek.protocol.errors.Refusal`; refusals of one topic stand in its result.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
-    from cluster.image import Endpoint, VersionRange
+    from odradek.cluster.metadata.image import Endpoint, VersionRange
 
 NO_TOPIC_ID = UUID(int=0)
 USE_DEFAULT = -1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cluster.controller.brokers import check_broker_epoch
-from cluster.controller.port import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
-from cluster.controller.state import ControllerState, Verdict
-from cluster.records import ProducerIdsRecord
-from protocol.errors import ErrorCode, Refusal
+from odradek.cluster.controller.brokers.active import check_broker_epoch
+from odradek.cluster.controller.port import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
+from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.metadata.records import ProducerIdsRecord
+from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
-    from cluster.controller.commands import AllocateProducerIds
+    from odradek.cluster.controller.commands import AllocateProducerIds
 
 PRODUCER_ID_MAX: Final = (1 << 63) - 1
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cluster.controller import commands
-from cluster.controller.core import Controller
-from cluster.controller.election import Election
-from cluster.controller.state import ControllerState, Notice
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import Engine, LoadCancelled
-from runtime.shard import EngineState, Unavailable
+from odradek.cluster.controller import commands
+from odradek.cluster.controller.core import Controller
+from odradek.cluster.controller.election import Election
+from odradek.cluster.controller.state import ControllerState, Notice
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import Engine, LoadCancelled
+from odradek.runtime.shard import EngineState, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from cluster.controller.port import (
+    from odradek.cluster.controller.port import (
         AlteredPartition,
         BrokerHeartbeat,
         BrokerRegistration,
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
         TopicName,
         TopicResult,
     )
-    from cluster.controller.state import ControllerConfig, Randomness
-    from cluster.image import MetadataImage
-    from cluster.raft.driver import RaftDriver
-    from cluster.raft.messages import Leadership
-    from runtime.clock import Clock
-    from runtime.shard import Effect, FailureHandler
-    from runtime.tasks import Tasks
+    from odradek.cluster.controller.state import ControllerConfig, Randomness
+    from odradek.cluster.metadata.image import MetadataImage
+    from odradek.cluster.raft.driver import RaftDriver
+    from odradek.cluster.raft.messages import Leadership
+    from odradek.runtime.clock import Clock
+    from odradek.runtime.shard import Effect, FailureHandler
+    from odradek.runtime.tasks import Tasks
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
 """`request.timeout.ms`, for calls that bring no limit of their own."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from cluster.delta import MetadataDelta
-from cluster.image import (
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import (
     DIRECTORY_MIGRATING,
     DIRECTORY_UNASSIGNED,
     ELIGIBLE_LEADER_REPLICAS_VERSION,
@@ -19,8 +19,8 @@ from cluster.image import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.controller.port import TopicConfigs
-    from cluster.records import MetadataRecord
+    from odradek.cluster.controller.port import TopicConfigs
+    from odradek.cluster.metadata.records import MetadataRecord
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -12,8 +12,8 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runtime.clock import Clock
-    from runtime.tasks import Tasks
+    from odradek.runtime.clock import Clock
+    from odradek.runtime.tasks import Tasks
 
 LOOK_UP_PAUSE_MS: Final = 1_000
 """Between two look-ups of one name."""

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cluster.membership.members import Change, Counters, Member, MembershipConfig, MemberSpec, MemberView, Ready
-from cluster.membership.messages import UNKNOWN_LIFE, Ack, Message, Ping, PingRequest, Rumour
-from cluster.membership.own_time import Lateness, OwnTime
-from cluster.membership.relays import Relay, Relays
-from cluster.membership.rumours import Rumours
-from cluster.membership.transitions import Event, State, after
+from odradek.cluster.membership.gossip import Rumours
+from odradek.cluster.membership.members import Change, Counters, Member, MembershipConfig, MemberSpec, MemberView, Ready
+from odradek.cluster.membership.messages import UNKNOWN_LIFE, Ack, Message, Ping, PingRequest, Rumour
+from odradek.cluster.membership.own_time import Lateness, OwnTime
+from odradek.cluster.membership.relays import Relay, Relays
+from odradek.cluster.membership.transitions import Event, State, after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

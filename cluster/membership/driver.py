@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 import asyncio_dgram
 import structlog
 
-from cluster.membership.addresses import AddressBook
-from cluster.membership.messages import Rejected
-from cluster.membership.transitions import State
-from cluster.membership.wall_clocks import WallClocks
+from odradek.cluster.membership.addresses import AddressBook
+from odradek.cluster.membership.messages import Rejected
+from odradek.cluster.membership.transitions import State
+from odradek.cluster.membership.wall_clocks import WallClocks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from cluster.membership.addresses import HostPort
-    from cluster.membership.core import MembershipCore
-    from cluster.membership.members import Change, MemberSpec, MemberView
-    from cluster.membership.messages import Codec, Message
-    from runtime.clock import Clock
-    from runtime.tasks import Tasks
+    from odradek.cluster.membership.addresses import HostPort
+    from odradek.cluster.membership.core import MembershipCore
+    from odradek.cluster.membership.members import Change, MemberSpec, MemberView
+    from odradek.cluster.membership.messages import Codec, Message
+    from odradek.runtime.clock import Clock
+    from odradek.runtime.tasks import Tasks
 
 DATAGRAMS_PER_TURN: Final = 128
 """Datagrams taken in one turn of the event loop; 100 nodes send less than that in one probe interval."""

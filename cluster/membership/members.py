@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cluster.membership.messages import Rumour
-from cluster.membership.transitions import Event, State
+from odradek.cluster.membership.messages import Rumour
+from odradek.cluster.membership.transitions import Event, State
 
 if TYPE_CHECKING:
-    from cluster.membership.messages import Message
+    from odradek.cluster.membership.messages import Message
 
 UNREGISTERED: Final = -1
 """The broker epoch of a voter that has not registered as a broker."""
@@ -20,7 +20,7 @@ SEQUENCES_REMEMBERED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class MembershipConfig:
-    """Milliseconds. Every time-out is of the node's own time (`cluster.membership.own_time`)."""
+    """Milliseconds. Every time-out is of the node's own time (`odradek.cluster.membership.own_time`)."""
 
     probe_interval_ms: int = 100
     probe_timeout_ms: int = 150

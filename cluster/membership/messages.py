@@ -20,7 +20,7 @@ from enum import Enum, IntEnum
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from cluster.membership.transitions import State
+from odradek.cluster.membership.transitions import State
 
 VERSION: Final = 2
 DATAGRAM_BYTES_MAX: Final = 1_400

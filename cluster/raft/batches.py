@@ -8,18 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cluster.raft.messages import Entry, LeaderChange
-from protocol import batch, codec
-from protocol.batch import ControlType, control_key
-from protocol.errors import Malformed
-from protocol.records.leader_change_message import LeaderChangeMessage, Voter
-from protocol.records.snapshot_footer_record import SnapshotFooterRecord
-from protocol.records.snapshot_header_record import SnapshotHeaderRecord
+from odradek.cluster.raft.messages import Entry, LeaderChange
+from odradek.protocol import batch, codec
+from odradek.protocol.batch import ControlType, control_key
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records.leader_change_message import LeaderChangeMessage, Voter
+from odradek.protocol.records.snapshot_footer_record import SnapshotFooterRecord
+from odradek.protocol.records.snapshot_header_record import SnapshotHeaderRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from protocol.schema import Buffer
+    from odradek.protocol.schema import Buffer
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
 """One atomic batch; Kafka's bound for the metadata log."""

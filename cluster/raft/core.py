@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cluster.raft import follower, leader, voting
-from cluster.raft.election import Election, RaftConfig, Role
-from cluster.raft.messages import (
+from odradek.cluster.raft import follower, leader, voting
+from odradek.cluster.raft.election import Election, RaftConfig, Role
+from odradek.cluster.raft.messages import (
     NOBODY,
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
@@ -38,12 +38,12 @@ from cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from cluster.raft.progress import Progress, successors
+from odradek.cluster.raft.progress import Progress, successors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cluster.raft.log_view import LogView
+    from odradek.cluster.raft.log_view import LogView
 
 DEFAULT_CONFIG = RaftConfig()
 DOUBLINGS_MAX: Final = 10

@@ -6,17 +6,17 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from cluster.raft.batches import LogBatch, decode_batches
-from cluster.raft.snapshot_reader import read_snapshot
-from protocol.errors import Refusal
+from odradek.cluster.raft.batches import LogBatch, decode_batches
+from odradek.cluster.raft.snapshot_reader import read_snapshot
+from odradek.protocol.errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cluster.raft.messages import Entry, EpochEnd
-    from cluster.raft.ports import RaftStorage
-    from runtime.log_port import WatermarkCallback
-    from runtime.tasks import Tasks
+    from odradek.cluster.raft.messages import Entry, EpochEnd
+    from odradek.cluster.raft.ports import RaftStorage
+    from odradek.runtime.log_port import WatermarkCallback
+    from odradek.runtime.tasks import Tasks
 
 READ_BYTES_MAX: Final = 1024 * 1024
 """Read from the log at a time: at load, and for one answer to a follower."""

@@ -9,13 +9,19 @@ from asyncio import AbstractEventLoop, Event, TimerHandle, get_running_loop
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from cluster.raft.batches import BATCH_BYTES_MAX, decode_entries, encode_entry, encode_records, leader_change_voters
-from cluster.raft.core import DEFAULT_CONFIG, RaftCore
-from cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
-from cluster.raft.election import RaftConfig, Role
-from cluster.raft.follower import DifferentVoters, LostCommitted
-from cluster.raft.log_view import LogView
-from cluster.raft.messages import (
+from odradek.cluster.raft.batches import (
+    BATCH_BYTES_MAX,
+    decode_entries,
+    encode_entry,
+    encode_records,
+    leader_change_voters,
+)
+from odradek.cluster.raft.core import DEFAULT_CONFIG, RaftCore
+from odradek.cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
+from odradek.cluster.raft.election import RaftConfig, Role
+from odradek.cluster.raft.follower import DifferentVoters, LostCommitted
+from odradek.cluster.raft.log_view import LogView
+from odradek.cluster.raft.messages import (
     NOBODY,
     FetchReply,
     FetchSnapshotReply,
@@ -26,23 +32,23 @@ from cluster.raft.messages import (
     SnapshotPart,
     Standing,
 )
-from cluster.raft.snapshot_reader import read_snapshot
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import LoadCancelled
-from runtime.shard import ShardRecord
+from odradek.cluster.raft.snapshot_reader import read_snapshot
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import LoadCancelled
+from odradek.runtime.shard import ShardRecord
 
 if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Callable, Sequence
 
-    from cluster.raft.core import Randomness
-    from cluster.raft.delivery import CommittedListener, SnapshotListener
-    from cluster.raft.messages import Entry, EpochEnd
-    from cluster.raft.ports import RaftNetwork, RaftStorage, SnapshotWriter
-    from runtime.clock import Clock
-    from runtime.log_port import ReplayVisitor, WatermarkCallback
-    from runtime.shard import FailureHandler
-    from runtime.tasks import Tasks
+    from odradek.cluster.raft.core import Randomness
+    from odradek.cluster.raft.delivery import CommittedListener, SnapshotListener
+    from odradek.cluster.raft.messages import Entry, EpochEnd
+    from odradek.cluster.raft.ports import RaftNetwork, RaftStorage, SnapshotWriter
+    from odradek.runtime.clock import Clock
+    from odradek.runtime.log_port import ReplayVisitor, WatermarkCallback
+    from odradek.runtime.shard import FailureHandler
+    from odradek.runtime.tasks import Tasks
 
 LeadershipListener: TypeAlias = "Callable[[Leadership], None]"
 

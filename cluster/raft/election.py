@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from cluster.raft.messages import NOBODY, Standing, VoteRequest
-from cluster.raft.progress import majority
+from odradek.cluster.raft.messages import NOBODY, Standing, VoteRequest
+from odradek.cluster.raft.progress import majority
 
 if TYPE_CHECKING:
-    from cluster.raft.log_view import LogView
+    from odradek.cluster.raft.log_view import LogView
 
 
 class Role(Enum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cluster.raft.election import Role
-from cluster.raft.messages import (
+from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.messages import (
     NOBODY,
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
@@ -19,11 +19,11 @@ from cluster.raft.messages import (
     SnapshotPart,
     Standing,
 )
-from cluster.raft.progress import successor_wait_ms
-from protocol.errors import ErrorCode
+from odradek.cluster.raft.progress import successor_wait_ms
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from cluster.raft.core import RaftCore
+    from odradek.cluster.raft.core import RaftCore
 
 SNAPSHOT_PART_BYTES_MAX: Final = 1024 * 1024
 """What a follower asks for at a time of a snapshot."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.raft.election import Role
-from cluster.raft.messages import (
+from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.messages import (
     NOBODY,
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
@@ -15,11 +15,11 @@ from cluster.raft.messages import (
     FetchSnapshotReply,
     FetchSnapshotRequest,
 )
-from cluster.raft.progress import UNKNOWN_OFFSET, Progress, committed_offset, majority
-from protocol.errors import ErrorCode
+from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress, committed_offset, majority
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from cluster.raft.core import RaftCore
+    from odradek.cluster.raft.core import RaftCore
 
 OBSERVERS_MAX = 1_000
 """Replicas that are not voters and that a leader remembers; the one that has been silent longest is forgotten."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from cluster.raft.messages import Entry, EpochEnd
+from odradek.cluster.raft.messages import Entry, EpochEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 NOBODY = -1
 """No leader, or no vote."""

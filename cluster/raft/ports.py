@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cluster.raft.messages import EpochEnd, HardState, Message
-    from protocol.schema import Buffer
+    from odradek.cluster.raft.messages import EpochEnd, HardState, Message
+    from odradek.protocol.schema import Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from cluster.raft.messages import FetchRequest
+    from odradek.cluster.raft.messages import FetchRequest
 
 UNKNOWN_OFFSET = -1
 

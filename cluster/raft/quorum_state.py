@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.raft.messages import NOBODY, HardState, Standing
+from odradek.cluster.raft.messages import NOBODY, HardState, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

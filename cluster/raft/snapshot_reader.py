@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from cluster.raft.batches import BATCH_BYTES_MAX, LogBatch
-from protocol import batch
-from protocol.batch import ControlType
-from protocol.errors import Malformed
+from odradek.cluster.raft.batches import BATCH_BYTES_MAX, LogBatch
+from odradek.protocol import batch
+from odradek.protocol.batch import ControlType
+from odradek.protocol.errors import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from cluster.raft.messages import EpochEnd
-    from cluster.raft.ports import SnapshotBytes
+    from odradek.cluster.raft.messages import EpochEnd
+    from odradek.cluster.raft.ports import SnapshotBytes
 
 READ_BYTES_MAX: Final = 256 * 1024
 """Read at a time: few enough to be decoded within one turn of the loop."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.raft import follower
-from cluster.raft.election import Election, Role, may_grant
-from cluster.raft.messages import (
+from odradek.cluster.raft import follower
+from odradek.cluster.raft.election import Election, Role, may_grant
+from odradek.cluster.raft.messages import (
     NOBODY,
     EndQuorumEpochReply,
     EndQuorumEpochRequest,
@@ -14,10 +14,10 @@ from cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from cluster.raft.core import RaftCore
+    from odradek.cluster.raft.core import RaftCore
 
 
 def open_round(core: RaftCore, now_ms: int, *, pre_vote: bool) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

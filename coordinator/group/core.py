@@ -7,15 +7,15 @@ It hands each command and each record to the part that knows it: `offsets`, `cla
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordinator.group.classic import core as classic
-from coordinator.group.modern import core as modern
-from coordinator.group.offsets import core as offsets
-from coordinator.group.offsets.state import OffsetStore
-from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
-from coordinator.group.records import Entry, from_record
-from coordinator.group.state import State
-from protocol.errors import ErrorCode
-from runtime.shard import Again, Decision, Loaded, Marker, ShardRecord
+from odradek.coordinator.group.classic import core as classic
+from odradek.coordinator.group.modern import core as modern
+from odradek.coordinator.group.offsets import core as offsets
+from odradek.coordinator.group.offsets.state import OffsetStore
+from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
+from odradek.coordinator.group.records import Entry, from_record
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode
+from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord
 
 _E: Final = ErrorCode
 _PARTS: Final = (offsets, classic, modern)

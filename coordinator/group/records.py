@@ -7,36 +7,18 @@ value (kafka-facts 4). What a record means is the business of who applies it.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protocol.codec import decode, encode
-from protocol.errors import Malformed
-from protocol.records import (
-    consumer_group_current_member_assignment as current_assignment,
-)
-from protocol.records import (
-    consumer_group_member_metadata as member_metadata,
-)
-from protocol.records import (
-    consumer_group_metadata as consumer_metadata,
-)
-from protocol.records import (
-    consumer_group_partition_metadata as partition_metadata,
-)
-from protocol.records import (
-    consumer_group_regular_expression as regular_expression,
-)
-from protocol.records import (
-    consumer_group_target_assignment_member as target_member,
-)
-from protocol.records import (
-    consumer_group_target_assignment_metadata as target_metadata,
-)
-from protocol.records import (
-    group_metadata,
-    legacy_offset_commit,
-    offset_commit,
-)
-from protocol.schema import Message
-from runtime.shard import ShardRecord
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records import consumer_group_current_member_assignment as current_assignment
+from odradek.protocol.records import consumer_group_member_metadata as member_metadata
+from odradek.protocol.records import consumer_group_metadata as consumer_metadata
+from odradek.protocol.records import consumer_group_partition_metadata as partition_metadata
+from odradek.protocol.records import consumer_group_regular_expression as regular_expression
+from odradek.protocol.records import consumer_group_target_assignment_member as target_member
+from odradek.protocol.records import consumer_group_target_assignment_metadata as target_metadata
+from odradek.protocol.records import group_metadata, legacy_offset_commit, offset_commit
+from odradek.protocol.schema import Message
+from odradek.runtime.shard import ShardRecord
 
 KEY_VERSION: Final = 0
 TYPE_BYTES: Final = 2

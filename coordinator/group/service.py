@@ -9,30 +9,33 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.group import commands as c
-from coordinator.group.core import GroupShard
-from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
-from coordinator.hashing import partition_for
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from protocol.messages.list_groups import ListedGroup
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from runtime.clock import Clock
-from runtime.engine import Engine
-from runtime.log_port import ShardLog
-from runtime.shard import Effect, FailureHandler, Marker
-from runtime.shards import Led, LedShards
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.core import GroupShard
+from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
+from odradek.coordinator.hashing import partition_for
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from odradek.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from odradek.runtime.clock import Clock
+from odradek.runtime.engine import Engine
+from odradek.runtime.log_port import ShardLog
+from odradek.runtime.shard import Effect, FailureHandler, Marker
+from odradek.runtime.shards import Led, LedShards
 
 if TYPE_CHECKING:
-    from protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
-    from protocol.messages.describe_groups import DescribedGroup
+    from odradek.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
+    from odradek.protocol.messages.describe_groups import DescribedGroup
 
 WAITERS_MAX: Final = 100_000
 """JoinGroup and SyncGroup requests that wait for the other members of their groups, of all groups of a broker; who comes on top
@@ -61,7 +64,7 @@ class GroupCoordinator:
         waiters_max: int = WAITERS_MAX,
     ) -> None:
         """`new_id` makes ids of members. `shard_count`: partitions of `__consumer_offsets`, which never change once the topic
-        is there. The others are as for `runtime.shards.LedShards`.
+        is there. The others are as for `odradek.runtime.shards.LedShards`.
         """
         self._configs = configs
         self._shard_count = shard_count
@@ -84,11 +87,11 @@ class GroupCoordinator:
     # ---- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
-        """As `runtime.shards.LedShards.on_leadership`."""
+        """As `odradek.runtime.shards.LedShards.on_leadership`."""
         return self._shards.on_leadership(shard, leader_epoch, log)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """As `runtime.shards.LedShards.on_resignation`."""
+        """As `odradek.runtime.shards.LedShards.on_resignation`."""
         self._shards.on_resignation(shard, leader_epoch)
 
     def stop(self) -> None:
@@ -201,7 +204,7 @@ class GroupCoordinator:
     # ---- transactions -----------------------------------------------------------------------------------------------
 
     def mark(self, partition: int, marker: Marker, write: Callable[[], int]) -> None:
-        """As `broker.marker_writer.MarkerListener`."""
+        """As `odradek.broker.coordinators.marker_writer.MarkerListener`."""
         self._shards.find(partition).engine.mark(marker, write)
 
     # ---- shards and waiters -----------------------------------------------------------------------------------------

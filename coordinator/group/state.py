@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from coordinator.by_id import ById
-from coordinator.group.census import Census
-from coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
+from odradek.coordinator.by_id import ById
+from odradek.coordinator.group.memory_accounting import Census
+from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
 if TYPE_CHECKING:
-    from coordinator.group.offsets.state import OffsetStore
-    from coordinator.group.ports import TopicInfo
-    from runtime.shard import ShardRecord, Timer
+    from odradek.coordinator.group.offsets.state import OffsetStore
+    from odradek.coordinator.group.ports import TopicInfo
+    from odradek.runtime.shard import ShardRecord, Timer
 
 
 GROUPS_MAX: Final = 20_000
@@ -51,7 +51,7 @@ class Group(Protocol):
 
     @property
     def members_bytes(self) -> int:
-        """As `coordinator.group.census.Counted`."""
+        """As `odradek.coordinator.group.memory_accounting.Counted`."""
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int

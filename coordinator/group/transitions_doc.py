@@ -1,4 +1,4 @@
-"""Draws docs/groups.md from the tables: `python -m coordinator.group.transitions_doc [--check]`.
+"""Draws docs/groups.md from the tables: `python -m odradek.coordinator.group.transitions_doc [--check]`.
 
 What stands between the marker lines of each table is replaced; the rest of the page is written by hand.
 """
@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from coordinator.drawn import redrawn, settle
-from coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event, Outcome, Refuse, To
-from coordinator.group.modern import transitions as modern_table
-from coordinator.group.modern.member import MemberState
+from odradek.coordinator.doc_pages import redrawn, settle
+from odradek.coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event, Outcome, Refuse, To
+from odradek.coordinator.group.modern import transitions as modern_table
+from odradek.coordinator.group.modern.member import MemberState
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
 

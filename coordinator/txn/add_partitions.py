@@ -1,12 +1,12 @@
 """Partitions join a transaction, or are asked after (kafka-facts 5.5)."""
 
-from coordinator.txn.changes import to_ongoing
-from coordinator.txn.commands import AddPartitions, PartitionErrors, Situation, VerifyPartitions, again
-from coordinator.txn.records import to_record
-from coordinator.txn.state import Transaction, TxnState
-from coordinator.txn.transitions import Event, Outcome, look_up
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import Again, Decision
+from odradek.coordinator.txn.changes import to_ongoing
+from odradek.coordinator.txn.commands import AddPartitions, PartitionErrors, Situation, VerifyPartitions, again
+from odradek.coordinator.txn.records import to_record
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.transitions import Event, Outcome, look_up
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import Again, Decision
 
 
 def decide_add(command: AddPartitions, now: Situation) -> Decision[PartitionErrors] | Again:

@@ -6,16 +6,10 @@ Each function returns a new value and judges nothing: whether the step is due is
 from collections.abc import Callable
 from dataclasses import replace
 
-from coordinator.txn.commands import TV2, ProducerIdentity
-from coordinator.txn.epochs import NO_EPOCH, is_exhausted, is_highest, raised
-from coordinator.txn.ports import TopicPartition
-from coordinator.txn.state import (
-    NO_PRODUCER_ID,
-    NO_TIMESTAMP,
-    Partitions,
-    Transaction,
-    TxnState,
-)
+from odradek.coordinator.txn.commands import TV2, ProducerIdentity
+from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted, is_highest, raised
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.state import NO_PRODUCER_ID, NO_TIMESTAMP, Partitions, Transaction, TxnState
 
 
 def to_empty(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from coordinator.by_id import ById
-from coordinator.txn.ports import Marker, TopicPartition, TxnConfig
-from coordinator.txn.state import Transaction
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import Again
+from odradek.coordinator.by_id import ById
+from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
+from odradek.coordinator.txn.state import Transaction
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import Again
 
 TV2: Final = 2
 """The client's transaction version from which every end of a transaction raises the epoch (KIP-890)."""

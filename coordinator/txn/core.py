@@ -8,19 +8,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordinator.by_id import ById
-from coordinator.txn import commands as c
-from coordinator.txn.add_partitions import decide_add, decide_verify
-from coordinator.txn.changes import check_step
-from coordinator.txn.end_txn import decide_complete, decide_end, decide_time_out, send_markers
-from coordinator.txn.expiry import batches, is_expired
-from coordinator.txn.init_producer_id import decide_init
-from coordinator.txn.ports import FeatureLevels, TxnConfig
-from coordinator.txn.records import decode_key, decode_value, tombstone
-from coordinator.txn.state import Transaction, TxnState
-from coordinator.txn.stats import TxnStats
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import Again, Decision, Loaded, Marker, ShardRecord, Timer
+from odradek.coordinator.by_id import ById
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.add_partitions import decide_add, decide_verify
+from odradek.coordinator.txn.changes import check_step
+from odradek.coordinator.txn.end_txn import decide_complete, decide_end, decide_time_out, send_markers
+from odradek.coordinator.txn.expiry import batches, is_expired
+from odradek.coordinator.txn.init_producer_id import decide_init
+from odradek.coordinator.txn.ports import FeatureLevels, TxnConfig
+from odradek.coordinator.txn.records import decode_key, decode_value, tombstone
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.stats import TxnStats
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord, Timer
 
 _E: Final = ErrorCode
 _APPEND_REFUSALS: Final = {

@@ -4,8 +4,8 @@ kafka-facts 5.6 to 5.10 and 5.13. Two generations live side by side; which one a
 version, which one an abort by the broker belongs to by the finalized feature level.
 """
 
-from coordinator.txn.changes import next_identity, to_complete, to_fenced, to_prepared
-from coordinator.txn.commands import (
+from odradek.coordinator.txn.changes import next_identity, to_complete, to_fenced, to_prepared
+from odradek.coordinator.txn.commands import (
     TV2,
     AbortTimedOut,
     CompleteTransaction,
@@ -16,13 +16,13 @@ from coordinator.txn.commands import (
     Situation,
     again,
 )
-from coordinator.txn.epochs import is_highest, last_client_epoch
-from coordinator.txn.ports import Marker
-from coordinator.txn.records import to_record
-from coordinator.txn.state import Transaction, TxnState
-from coordinator.txn.transitions import Event, Outcome, Refuse, To, look_up
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import Again, Decision
+from odradek.coordinator.txn.epochs import is_highest, last_client_epoch
+from odradek.coordinator.txn.ports import Marker
+from odradek.coordinator.txn.records import to_record
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.transitions import Event, Outcome, Refuse, To, look_up
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import Again, Decision
 
 
 def decide_end(command: EndTransaction, now: Situation) -> Decision[ProducerIdentity] | Again:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from coordinator.txn.records import encode_key
-from coordinator.txn.state import Transaction
-from coordinator.txn.transitions import Event, To, look_up
+from odradek.coordinator.txn.records import encode_key
+from odradek.coordinator.txn.state import Transaction
+from odradek.coordinator.txn.transitions import Event, To, look_up
 
 BATCH_HEADER_BYTES = 61
 TOMBSTONE_OVERHEAD_BYTES = 21

@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.txn.changes import to_empty
-from coordinator.txn.commands import InitProducerId, ProducerIdentity, Situation, again
-from coordinator.txn.end_txn import abort_by_broker
-from coordinator.txn.epochs import NO_EPOCH, is_exhausted
-from coordinator.txn.records import to_record
-from coordinator.txn.state import Transaction, TxnState
-from coordinator.txn.transitions import Event, Outcome, To, look_up
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import Again, Decision
+from odradek.coordinator.txn.changes import to_empty
+from odradek.coordinator.txn.commands import InitProducerId, ProducerIdentity, Situation, again
+from odradek.coordinator.txn.end_txn import abort_by_broker
+from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted
+from odradek.coordinator.txn.records import to_record
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.transitions import Event, Outcome, To, look_up
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import Again, Decision
 
 TRANSACTIONAL_IDS_MAX: Final = 20_000
 """Ids in one partition of `__transaction_state` up to which a new one is taken in; Kafka has no limit. None is forgotten to make

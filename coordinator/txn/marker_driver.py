@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from coordinator.txn.commands import SendMarkers
-from coordinator.txn.markers import Finished, MarkerPlan, MarkerRequest
-from coordinator.txn.ports import Leaders, MarkerSender
-from coordinator.txn.state import Partitions
-from protocol.errors import Refusal
-from runtime.shard import FailureHandler
+from odradek.coordinator.txn.commands import SendMarkers
+from odradek.coordinator.txn.markers import Finished, MarkerPlan, MarkerRequest
+from odradek.coordinator.txn.ports import Leaders, MarkerSender
+from odradek.coordinator.txn.state import Partitions
+from odradek.protocol.errors import Refusal
+from odradek.runtime.shard import FailureHandler
 
 MARKER_RETRY_BACKOFF_S: Final = 0.05
 """Before markers are sent again that a leader refused or whose answer was lost."""

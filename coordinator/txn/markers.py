@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from coordinator.txn.commands import SendMarkers
-from coordinator.txn.ports import NO_LEADER, Marker, MarkerResults, TopicPartition
-from coordinator.txn.state import Partitions
-from protocol.errors import ERRORS, ErrorCode
+from odradek.coordinator.txn.commands import SendMarkers
+from odradek.coordinator.txn.ports import NO_LEADER, Marker, MarkerResults, TopicPartition
+from odradek.coordinator.txn.state import Partitions
+from odradek.protocol.errors import ERRORS, ErrorCode
 
 MARKERS_PER_REQUEST_MAX: Final = 1_000
 

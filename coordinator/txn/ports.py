@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from asyncio import Future

@@ -3,13 +3,13 @@
 from functools import lru_cache
 from typing import Final
 
-from coordinator.hashing import CACHED_LENGTH_MAX
-from coordinator.txn.ports import TopicPartition
-from coordinator.txn.state import Partitions, Transaction, TxnState
-from protocol.codec import decode, encode
-from protocol.errors import Malformed
-from protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from runtime.shard import ShardRecord
+from odradek.coordinator.hashing import CACHED_LENGTH_MAX
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.state import Partitions, Transaction, TxnState
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from odradek.runtime.shard import ShardRecord
 
 KEY_VERSION: Final = 0
 VERSION_BYTES: Final = 2

@@ -12,22 +12,22 @@ from typing import Any, Final
 
 import structlog
 
-from coordinator.hashing import partition_for
-from coordinator.producer_ids import ProducerIdPool
-from coordinator.txn import commands as c
-from coordinator.txn.core import TransactionShard
-from coordinator.txn.epochs import NO_EPOCH
-from coordinator.txn.marker_driver import MarkerDriver
-from coordinator.txn.markers import Completion, Finished, Verdict
-from coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
-from coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
-from coordinator.txn.stats import TxnStats
-from protocol.errors import ErrorCode, Refusal
-from runtime.clock import Clock
-from runtime.engine import Engine
-from runtime.log_port import ShardLog
-from runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
-from runtime.shards import Led, LedShards
+from odradek.coordinator.hashing import partition_for
+from odradek.coordinator.producer_ids import ProducerIdPool
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.core import TransactionShard
+from odradek.coordinator.txn.epochs import NO_EPOCH
+from odradek.coordinator.txn.marker_driver import MarkerDriver
+from odradek.coordinator.txn.markers import Completion, Finished, Verdict
+from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
+from odradek.coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
+from odradek.coordinator.txn.stats import TxnStats
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.clock import Clock
+from odradek.runtime.engine import Engine
+from odradek.runtime.log_port import ShardLog
+from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
+from odradek.runtime.shards import Led, LedShards
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Before a Complete record is tried again that the log refused, or has not committed in time."""
@@ -93,11 +93,11 @@ class TransactionCoordinator:
     # ---- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
-        """As `runtime.shards.LedShards.on_leadership`."""
+        """As `odradek.runtime.shards.LedShards.on_leadership`."""
         return self._shards.on_leadership(shard, leader_epoch, log)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """As `runtime.shards.LedShards.on_resignation`."""
+        """As `odradek.runtime.shards.LedShards.on_resignation`."""
         self._shards.on_resignation(shard, leader_epoch)
 
     def leaders_changed(self, changed: Partitions) -> None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
-from coordinator.txn.epochs import NO_EPOCH
-from coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.epochs import NO_EPOCH
+from odradek.coordinator.txn.ports import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_TIMESTAMP: Final = -1

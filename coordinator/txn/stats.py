@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from coordinator.txn.state import Transaction, TxnState
+from odradek.coordinator.txn.state import Transaction, TxnState
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from coordinator.txn.state import MAY_FOLLOW, TxnState
-from protocol.errors import ErrorCode
+from odradek.coordinator.txn.state import MAY_FOLLOW, TxnState
+from odradek.protocol.errors import ErrorCode
 
 
 class Event(Enum):

@@ -1,4 +1,4 @@
-"""Draws docs/transactions.md from the table: `python -m coordinator.txn.transitions_doc [--check]`.
+"""Draws docs/transactions.md from the table: `python -m odradek.coordinator.txn.transitions_doc [--check]`.
 
 What stands between the two marker lines is replaced; the rest of the page is written by hand.
 """
@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from coordinator.drawn import redrawn, settle
-from coordinator.txn.state import TxnState
-from coordinator.txn.transitions import TRANSITIONS, Event, Outcome, Refuse, To
+from odradek.coordinator.doc_pages import redrawn, settle
+from odradek.coordinator.txn.state import TxnState
+from odradek.coordinator.txn.transitions import TRANSITIONS, Event, Outcome, Refuse, To
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, print_json, show, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.local.output import ask, print_json, show, usage
 
 app = typer.Typer(
     help="Settings of topics, brokers and groups: describe, alter.", no_args_is_help=True, rich_markup_mode="rich"

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, print_json, text
 from odradek.commands.options import Json
+from odradek.local.output import ask, print_json, text
 
 
 def dump(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, console, counted, errors, print_json, show, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.local.output import ask, console, counted, errors, print_json, show, usage
 
 app = typer.Typer(
     help="Consumer groups: list, describe with lag, reset, delete.", no_args_is_help=True, rich_markup_mode="rich"

@@ -11,7 +11,6 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from odradek.admin import table_of
 from odradek.commands.status import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
@@ -23,12 +22,13 @@ from odradek.commands.status import (
     open_known,
     remarks,
 )
-from odradek.questions import answer_lines
+from odradek.local.output import table_of
+from odradek.local.questions import answer_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from odradek.directory import ClusterDirectory, ClusterState
+    from odradek.local.directory import ClusterDirectory, ClusterState
 
 BROKER_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")  # a line of a terminal has no room for it
 

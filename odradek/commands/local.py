@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import errors
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
 from odradek.commands.up import NodeIds, add, reasons, state_of
-from odradek.directory import ClusterDirectory, ClusterState
-from odradek.launch import forget, forget_all
-from odradek.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
-from odradek.questions import await_in_sync
-from odradek.startup import stop_identities
+from odradek.local.directory import ClusterDirectory, ClusterState
+from odradek.local.launch import forget, forget_all
+from odradek.local.output import errors
+from odradek.local.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
+from odradek.local.questions import await_in_sync
+from odradek.local.startup import stop_identities
 
 
 def down(directory: Directory = DIRECTORY_DEFAULT) -> None:
@@ -128,7 +128,7 @@ def broker(
 
       odradek broker --config server.properties --profile broker.html
     """
-    argv = [sys.executable, "-P", "-m", "broker"]
+    argv = [sys.executable, "-P", "-m", "odradek.broker"]
     if config is not None:
         argv += ["--config", str(config)]
     for setting in settings or []:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from odradek.directory import DEFAULT_HOST, DEFAULT_PORT
+from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 
 BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
 Bootstrap = Annotated[

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from odradek.admin import ask, console, counted, print_json, stream, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.local.output import ask, console, counted, print_json, stream, usage
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 

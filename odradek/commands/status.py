@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from odradek.admin import FAILED, ask, console, errors, print_json, show
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
 from odradek.commands.up import reasons, state_of
-from odradek.directory import ClusterDirectory, ClusterState
-from odradek.watch import outlook
+from odradek.local.directory import ClusterDirectory, ClusterState
+from odradek.local.output import FAILED, ask, console, errors, print_json, show
+from odradek.local.watch import outlook
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import ask, counted, print_json, show
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
+from odradek.local.output import ask, counted, print_json, show
 
 app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
 

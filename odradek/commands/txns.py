@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.admin import FAILED, ask, errors, print_json, show, usage
 from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
+from odradek.local.output import FAILED, ask, errors, print_json, show, usage
 
 app = typer.Typer(
     help="Transactions: which are open, which hold back readers, and how to end one.",

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from odradek.admin import FAILED, errors
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
-from odradek.directory import (
+from odradek.local.directory import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     ClusterDirectory,
@@ -19,12 +18,13 @@ from odradek.directory import (
     Supervisor,
     Unusable,
 )
-from odradek.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, refuse_lost_disks
-from odradek.plan import BROKERS_MAX, Plan
-from odradek.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
-from odradek.progress import StartProgress
-from odradek.questions import Unanswered, await_serving
-from odradek.startup import abandon, wait_ready
+from odradek.local.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, refuse_lost_disks
+from odradek.local.output import FAILED, errors
+from odradek.local.plan import BROKERS_MAX, Plan
+from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
+from odradek.local.progress import StartProgress
+from odradek.local.questions import Unanswered, await_serving
+from odradek.local.startup import abandon, wait_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -116,7 +116,7 @@ def up(
 
 def hold(cluster: ClusterDirectory, plan: Plan, processes: Sequence[BrokerProcess]) -> NoReturn:
     """Stay until Ctrl-C or until no broker is left. Raises typer.Exit."""
-    from odradek.watch import Watch
+    from odradek.local.watch import Watch
 
     watch = Watch(cluster, processes)  # before anybody can know that there is something to interrupt
     print(f"ready {plan.bootstrap}", flush=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from odradek.processes import BrokerFailed
+from odradek.local.processes import BrokerFailed
 from tests.chaos.report import keep, report, write
 from tests.chaos.run import Options, Run
 from tests.chaos.system import SYSTEMS

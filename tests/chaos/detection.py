@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from odradek.cluster import LocalCluster
+from odradek.local.local_cluster import LocalCluster
 from tests.support.kafka_broker import ROOT
 
 if TYPE_CHECKING:

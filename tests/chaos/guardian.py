@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Final
 
-from odradek.processes import ProcessId
+from odradek.local.processes import ProcessId
 from tests.support.kafka_broker import ROOT
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from odradek.processes import BrokerFailed
+from odradek.local.processes import BrokerFailed
 from tests.chaos.asking import admin_client, ask_ends
 from tests.chaos.figures import Figures, add_detections, measure
 from tests.chaos.fleet import (

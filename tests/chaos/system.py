@@ -11,8 +11,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.processes import BrokerCommand, BrokerFailed, BrokerProcess, Lifeline
-from odradek.startup import stop_all, wait_ready
+from odradek.local.processes import BrokerCommand, BrokerFailed, BrokerProcess, Lifeline
+from odradek.local.startup import stop_all, wait_ready
 from tests.chaos.clients.common import HEARTBEAT_MS, SESSION_MS
 from tests.support.kafka_broker import KafkaBroker
 from tests.support.kafka_cluster import REPLICATED, KafkaCluster

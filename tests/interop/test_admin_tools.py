@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.api_doc import LEFT_OUT
+from odradek.broker.dispatch.doc import LEFT_OUT
 from tests.interop.groups_on_both import make_topic, write
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from broker.api_doc import LEFT_OUT
-from protocol.messages import APIS
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.broker.dispatch.doc import LEFT_OUT
+from odradek.protocol.messages import APIS
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.interop.drivers.base import TIMEOUT_S
 from tests.support.raw_client import RawClient
 

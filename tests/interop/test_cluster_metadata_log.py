@@ -12,22 +12,22 @@ from uuid import UUID
 
 import pytest
 
-from broker.clock import SystemClock
-from broker.raft_storage import PartitionRaftStorage
-from cluster.controller.features import SUPPORTED_FEATURES
-from cluster.controller.port import ControllerRegistration, NewPartitions, NewTopic, TopicName
-from cluster.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
-from storage.config import LogConfig
-from storage.log_manager import LogManager
-from storage.os_disk import OsDisk
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.cluster.controller.port import ControllerRegistration, NewPartitions, NewTopic, TopicName
+from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
+from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.log.manager import LogManager
 from tests.support.controller_node import ControllerNode
 from tests.support.kafka_broker import JARS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cluster.image import MetadataImage
-    from storage.log import PartitionLog
+    from odradek.cluster.metadata.image import MetadataImage
+    from odradek.storage.log.log import PartitionLog
 
 pytestmark = pytest.mark.interop
 

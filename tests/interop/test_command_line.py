@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 
 from odradek import BrokerDied, BrokerFailed, LocalCluster
-from odradek.launch import BROKERS_DEFAULT
-from odradek.processes import ProcessId
+from odradek.local.launch import BROKERS_DEFAULT
+from odradek.local.processes import ProcessId
 from tests.support.ports import one_taken
 
 if TYPE_CHECKING:

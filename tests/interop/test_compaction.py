@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from protocol.batch import Compression, build_batch, iter_batches, iter_records
-from storage.config import LogConfig
-from storage.os_disk import OsDisk
+from odradek.protocol.batch import Compression, build_batch, iter_batches, iter_records
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
 from tests.interop.test_dump_log_segments import compare_index, compare_segment, compare_snapshot, dump
 from tests.support.cleaning import clean
 from tests.support.kafka_broker import JARS
@@ -20,7 +20,7 @@ from tests.support.kafka_tools import LOGGING
 from tests.support.logs import NOW_MS, append, marker, open_log
 
 if TYPE_CHECKING:
-    from storage.log import PartitionLog
+    from odradek.storage.log.log import PartitionLog
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from odradek.ports import HeldPorts
+from odradek.local.ports import HeldPorts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from protocol.batch import build_batch
-from protocol.codec import encode
-from protocol.records.metadata import FeatureLevelRecord, TopicRecord
-from protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
-from storage.config import LogConfig
-from storage.dump import dump_file
-from storage.log import Origin, PartitionLog
-from storage.names import parse_offset_file
-from storage.os_disk import OsDisk
+from odradek.protocol.batch import build_batch
+from odradek.protocol.codec import encode
+from odradek.protocol.records.metadata import FeatureLevelRecord, TopicRecord
+from odradek.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.dump import dump_file
+from odradek.storage.files.names import parse_offset_file
+from odradek.storage.log.log import Origin, PartitionLog
 from tests.support.kafka_jars import run_class
 from tests.support.logs import CODECS, NOW_MS, TOPIC_ID, append, batch, marker, open_log, produced
 

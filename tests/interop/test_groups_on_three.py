@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from coordinator.hashing import partition_for
 from odradek import LocalCluster
-from pipeline.progress import await_stable
+from odradek.coordinator.hashing import partition_for
+from odradek.pipeline.flights.progress_topic import await_stable
 from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver
 from tests.interop.drivers.lines import ClientFailed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek import LocalCluster
-from pipeline.progress import await_stable
+from odradek.pipeline.flights.progress_topic import await_stable
 from tests.interop.conftest import SETTINGS, make_topic
 from tests.interop.drivers.base import Fenced, GroupOptions, ProducerOptions
 from tests.interop.drivers.confluent import ConfluentDriver

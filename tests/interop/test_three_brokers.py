@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek import BrokerFailed, LocalCluster
-from odradek.directory import ClusterDirectory
-from odradek.processes import ProcessId
+from odradek.local.directory import ClusterDirectory
+from odradek.local.processes import ProcessId
 from tests.support.local_clusters import (
     ODRADEK,
     TIMEOUT_S,

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.group import commands as c
-from coordinator.group.classic.commands import (
-    InitialDelayOver,
-    JoinTimeUp,
-    SessionOver,
-    SyncTimeUp,
-)
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.classic.transitions import ClassicState
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.classic.commands import InitialDelayOver, JoinTimeUp, SessionOver, SyncTimeUp
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.protocol.messages.sync_group import SyncGroupResponse
 from tests.machines.classic_model import Model
 from tests.machines.classic_model_phases import REFUSED
 from tests.support.classic_rig import GROUP, NOW_MS, ClassicRig

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Set
 
-    from coordinator.group.modern.member import Partitions
-    from coordinator.group.modern.state import ConsumerGroup
+    from odradek.coordinator.group.modern.member import Partitions
+    from odradek.coordinator.group.modern.state import ConsumerGroup
     from tests.machines.modern_model import Part
     from tests.support.modern_rig import Held
 

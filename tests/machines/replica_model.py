@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cluster.image import PartitionImage
+    from odradek.cluster.metadata.image import PartitionImage
 
 NOBODY = -1
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from coordinator.group.classic.transitions import TRANSITIONS, VISITS, Outcome
+from odradek.coordinator.group.classic.transitions import TRANSITIONS, VISITS, Outcome
 from tests.machines.classic_machine import (
     CLIENTS,
     COMMITTERS,

@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocol.batch import Compression, build_batch, iter_batches
-from storage.cleaner import CleanerLimits, Cleaning, cleanable
-from storage.config import LogConfig
-from storage.log_manager import LogManager
-from storage.offset_map import ENTRY_BYTES
+from odradek.protocol.batch import Compression, build_batch, iter_batches
+from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, cleanable
+from odradek.storage.compaction.offset_map import ENTRY_BYTES
+from odradek.storage.config import LogConfig
+from odradek.storage.log.manager import LogManager
 from tests.sim.disk import Detached, DiskLatency, SimDisk
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
@@ -29,7 +29,7 @@ from tests.support.logs import NOW_MS, TOPIC_ID, append, headers, marker, read
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from protocol.batch import Record
+    from odradek.protocol.batch import Record
 
 RETENTION_MS = 1_000
 CONFIG = LogConfig(

@@ -17,10 +17,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cluster.controller import commands as c
-from cluster.controller.core import Controller
-from cluster.controller.election import Election
-from cluster.controller.port import (
+from odradek.cluster.controller import commands as c
+from odradek.cluster.controller.core import Controller
+from odradek.cluster.controller.election import Election
+from odradek.cluster.controller.port import (
     BrokerHeartbeat,
     ConfigChange,
     ConfigOperation,
@@ -28,14 +28,14 @@ from cluster.controller.port import (
     NewTopic,
     PartitionIsr,
 )
-from cluster.controller.state import ControllerConfig, ControllerState
-from cluster.image import RESOURCE_TOPIC
-from protocol.errors import ErrorCode, Refusal
+from odradek.cluster.controller.state import ControllerConfig, ControllerState
+from odradek.cluster.metadata.image import RESOURCE_TOPIC
+from odradek.protocol.errors import ErrorCode, Refusal
 from tests.machines.replica_model import NOBODY, Replicas, check_shape
 from tests.support.raft_memory import CLUSTER_ID, ControllerRig, PlainConfigs, registration
 
 if TYPE_CHECKING:
-    from cluster.image import BrokerImage, PartitionImage
+    from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 
 BROKERS = (1, 2, 3, 4)
 brokers = st.sampled_from(BROKERS)

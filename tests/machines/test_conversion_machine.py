@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.modern.state import ConsumerGroup
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.protocol.messages.sync_group import SyncGroupResponse
 from tests.machines.mixed_model import REBALANCE_MS, Model
 from tests.machines.parts import by_topic, new_targets, since
 from tests.support.classic_rig import GROUP, NOW_MS

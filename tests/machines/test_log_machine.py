@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.batch import iter_batches, iter_records
-from storage.config import LogConfig
-from storage.log import ColdRead, PartitionLog
-from storage.os_disk import OsDisk
+from odradek.protocol.batch import iter_batches, iter_records
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.log.log import ColdRead, PartitionLog
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced
 
 SEGMENT_BYTES = 1200

@@ -16,12 +16,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from coordinator.group.modern import records
-from coordinator.group.modern.draft import RebalanceExpired
-from coordinator.group.modern.member import MemberState
-from coordinator.group.modern.transitions import ARRIVALS, TRANSITIONS, VISITS, Action, Event
-from coordinator.group.records import to_record
-from protocol.errors import Refusal
+from odradek.coordinator.group.modern import records
+from odradek.coordinator.group.modern.draft import RebalanceExpired
+from odradek.coordinator.group.modern.member import MemberState
+from odradek.coordinator.group.modern.transitions import ARRIVALS, TRANSITIONS, VISITS, Action, Event
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.errors import Refusal
 from tests.machines.modern_model import Model, Part
 from tests.machines.parts import by_topic, new_targets, parts, since
 from tests.machines.visited import note

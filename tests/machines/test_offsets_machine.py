@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from coordinator.group import commands as c
-from coordinator.group.offsets import deletion, expiry
-from coordinator.group.offsets.records import tombstone
-from coordinator.group.offsets.state import Stored, unpacked
-from coordinator.group.ports import GroupConfig
-from coordinator.group.records import to_record
-from protocol.records.group_metadata import GroupMetadataKey
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.offsets import deletion, expiry
+from odradek.coordinator.group.offsets.records import tombstone
+from odradek.coordinator.group.offsets.state import Stored, unpacked
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.records.group_metadata import GroupMetadataKey
 from tests.machines.offsets_model import WEEK_MS, Members, Model, Offset
 from tests.support.cleaner import cleaned
 from tests.support.offsets_rig import (

@@ -17,9 +17,9 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import Malformed, Refusal
-from storage.config import LogConfig
-from storage.os_disk import OsDisk
+from odradek.protocol.errors import Malformed, Refusal
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
 from tests.support.logs import CODECS, append, batch, headers, marker, open_log, produced
 
 if TYPE_CHECKING:

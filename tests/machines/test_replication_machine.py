@@ -21,9 +21,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode
-from storage.config import LogConfig
+from odradek.protocol.batch import iter_batches
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.config import LogConfig
 from tests.support.replication_rig import TOPIC_ID, Brokers
 
 NODES = (1, 2, 3)

@@ -16,10 +16,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from coordinator.txn import commands as c
-from coordinator.txn.ports import TopicPartition, TxnConfig
-from coordinator.txn.state import TxnState
-from coordinator.txn.transitions import TRANSITIONS, VISITS, Event, Outcome
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
+from odradek.coordinator.txn.state import TxnState
+from odradek.coordinator.txn.transitions import TRANSITIONS, VISITS, Event, Outcome
 from tests.machines.txn_model import AGAIN, WEEK_MS, Model
 from tests.machines.visited import note
 from tests.support.txn_rig import ID, NOW_MS, CoreRig, transaction

@@ -32,7 +32,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         with KafkaBroker(directory) as broker:
             yield broker.bootstrap
         return
-    from pipeline.cluster import OwnCluster
+    from odradek.pipeline.cluster.own_cluster import OwnCluster
 
     own = OwnCluster(directory / "data", directory / "broker.log", brokers=1)
     try:
@@ -43,7 +43,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from pipeline.session import start_session, stop_session
+    from odradek.pipeline.spark.session import start_session, stop_session
 
     console = tmp_path_factory.mktemp("spark") / "spark.log"
     session = start_session("tests", "local[2]", console=console)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import breaker, lookup
-from pipeline.breaker import Breaker
-from pipeline.plan import BrokerKill, Target
+from odradek.pipeline.cluster import lookup
+from odradek.pipeline.faults import broker_kills as breaker
+from odradek.pipeline.faults.broker_kills import Breaker
+from odradek.pipeline.flights.plan import BrokerKill, Target
 
 if TYPE_CHECKING:
     import threading

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline import lookup, transforms
-from pipeline.delays_job import Places, records, start_job
-from pipeline.feed import write_feed
-from pipeline.flights import load_flights
-from pipeline.plan import Kill, KillKind, aborted_hours
-from pipeline.progress import await_stable, last_progress, read_progress
-from pipeline.run import Outcome, gather, stop_queries
-from pipeline.supervisor import ProducerFailed, Supervisor, Task
-from pipeline.verdict import committed_attempts, hidden_rows, judge
+from odradek.pipeline.cluster import lookup
+from odradek.pipeline.demo.run import Outcome, gather, stop_queries
+from odradek.pipeline.demo.verification import committed_attempts, hidden_rows, judge
+from odradek.pipeline.flights.feed import write_feed
+from odradek.pipeline.flights.plan import Kill, KillKind, aborted_hours
+from odradek.pipeline.flights.progress_topic import await_stable, last_progress, read_progress
+from odradek.pipeline.flights.source import load_flights
+from odradek.pipeline.producer.supervisor import ProducerFailed, Supervisor, Task
+from odradek.pipeline.spark import transforms
+from odradek.pipeline.spark.delays_job import Places, records, start_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
-    from pipeline.plan import Hour
-    from pipeline.supervisor import Campaign
+    from odradek.pipeline.flights.plan import Hour
+    from odradek.pipeline.producer.supervisor import Campaign
     from tests.support.topics import Topics
 
 ROWS = 1500

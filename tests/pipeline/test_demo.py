@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from odradek.processes import has_ended
-from pipeline.breaker import BrokerDeath, longest_gap
-from pipeline.cluster import OwnCluster
-from pipeline.demo import main, parse
-from pipeline.main_job import LOGS, clear, weaknesses
-from pipeline.plan import BrokerKill, Kill, KillKind, Target
-from pipeline.relay import Caught
-from pipeline.supervisor import Campaign, Death
-from protocol.messages.end_txn import EndTxnRequest
+from odradek.local.processes import has_ended
+from odradek.pipeline.cluster.own_cluster import OwnCluster
+from odradek.pipeline.demo.__main__ import main, parse
+from odradek.pipeline.demo.main_job import LOGS, clear, weaknesses
+from odradek.pipeline.faults.broker_kills import BrokerDeath, longest_gap
+from odradek.pipeline.faults.relay import Caught
+from odradek.pipeline.flights.plan import BrokerKill, Kill, KillKind, Target
+from odradek.pipeline.producer.supervisor import Campaign, Death
+from odradek.protocol.messages.end_txn import EndTxnRequest
 
 SECONDS_MAX = 240.0
 GONE_SECONDS_MAX = 60.0
@@ -35,7 +35,7 @@ CLEAN_UP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def demo(out: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipeline.demo", "--out", str(out), *options]
+    command = [sys.executable, "-m", "odradek.pipeline.demo", "--out", str(out), *options]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -162,12 +162,12 @@ def test_a_bad_option_is_refused_with_exit_code_2(
 
 def test_help_shows_examples_without_starting_anything() -> None:
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "pipeline.demo", "--help"],
+        [sys.executable, "-X", "importtime", "-m", "odradek.pipeline.demo", "--help"],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "python -m pipeline.demo --bootstrap localhost:9092" in done.stdout
+    assert "python -m odradek.pipeline.demo --bootstrap localhost:9092" in done.stdout
     for option in ("--master", "--rows", "--out", "--seed"):
         assert option in done.stdout
     assert "pyspark" not in done.stderr

@@ -7,16 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.frames import addresses, read_correlation_id, read_end_txn, read_end_txn_error, read_request, redirect
-from protocol.codec import encode, request_header_version, response_header_version
-from protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
-from protocol.messages.headers import RequestHeader, ResponseHeader
-from protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from odradek.pipeline.faults.frames import (
+    addresses,
+    read_correlation_id,
+    read_end_txn,
+    read_end_txn_error,
+    read_request,
+    redirect,
+)
+from odradek.protocol.codec import encode, request_header_version, response_header_version
+from odradek.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
+from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
+from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
+from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 
 def request_frame(message: Message, version: int) -> bytes:

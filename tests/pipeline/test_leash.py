@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.processes import has_ended
-from pipeline.leash import Leashed
+from odradek.local.processes import has_ended
+from odradek.pipeline.cluster.leash import Leashed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ POLITE = (
 )
 OWNER = """
 import pathlib, signal, sys
-from pipeline.leash import Leashed
+from odradek.pipeline.cluster.leash import Leashed
 leashed = Leashed([sys.executable, "-c", {serve!r}], console=pathlib.Path({console!r}))
 leashed.output.readline()
 print(leashed.pid, flush=True)

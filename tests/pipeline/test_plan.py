@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.feed import Feed, write_feed
-from pipeline.flights import load_flights
-from pipeline.plan import (
+from odradek.pipeline.flights.feed import Feed, write_feed
+from odradek.pipeline.flights.plan import (
     ABORT_ONE_IN,
     HOURS_LEFT_MIN,
     HOURS_MIN,
@@ -29,13 +28,14 @@ from pipeline.plan import (
     draw_kills,
     fates,
 )
+from odradek.pipeline.flights.source import load_flights
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
 
-    from pipeline.plan import Hour
+    from odradek.pipeline.flights.plan import Hour
 
 SEEDS = st.integers(0, 2**31 - 1)
 PARTITIONS = 6

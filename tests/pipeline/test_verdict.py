@@ -7,10 +7,17 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
-from pipeline.flights import canonical, load_flights
-from pipeline.plan import Fate, attempt_name
-from pipeline.progress import Progress
-from pipeline.verdict import Verdict, expected_delays, hidden_rows, hours_not_once, judge, wrong_groups
+from odradek.pipeline.demo.verification import (
+    Verdict,
+    expected_delays,
+    hidden_rows,
+    hours_not_once,
+    judge,
+    wrong_groups,
+)
+from odradek.pipeline.flights.plan import Fate, attempt_name
+from odradek.pipeline.flights.progress_topic import Progress
+from odradek.pipeline.flights.source import canonical, load_flights
 
 SOURCE = load_flights(600)
 HOUR_OF = SOURCE["time_hour"].map({departs: hour for hour, departs in enumerate(sorted(SOURCE["time_hour"].unique()))})

@@ -3,19 +3,19 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.messages.alter_partition_reassignments import (
+from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.sim.history import Partition
 from tests.sim.workloads.client import NONE, Client
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 SCRATCH: Final = "scratch"
 TIMEOUT_MS: Final = 3000

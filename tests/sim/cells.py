@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from coordinator.group.classic import transitions as classic
-from coordinator.group.modern import transitions as consumer
-from coordinator.txn import transitions as txn
+from odradek.coordinator.group.classic import transitions as classic
+from odradek.coordinator.group.modern import transitions as consumer
+from odradek.coordinator.txn import transitions as txn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING
 
-from protocol.errors import Refusal
+from odradek.protocol.errors import Refusal
 from tests.sim.clock import SimClock
 from tests.sim.disk import Detached, DiskWatcher
 from tests.sim.gate import GateKeeper

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from storage.disk import Buffer, DirectoryLocked
+from odradek.storage.disk.port import Buffer, DirectoryLocked
 from tests.sim.medium import Directory, Inode, Medium, Operation
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SimLock:
 
 
 class SimDisk:
-    """See `storage.disk.Disk`."""
+    """See `odradek.storage.disk.port.Disk`."""
 
     def __init__(self, medium: Medium, loop: "SimLoop", rng: Random, *, name: str, latency: DiskLatency) -> None:
         self.medium = medium
@@ -291,7 +291,7 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 
 class SimFile:
-    """See `storage.disk.File`."""
+    """See `odradek.storage.disk.port.File`."""
 
     def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk = disk

@@ -48,7 +48,7 @@ class GateKeeper:
 
 
 class SimGate:
-    """See `broker.commit_gate.CommitGate`."""
+    """See `odradek.broker.partition.flush.CommitGate`."""
 
     def __init__(self, keeper: GateKeeper, partition: Partition, advance: Callable[[int], None]) -> None:
         self._keeper = keeper

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.sim.group_options import CLASSIC, CONSUMER, COPIER, GroupPlan
 from tests.sim.history import OK, Operation
 from tests.sim.inspector import SETUP_ATTEMPTS_MAX, Inspector

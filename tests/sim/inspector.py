@@ -3,12 +3,12 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.messages.describe_producers import DescribeProducersRequest
-from protocol.messages.describe_producers import TopicRequest as ProducersOfTopic
-from protocol.messages.describe_transactions import DescribeTransactionsRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest
+from odradek.protocol.messages.describe_producers import TopicRequest as ProducersOfTopic
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.history import Partition
 from tests.sim.workloads.client import NONE, TRANSACTION_KEY, Client
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from uuid import UUID
 
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 TOPIC_EXISTS: Final = 36
 ID_NOT_FOUND: Final = 105

@@ -9,18 +9,18 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
-import broker.waiters
-import coordinator.txn.markers
-import coordinator.txn.service
-import storage.segment
-import storage.segments
-from runtime.shard import EngineLimits
+import odradek.broker.partition.waiters
+import odradek.coordinator.txn.markers
+import odradek.coordinator.txn.service
+import odradek.storage.segment.segment
+import odradek.storage.segment.segments
+from odradek.runtime.shard import EngineLimits
 
 OWNERS: Final[Mapping[str, Any]] = {
-    "SEALED_INDEXES_LOADED_MAX": storage.segments,
-    "GROWTH_ENTRIES_MAX": broker.waiters,
-    "MARKERS_PER_REQUEST_MAX": coordinator.txn.markers,
-    "TAIL_BYTES_MAX": storage.segment,
+    "SEALED_INDEXES_LOADED_MAX": odradek.storage.segment.segments,
+    "GROWTH_ENTRIES_MAX": odradek.broker.partition.waiters,
+    "MARKERS_PER_REQUEST_MAX": odradek.coordinator.txn.markers,
+    "TAIL_BYTES_MAX": odradek.storage.segment.segment,
 }
 CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
@@ -52,10 +52,10 @@ def limited(limits: Mapping[str, int]) -> Iterator[None]:
     engine = {name: limit for name, limit in limits.items() if name not in OWNERS}
     for name, owner in OWNERS.items():
         setattr(owner, name, limits.get(name, before[name]))
-    setattr(coordinator.txn.service, "EngineLimits", functools.partial(EngineLimits, **engine))  # noqa: B010  mypy: a type is replaced
+    setattr(odradek.coordinator.txn.service, "EngineLimits", functools.partial(EngineLimits, **engine))  # noqa: B010  mypy: a type is replaced
     try:
         yield
     finally:
         for name, owner in OWNERS.items():
             setattr(owner, name, before[name])
-        setattr(coordinator.txn.service, "EngineLimits", EngineLimits)  # noqa: B010  as above
+        setattr(odradek.coordinator.txn.service, "EngineLimits", EngineLimits)  # noqa: B010  as above

@@ -1,4 +1,4 @@
-"""One host of the simulated cluster: `broker.node.Node`, unmodified, on the simulated loop, disk, clock and network. It dies and comes back on what it left."""
+"""One host of the simulated cluster: `odradek.broker.node.Node`, unmodified, on the simulated loop, disk, clock and network. It dies and comes back on what it left."""
 
 import asyncio
 import traceback
@@ -6,9 +6,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from broker.commit_gate import LocalCommitGate
-from broker.env import Env
-from broker.node import CannotStartError, Node
+from odradek.broker.node import CannotStartError, Node
+from odradek.broker.partition.flush import LocalCommitGate
+from odradek.broker.process.env import Env
 from tests.sim.clock import SimClock
 from tests.sim.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.medium import Medium, flip_rebuildable
@@ -191,7 +191,7 @@ class Machine:
         await self._bury(name)
 
     def restart(self, *, downtime: float) -> None:
-        """Stop cleanly and come back (SIGTERM). A second signal changes nothing: `broker.__main__` stops its node once."""
+        """Stop cleanly and come back (SIGTERM). A second signal changes nothing: `odradek.broker.__main__` stops its node once."""
         if self.up.is_set() and self.alive and not self._cache_lies:
             self.up.clear()
             self._supervise(self.restart_cleanly(downtime), "operator")

@@ -3,13 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tests.sim.checkers.batches import Batch
-from tests.sim.checkers.coordinator_log import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-    Entry,
-)
+from tests.sim.checkers.coordinator_log import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT, Entry
 from tests.sim.checkers.visibility import Marker
 from tests.sim.history import Partition
 from tests.sim.world import CONSUMER_OFFSETS, TRANSACTION_STATE

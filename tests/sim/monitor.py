@@ -25,7 +25,7 @@ from tests.sim.metadata_watch import MetadataWatch
 from tests.sim.world import CONSUMER_OFFSETS, COORDINATED, METADATA, TABLE, TRANSACTION_STATE
 
 if TYPE_CHECKING:
-    from broker.partitions import Partitions
+    from odradek.broker.partition.registry import Partitions
     from tests.sim.gate import GateKeeper
 
 

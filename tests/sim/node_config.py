@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from broker.config import PROPERTIES
-from broker.config_source import load
+from odradek.broker.config.properties import PROPERTIES
+from odradek.broker.config.sources import load
 from tests.sim.world import PORT, host_name
 
 if TYPE_CHECKING:
-    from broker.config import Config
+    from odradek.broker.config.properties import Config
     from tests.sim.compaction_options import CompactionOptions
     from tests.sim.group_options import GroupOptions
     from tests.sim.options import Options

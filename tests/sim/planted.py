@@ -11,27 +11,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import broker.compaction
-import cluster.controller.isr
-import coordinator.group.offsets.core
-import coordinator.txn.core
-import coordinator.txn.end_txn
-import storage.recovery
-import storage.sweep
-from broker.commit_gate import GroupFlush
-from broker.leading import Leading
-from broker.partition import Partition
-from broker.raft_storage import PartitionRaftStorage
-from cluster.replication.leader import LeaderReplicas
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.txn.commands import EndTransaction
-from coordinator.txn.state import Transaction
-from coordinator.txn.transitions import Event
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import Engine
-from storage.batch_filter import BatchFilter
-from storage.log import PartitionLog
-from storage.producer_entry import ProducerUpdate
+import odradek.broker.partition.compaction_job
+import odradek.cluster.controller.partitions.isr
+import odradek.coordinator.group.offsets.core
+import odradek.coordinator.txn.core
+import odradek.coordinator.txn.end_txn
+import odradek.storage.recovery.recovery
+import odradek.storage.recovery.sweep
+from odradek.broker.partition.flush import GroupFlush
+from odradek.broker.partition.leader_term import Leading
+from odradek.broker.partition.partition import Partition
+from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.cluster.replication.leader import LeaderReplicas
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.txn.commands import EndTransaction
+from odradek.coordinator.txn.state import Transaction
+from odradek.coordinator.txn.transitions import Event
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import Engine
+from odradek.storage.compaction.batch_filter import BatchFilter
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.producers.entry import ProducerUpdate
 from tests.sim import planted_cluster, planted_compaction, planted_groups
 from tests.sim.options import FLUSH, Options, draw
 from tests.sim.result import Result
@@ -112,10 +112,10 @@ def _no_rebuild(original: Callable[..., Any]) -> Callable[..., Any]:
 PLANTED: Final = (
     Planted("acknowledged before the flush", GroupFlush, "appended", _acknowledge_before_flush, durability=FLUSH),
     Planted("last stable offset one too high", PartitionLog, "refresh_stable_offset", _stable_offset_too_high),
-    Planted("epoch check skipped on EndTxn", coordinator.txn.end_txn, "_tv2_event", _no_epoch_check),
+    Planted("epoch check skipped on EndTxn", odradek.coordinator.txn.end_txn, "_tv2_event", _no_epoch_check),
     Planted("marker sent before prepare is committed", Engine, "_park", _effects_before_commit),
     Planted("retried marker refused", ProducerUpdate, "_check_marker", _refuse_retried_marker),
-    Planted("producer state not rebuilt", storage.recovery, "replay_producers", _no_rebuild),
+    Planted("producer state not rebuilt", odradek.storage.recovery.recovery, "replay_producers", _no_rebuild),
     Planted(
         "truncated to the high watermark, not by the epoch",
         Partition,
@@ -132,14 +132,14 @@ PLANTED: Final = (
     ),
     Planted(
         "transaction begun in memory only",
-        coordinator.txn.core,
+        odradek.coordinator.txn.core,
         "decide_add",
         planted_cluster.begun_in_memory,
         brokers=3,
     ),
     Planted(
         "stale write accepted by the controller",
-        cluster.controller.isr,
+        odradek.cluster.controller.partitions.isr,
         "_refused",
         planted_cluster.accept_stale_write,
         brokers=3,
@@ -164,7 +164,7 @@ PLANTED: Final = (
     Planted("ISR shrunk without the controller", LeaderReplicas, "shrinkage", planted_cluster.shrink_alone, brokers=3),
     Planted(
         "pending offsets dropped at fail-over",
-        coordinator.group.offsets.core,
+        odradek.coordinator.group.offsets.core,
         "on_loaded",
         planted_groups.drop_pending,
         brokers=3,
@@ -187,7 +187,7 @@ PLANTED: Final = (
     Planted("newest value of a key compacted away", BatchFilter, "_needed", planted_compaction.take_the_newest),
     Planted(
         "compacted past the last stable offset",
-        broker.compaction,
+        odradek.broker.partition.compaction_job,
         "cleanable",
         planted_compaction.past_the_stable_offset,
         groups=True,
@@ -198,7 +198,12 @@ PLANTED: Final = (
         "_is_last_of_producer",
         planted_compaction.forget_last_batches,
     ),
-    Planted("unfinished swap dropped at the start", storage.sweep, "_finish_swaps", planted_compaction.drop_swaps),
+    Planted(
+        "unfinished swap dropped at the start",
+        odradek.storage.recovery.sweep,
+        "_finish_swaps",
+        planted_compaction.drop_swaps,
+    ),
 )
 TABLE: Final = Path(__file__).resolve().parents[2] / "docs" / "planted.md"
 SEEDS: Final = range(300)

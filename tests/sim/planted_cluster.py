@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from broker.leading import Leading
-from broker.partition import Partition
-from broker.raft_storage import PartitionRaftStorage
-from cluster.replication.leader import LeaderReplicas
-from coordinator.txn.changes import to_ongoing
-from protocol.errors import ErrorCode, Refusal
-from storage.producer_entry import ProducerUpdate
+from odradek.broker.partition.leader_term import Leading
+from odradek.broker.partition.partition import Partition
+from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.cluster.replication.leader import LeaderReplicas
+from odradek.coordinator.txn.changes import to_ongoing
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.producers.entry import ProducerUpdate
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 

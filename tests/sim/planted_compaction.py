@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from storage import names
-from storage.disk import Disk
+from odradek.storage.disk.port import Disk
+from odradek.storage.files import names
 
 
 def take_the_newest(original: Callable[..., Any]) -> Callable[..., Any]:

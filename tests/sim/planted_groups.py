@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from coordinator.group.core import GroupShard
-from runtime.engine import Engine
+from odradek.coordinator.group.core import GroupShard
+from odradek.runtime.engine import Engine
 
 LATE_SECONDS = 0.4
 

@@ -26,26 +26,12 @@ from tests.sim.monitor import Monitor
 from tests.sim.nemesis import Nemesis
 from tests.sim.network import Latency, Network
 from tests.sim.node_config import ROOT
-from tests.sim.options import (
-    OPERATIONS_MIN,
-    OVERFLOW_EPOCH_FIRST,
-    OVERFLOW_EPOCH_LAST,
-    TRANSACTIONS_MIN,
-    Options,
-    draw,
-)
+from tests.sim.options import OPERATIONS_MIN, OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, TRANSACTIONS_MIN, Options, draw
 from tests.sim.overflow import rewrite_epochs
 from tests.sim.rest import Rest
 from tests.sim.result import Result
 from tests.sim.trace import Trace
-from tests.sim.workloads.producers import (
-    CLASSIC,
-    MODERN,
-    Dialect,
-    IdempotentProducer,
-    PlainProducer,
-    Producer,
-)
+from tests.sim.workloads.producers import CLASSIC, MODERN, Dialect, IdempotentProducer, PlainProducer, Producer
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer

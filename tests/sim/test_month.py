@@ -2,7 +2,7 @@
 
 One broker in simulated time; each transaction commits the offsets of a group. Each day has an id and a group of its own, and those of a week ago are
 forgotten. One of the 50 partitions of each topic, a 3,456th of 100 transactions a second on a 3,456th of segment.bytes; what looks for
-work in intervals does so as much less often. `tests/unit/broker/test_compaction_month.py` has more of them, on logs that are written by hand.
+work in intervals does so as much less often. `tests/unit/broker/partition/test_compaction_month.py` has more of them, on logs that are written by hand.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import pytest
 
-import broker.groups
-import broker.transactions
-from broker.config_source import load
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.messages.txn_offset_commit import (
+import odradek.broker.coordinators.groups
+import odradek.broker.coordinators.transactions
+from odradek.broker.config.sources import load
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
@@ -170,7 +170,10 @@ class Month:
 def test_a_month_of_transactions_leaves_the_logs_of_the_coordinators_as_a_week_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (broker.groups, broker.transactions):  # there is nobody to follow
+    for module in (
+        odradek.broker.coordinators.groups,
+        odradek.broker.coordinators.transactions,
+    ):  # there is nobody to follow
         monkeypatch.setattr(module, "FOLLOW_INTERVAL_MS", STEP_MS)
     options = replace(draw(1, brokers=1, groups=False), durability=KILL, faults=[], overflow=False, limits={})
     rng = Random(1)

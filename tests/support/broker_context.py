@@ -6,14 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from broker.api import RequestContext
-from broker.config import Config
-from broker.config_source import load
-from broker.ports import AclOperation, AllowAll, Principal, ResourceType, Unlimited
-from broker.session import Listener, Session
-from broker.topic_config import TopicSettings
-from cluster.controller.port import CreatedTopic, NewTopic
-from cluster.image import (
+from odradek.broker.config.properties import Config
+from odradek.broker.config.sources import load
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.dispatch.api import RequestContext
+from odradek.broker.network.session import Listener, Session
+from odradek.broker.security.authorizer import AclOperation, AllowAll, Principal, ResourceType, Unlimited
+from odradek.cluster.controller.port import CreatedTopic, NewTopic
+from odradek.cluster.metadata.image import (
     DIRECTORY_UNASSIGNED,
     RESOURCE_TOPIC,
     BrokerImage,
@@ -23,7 +23,7 @@ from cluster.image import (
     TopicImage,
     VersionRange,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
 FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}

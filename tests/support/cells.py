@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import Engine
-from runtime.shard import Again, Decision, EngineLimits, Loaded, Marker, ShardRecord, Timer
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import Engine
+from odradek.runtime.shard import Again, Decision, EngineLimits, Loaded, Marker, ShardRecord, Timer
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 
 if TYPE_CHECKING:

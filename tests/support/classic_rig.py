@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coordinator.group import commands as c
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.core import GroupShard
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from runtime.engine import Engine
-from runtime.shard import Decision, EngineLimits, ShardRecord, Timer
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.core import GroupShard
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.runtime.engine import Engine
+from odradek.runtime.shard import Decision, EngineLimits, ShardRecord, Timer
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 

@@ -30,29 +30,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coordinator.group import commands as c
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.records import from_record
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
-from protocol.messages.sync_group import SyncGroupResponse
-from tests.support.classic_rig import (
-    GROUP,
-    WAITS,
-    EngineRig,
-    caller,
-    join_request,
-    outcome,
-    sync_request,
-)
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.records import from_record
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from odradek.protocol.messages.sync_group import SyncGroupResponse
+from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, join_request, outcome, sync_request
 from tests.support.txn_transcript import SEPARATOR, blocks, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runtime.shard import ShardRecord
+    from odradek.runtime.shard import ShardRecord
 
 
 def shown_record(record: ShardRecord) -> str:

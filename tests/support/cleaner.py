@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runtime.shard import Marker, ShardRecord
+from odradek.runtime.shard import Marker, ShardRecord
 
 if TYPE_CHECKING:
     from random import Random

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protocol.batch import ControlType, Record, control_type, iter_batches, iter_records
-from storage.cleaner import CleanerLimits, Cleaning, CleaningDone, cleanable
-from storage.log import ColdRead
+from odradek.protocol.batch import ControlType, Record, control_type, iter_batches, iter_records
+from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, CleaningDone, cleanable
+from odradek.storage.log.log import ColdRead
 from tests.support.logs import NOW_MS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from storage.log import PartitionLog
+    from odradek.storage.log.log import PartitionLog
 
 LIMITS = CleanerLimits(dedupe_buffer_size=1 << 20, load_factor=0.9, io_buffer_size=1 << 17)
 

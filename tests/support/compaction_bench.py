@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from broker.compaction import Compaction
-from broker.topic_config import TopicSettings
-from protocol.batch import build_batch
-from storage.checkpoint import decode_offsets
-from storage.config import LogConfig
-from storage.log import PartitionLog
-from storage.log_manager import LogManager
-from storage.producer_entry import Origin
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.partition.compaction_job import Compaction
+from odradek.protocol.batch import build_batch
+from odradek.storage.config import LogConfig
+from odradek.storage.files.checkpoint import decode_offsets
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.log.manager import LogManager
+from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import Rig
 from tests.support.faulty_disk import FaultyDisk
 

@@ -1,4 +1,4 @@
-"""The metadata half of a node, put together as `broker.node` does it: raft, controller, publisher, broker life cycle."""
+"""The metadata half of a node, put together as `odradek.broker.node` does it: raft, controller, publisher, broker life cycle."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from cluster.controller.service import ControllerService
-from cluster.controller.state import ControllerConfig
-from cluster.lifecycle import BrokerLifecycle
-from cluster.metadata import MetadataCache
-from cluster.raft.driver import RaftDriver
-from cluster.raft.ports import NoNetwork, RaftStorage
-from runtime.tasks import Tasks
+from odradek.cluster.controller.service import ControllerService
+from odradek.cluster.controller.state import ControllerConfig
+from odradek.cluster.lifecycle import BrokerLifecycle
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.raft.driver import RaftDriver
+from odradek.cluster.raft.ports import NoNetwork, RaftStorage
+from odradek.runtime.tasks import Tasks
 from tests.support.raft_memory import CLUSTER_ID, PlainConfigs, registration
 
 if TYPE_CHECKING:

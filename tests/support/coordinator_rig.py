@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from coordinator.producer_ids import ProducerIdPool
-from coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
-from coordinator.txn.service import TransactionCoordinator
-from protocol.errors import ErrorCode
-from runtime.tasks import Tasks
+from odradek.coordinator.producer_ids import ProducerIdPool
+from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
+from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.protocol.errors import ErrorCode
+from odradek.runtime.tasks import Tasks
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.txn_rig import ID, NOW_MS, T0, T1, Level
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.txn.state import TxnState
+    from odradek.coordinator.txn.state import TxnState
 
 SHARD = 45  # of "my-txn"
 

@@ -10,36 +10,32 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from broker.api import Ordered, RequestContext
-from broker.commit_gate import Advance, CommitGateFactory, LocalCommitGate
-from broker.fetch_sessions import FetchSessions
-from broker.limits import ByteBudget
-from broker.marker_writer import MarkerWriter
-from broker.partition import Partition
-from broker.partitions import Partitions
-from broker.ports import AllowAll, Unlimited
-from broker.property import LONG_MAX
-from broker.replica_fetch import ReplicaFetches
-from broker.replica_sessions import ReplicaSessions
-from broker.replica_throttle import ReplicaThrottles, Throttle
-from broker.session import Session
-from broker.txn_verification import TransactionVerifier
-from cluster.delta import MetadataDelta
-from cluster.image import DIRECTORY_UNASSIGNED, EMPTY_IMAGE, MetadataImage
-from cluster.records import MetadataRecord
-from cluster.replication.leader import IsrWish
-from protocol.batch import build_batch
-from protocol.errors import ErrorCode
-from protocol.records.metadata import (
-    PartitionRecord,
-    RegisterBrokerRecord,
-    TopicRecord,
-)
-from storage import checkpoint
-from storage.config import LogConfig
-from storage.log import PartitionLog
-from storage.log_manager import NotForgotten
-from storage.os_disk import OsDisk
+from odradek.broker.config.property import LONG_MAX
+from odradek.broker.coordinators.marker_writer import MarkerWriter
+from odradek.broker.coordinators.txn_verification import TransactionVerifier
+from odradek.broker.dispatch.api import Ordered, RequestContext
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.network.limits import ByteBudget
+from odradek.broker.network.session import Session
+from odradek.broker.partition.flush import Advance, CommitGateFactory, LocalCommitGate
+from odradek.broker.partition.partition import Partition
+from odradek.broker.partition.registry import Partitions
+from odradek.broker.replication.leader_fetch import ReplicaFetches
+from odradek.broker.replication.leader_sessions import ReplicaSessions
+from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
+from odradek.broker.security.authorizer import AllowAll, Unlimited
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, EMPTY_IMAGE, MetadataImage
+from odradek.cluster.metadata.records import MetadataRecord
+from odradek.cluster.replication.leader import IsrWish
+from odradek.protocol.batch import build_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.files import checkpoint
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.log.manager import NotForgotten
 from tests.support import broker_context
 
 NOW_MS = 1_700_000_000_000
@@ -196,7 +192,7 @@ class CoordinatorOf:
 
 
 class ReplicationOf:
-    """Remembers what partitions ask of the cluster (`broker.partitions.Replication`)."""
+    """Remembers what partitions ask of the cluster (`odradek.broker.partition.registry.Replication`)."""
 
     def __init__(self, metadata: Any) -> None:
         self.lag_max_ms = 30_000

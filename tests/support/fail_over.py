@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from coordinator.producer_ids import ProducerIdPool
-from coordinator.txn.commands import TV2, ProducerIdentity
-from coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
-from coordinator.txn.service import TransactionCoordinator
-from protocol.batch import control_type, iter_batches, iter_records
-from protocol.errors import ErrorCode, Refusal
-from runtime.tasks import Tasks
-from storage.producer_entry import Origin
-from storage.reads import ColdRead
+from odradek.coordinator.producer_ids import ProducerIdPool
+from odradek.coordinator.txn.commands import TV2, ProducerIdentity
+from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
+from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.protocol.batch import control_type, iter_batches, iter_records
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.tasks import Tasks
+from odradek.storage.log.reads import ColdRead
+from odradek.storage.producers.entry import Origin
 from tests.support.coordinator_rig import SHARD
 from tests.support.data_rig import NOW_MS, Rig, batch
 from tests.support.fake_shard_log import FakeClock, FakeShardLog

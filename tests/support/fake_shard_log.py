@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from protocol.errors import ErrorCode, Refusal
-from runtime.log_port import ReplayVisitor
-from runtime.shard import Marker, ShardRecord
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.log_port import ReplayVisitor
+from odradek.runtime.shard import Marker, ShardRecord
 
 
 class FakeClock:

@@ -6,10 +6,10 @@ import errno
 from os import strerror
 from typing import TYPE_CHECKING
 
-from storage.os_disk import OsDisk
+from odradek.storage.disk.os_disk import OsDisk
 
 if TYPE_CHECKING:
-    from storage.disk import Buffer, File
+    from odradek.storage.disk.port import Buffer, File
 
 
 class FaultyDisk(OsDisk):

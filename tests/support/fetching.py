@@ -3,11 +3,11 @@
 import asyncio
 from typing import Any
 
-from broker.apis import fetch
-from protocol.batch import end_txn_marker, iter_batches
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from storage.producer_entry import Origin
+from odradek.broker.apis import fetch
+from odradek.protocol.batch import end_txn_marker, iter_batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import NOW_MS, Rig, batch, outcome
 
 VERSION = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from coordinator.group.ports import GroupConfig, TopicInfo
+from odradek.coordinator.group.ports import GroupConfig, TopicInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

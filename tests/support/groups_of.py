@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import Refusal
+from odradek.protocol.errors import Refusal
 from tests.support.broker_context import Deny, context, image, topic
 
 if TYPE_CHECKING:
-    from broker.api import AnyApi, RequestContext
-    from broker.ports import AclOperation
+    from odradek.broker.dispatch.api import AnyApi, RequestContext
+    from odradek.broker.security.authorizer import AclOperation
 
 IMAGE = image([topic("t", 1, [1, 1]), topic("u", 2, [1])])
 WITH_GROUPS = replace(IMAGE, features={**IMAGE.features, "group.version": 1})

@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from broker.acceptor import Acceptor
-from broker.addresses import parse_listeners
-from broker.api import Api, RequestContext
-from broker.apis import api_versions
-from broker.dispatch import Dispatcher
-from broker.limits import ByteBudget, ConnectionLimits
-from broker.ports import Unlimited
-from broker.shared import Shared
-from broker.topic_config import TopicSettings
-from protocol.errors import ErrorCode
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from runtime.tasks import Tasks
+from odradek.broker.apis import api_versions
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.dispatch.dispatcher import Dispatcher
+from odradek.broker.network.addresses import parse_listeners
+from odradek.broker.network.limits import ByteBudget, ConnectionLimits
+from odradek.broker.network.listeners import Acceptor
+from odradek.broker.network.server_state import Shared
+from odradek.broker.security.authorizer import Unlimited
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.runtime.tasks import Tasks
 from tests.support.broker_context import config, image
 from tests.support.raw_client import RawClient
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pipeline.leash import Leashed
+from odradek.pipeline.cluster.leash import Leashed
 from tests.support.ports import free_port
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from odradek.directory import ClusterDirectory
-from odradek.processes import ProcessId
+from odradek.local.directory import ClusterDirectory
+from odradek.local.processes import ProcessId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

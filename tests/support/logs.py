@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from protocol.batch import Compression, build_batch, end_txn_marker, iter_batches
-from storage.config import LogConfig
-from storage.log import ColdRead, Origin, PartitionLog
+from odradek.protocol.batch import Compression, build_batch, end_txn_marker, iter_batches
+from odradek.storage.config import LogConfig
+from odradek.storage.log.log import ColdRead, Origin, PartitionLog
 
 if TYPE_CHECKING:
-    from protocol.batch import BatchHeader
-    from storage.disk import Disk
-    from storage.log import AppendInfo
+    from odradek.protocol.batch import BatchHeader
+    from odradek.storage.disk.port import Disk
+    from odradek.storage.log.log import AppendInfo
 
 TOPIC_ID = uuid.UUID("11111111-2222-4333-8444-555555555555")
 NOW_MS = 1_700_000_000_000

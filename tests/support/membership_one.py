@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from cluster.membership.core import MembershipCore
-from cluster.membership.members import Change, MemberSpec, Ready
-from cluster.membership.messages import Ping, Rumour
+from odradek.cluster.membership.core import MembershipCore
+from odradek.cluster.membership.members import Change, MemberSpec, Ready
+from odradek.cluster.membership.messages import Ping, Rumour
 
 if TYPE_CHECKING:
-    from cluster.membership.transitions import State
+    from odradek.cluster.membership.transitions import State
 
 LIFE: Final = 1_000
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from broker.clock import SystemClock
-from cluster.membership.core import MembershipCore
-from cluster.membership.driver import MembershipDriver
-from cluster.membership.members import Change, MembershipConfig, MemberSpec
-from cluster.membership.messages import Codec
-from runtime.tasks import Tasks
+from odradek.broker.process.clock import SystemClock
+from odradek.cluster.membership.core import MembershipCore
+from odradek.cluster.membership.driver import MembershipDriver
+from odradek.cluster.membership.members import Change, MembershipConfig, MemberSpec
+from odradek.cluster.membership.messages import Codec
+from odradek.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

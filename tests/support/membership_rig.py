@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from cluster.membership.core import MembershipCore
-from cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec
-from cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_LIFE, Codec, Datagram
+from odradek.cluster.membership.core import MembershipCore
+from odradek.cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec
+from odradek.cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_LIFE, Codec, Datagram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.membership.messages import Message
-    from cluster.membership.transitions import State
+    from odradek.cluster.membership.messages import Message
+    from odradek.cluster.membership.transitions import State
 
 EVENTS_MAX = 3_000_000
 

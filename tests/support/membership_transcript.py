@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.membership.messages import Ack, Message, Ping, PingRequest, Rumour
+from odradek.cluster.membership.messages import Ack, Message, Ping, PingRequest, Rumour
 from tests.support.membership_rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.membership.members import Change
+    from odradek.cluster.membership.members import Change
 
 
 class MembershipTranscript:

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-import protocol.messages
-import protocol.records
-from protocol.schema import FieldRow, Message, Struct, field_rows
+import odradek.protocol.messages
+import odradek.protocol.records
+from odradek.protocol.schema import FieldRow, Message, Struct, field_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,9 @@ Limits = dict[str, Any]
 
 
 def all_messages() -> dict[str, type[Message]]:
-    """Class name -> class, of protocol.messages and protocol.records."""
+    """Class name -> class, of `odradek.protocol.messages` and `odradek.protocol.records`."""
     found: dict[str, type[Message]] = {}
-    for package in (protocol.messages, protocol.records):
+    for package in (odradek.protocol.messages, odradek.protocol.records):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             for value in vars(importlib.import_module(module.name)).values():
                 if isinstance(value, type) and issubclass(value, Message) and value.__module__ == module.name:

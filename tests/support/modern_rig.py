@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from coordinator.group import commands as c
-from coordinator.group.modern.member import NO_EPOCH
-from coordinator.group.modern.state import ConsumerGroup
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.modern.member import NO_EPOCH
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     RequestTopicPartitions,
 )
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment
-from protocol.records.consumer_protocol_assignment import TopicPartition as AssignedPartitions
-from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.protocol.messages.sync_group import SyncGroupResponse
+from odradek.protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment
+from odradek.protocol.records.consumer_protocol_assignment import TopicPartition as AssignedPartitions
+from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
 from tests.support.classic_rig import GROUP, ClassicRig, caller
 
 if TYPE_CHECKING:

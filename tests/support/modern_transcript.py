@@ -33,22 +33,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coordinator.group import commands as c
-from coordinator.group.modern.member import MemberState
-from coordinator.group.records import from_record
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey as Current
-from protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey as MemberKey
-from protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey as GroupKey
-from protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey as PartitionsKey
-from protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey as RegexKey
-from protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey as Target
-from protocol.records.consumer_group_target_assignment_metadata import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.modern.member import MemberState
+from odradek.coordinator.group.records import from_record
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from odradek.protocol.messages.sync_group import SyncGroupResponse
+from odradek.protocol.records.consumer_group_current_member_assignment import (
+    ConsumerGroupCurrentMemberAssignmentKey as Current,
+)
+from odradek.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey as MemberKey
+from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey as GroupKey
+from odradek.protocol.records.consumer_group_partition_metadata import (
+    ConsumerGroupPartitionMetadataKey as PartitionsKey,
+)
+from odradek.protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey as RegexKey
+from odradek.protocol.records.consumer_group_target_assignment_member import (
+    ConsumerGroupTargetAssignmentMemberKey as Target,
+)
+from odradek.protocol.records.consumer_group_target_assignment_metadata import (
     ConsumerGroupTargetAssignmentMetadataKey as TargetEpoch,
 )
-from protocol.records.group_metadata import GroupMetadataKey
+from odradek.protocol.records.group_metadata import GroupMetadataKey
 from tests.support.classic_rig import GROUP, REBALANCE_MS
 from tests.support.modern_rig import Client, ModernRig, assignment, metadata, written
 from tests.support.txn_transcript import SEPARATOR, blocks
@@ -57,7 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from uuid import UUID
 
-    from runtime.shard import ShardRecord
+    from odradek.runtime.shard import ShardRecord
 
 CONFIGS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "interval": ("consumer_assignment_interval_ms", int),

@@ -5,29 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from coordinator.group import commands as c
-from coordinator.group.offsets import core as offsets
-from coordinator.group.offsets.expiry import SweepOffsets
-from coordinator.group.offsets.state import OffsetStore, Stored
-from coordinator.group.ports import GroupConfig
-from coordinator.group.records import Entry, from_record, to_record
-from coordinator.group.state import GroupKind, State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_commit import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.offsets import core as offsets
+from odradek.coordinator.group.offsets.expiry import SweepOffsets
+from odradek.coordinator.group.offsets.state import OffsetStore, Stored
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.coordinator.group.records import Entry, from_record, to_record
+from odradek.coordinator.group.state import GroupKind, State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.messages.txn_offset_commit import (
+from odradek.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.primitives import ZERO_UUID
-from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from runtime.shard import Again, Decision, Marker, ShardRecord, Timer
+from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from odradek.runtime.shard import Again, Decision, Marker, ShardRecord, Timer
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 
 if TYPE_CHECKING:

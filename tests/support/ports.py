@@ -6,8 +6,8 @@ import socket
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from odradek.launch import metrics_port
-from odradek.ports import HeldPorts
+from odradek.local.launch import metrics_port
+from odradek.local.ports import HeldPorts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

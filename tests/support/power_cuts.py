@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from itertools import product
 
-from storage.names import LOG_SUFFIX
+from odradek.storage.files.names import LOG_SUFFIX
 from tests.sim.medium import Inode, Medium, apply_operation
 
 LOSABLE_MAX = 8

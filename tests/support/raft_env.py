@@ -30,10 +30,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cluster.raft.core import NotLeader, RaftCore
-from cluster.raft.election import Role
-from cluster.raft.log_view import LogView
-from cluster.raft.messages import (
+from odradek.cluster.raft.core import NotLeader, RaftCore
+from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.log_view import LogView
+from odradek.cluster.raft.messages import (
     Entry,
     EpochEnd,
     FetchReply,
@@ -44,7 +44,7 @@ from cluster.raft.messages import (
     SnapshotPart,
     Standing,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.raft_words import (
     brings_nothing,
     describe,

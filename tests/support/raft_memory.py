@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from cluster.controller.commands import Bootstrap, RegisterBroker, UnfenceBroker
-from cluster.controller.core import Controller
-from cluster.controller.features import SUPPORTED_FEATURES
-from cluster.controller.port import BrokerRegistration, ConfigValue
-from cluster.controller.state import ControllerConfig, ControllerState
-from cluster.image import ELIGIBLE_LEADER_REPLICAS_VERSION, Endpoint
-from cluster.raft.ports import SnapshotBytes
-from protocol.batch import iter_batches
-from protocol.errors import ErrorCode, Refusal
+from odradek.cluster.controller.commands import Bootstrap, RegisterBroker, UnfenceBroker
+from odradek.cluster.controller.core import Controller
+from odradek.cluster.controller.port import BrokerRegistration, ConfigValue
+from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
+from odradek.cluster.controller.state import ControllerConfig, ControllerState
+from odradek.cluster.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, Endpoint
+from odradek.cluster.raft.ports import SnapshotBytes
+from odradek.protocol.batch import iter_batches
+from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
 
-    from cluster.controller.commands import Command
-    from cluster.raft.messages import EpochEnd, HardState
-    from protocol.schema import Buffer
-    from runtime.shard import ShardRecord
+    from odradek.cluster.controller.commands import Command
+    from odradek.cluster.raft.messages import EpochEnd, HardState
+    from odradek.protocol.schema import Buffer
+    from odradek.runtime.shard import ShardRecord
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cluster.raft.core import RaftCore
-from cluster.raft.election import Role
-from cluster.raft.log_view import LogView
-from cluster.raft.messages import (
+from odradek.cluster.raft.core import RaftCore
+from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.log_view import LogView
+from odradek.cluster.raft.messages import (
     BeginQuorumEpochRequest,
     Entry,
     EpochEnd,

@@ -12,10 +12,10 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cluster.raft.core import RaftCore
-from cluster.raft.election import RaftConfig, Role
-from cluster.raft.log_view import LogView
-from cluster.raft.messages import (
+from odradek.cluster.raft.core import RaftCore
+from odradek.cluster.raft.election import RaftConfig, Role
+from odradek.cluster.raft.log_view import LogView
+from odradek.cluster.raft.messages import (
     BeginQuorumEpochRequest,
     EpochEnd,
     FetchReply,
@@ -29,7 +29,7 @@ from cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.raft_watch import Disk, Violated, Watch
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cluster.raft.election import Role
-from cluster.raft.messages import VoteReply
+from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.messages import VoteReply
 
 if TYPE_CHECKING:
-    from cluster.raft.core import RaftCore
-    from cluster.raft.messages import Entry, EpochEnd, HardState
+    from odradek.cluster.raft.core import RaftCore
+    from odradek.cluster.raft.messages import Entry, EpochEnd, HardState
 
 LOOKED_BACK = 200
 """Entries below the high watermark that are compared again and again."""

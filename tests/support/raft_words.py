@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from cluster.raft.messages import (
+from odradek.cluster.raft.messages import (
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
     EndQuorumEpochReply,
@@ -21,7 +21,7 @@ from cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 def snapshot_bytes(snapshot: EpochEnd) -> bytes:

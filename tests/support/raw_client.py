@@ -10,10 +10,10 @@ import struct
 from collections import deque
 from typing import Any, Final, TypeVar, cast
 
-from protocol.codec import decode, decode_prefix, encode, request_header_version, response_header_version
-from protocol.messages import response_class
-from protocol.messages.headers import RequestHeader, ResponseHeader
-from protocol.schema import Message
+from odradek.protocol.codec import decode, decode_prefix, encode, request_header_version, response_header_version
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
+from odradek.protocol.schema import Message
 
 SIZE: Final = struct.Struct(">i")
 

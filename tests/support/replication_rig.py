@@ -11,19 +11,19 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from broker.apis import fetch, list_offsets
-from broker.lost_heads import LostHeads
-from broker.peers import Channel
-from broker.replication import Replication, Self
-from broker.session import Session
-from cluster.controller.port import AlteredPartition, PartitionIsr
-from cluster.image import DIRECTORY_UNASSIGNED
-from cluster.records import MetadataRecord
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.fetch import FetchRequest
-from protocol.records.metadata import (
+from odradek.broker.apis import fetch, list_offsets
+from odradek.broker.network.session import Session
+from odradek.broker.quorum.peers import Channel
+from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.manager import Replication, Self
+from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
+from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
+from odradek.cluster.metadata.records import MetadataRecord
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.fetch import FetchRequest
+from odradek.protocol.records.metadata import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -31,9 +31,9 @@ from protocol.records.metadata import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from protocol.schema import Message
-from storage.config import LogConfig
-from storage.producer_entry import Origin
+from odradek.protocol.schema import Message
+from odradek.storage.config import LogConfig
+from odradek.storage.producers.entry import Origin
 from tests.support import broker_context
 from tests.support.data_rig import NOW_MS, Rig, batch, outcome
 
@@ -44,7 +44,7 @@ OF_BROKERS = (RegisterBrokerRecord, BrokerRegistrationChangeRecord, UnregisterBr
 
 
 class Wire:
-    """`broker.peers.Peers` of one broker: requests reach the handler of another one through the codec."""
+    """`odradek.broker.quorum.peers.Peers` of one broker: requests reach the handler of another one through the codec."""
 
     def __init__(self, brokers: "Brokers", node_id: int) -> None:
         self._brokers = brokers

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from odradek.processes import BrokerCommand
+from odradek.local.processes import BrokerCommand
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def main() -> int:
         module = import_module(module_name)
         assert isinstance(getattr(module, constant), int), name
         setattr(module, constant, int(value))
-    told: int = import_module("broker.__main__").main(sys.argv[at + 1 :])
+    told: int = import_module("odradek.broker.__main__").main(sys.argv[at + 1 :])
     return told
 
 

@@ -7,24 +7,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from broker.clock import SystemClock
-from broker.commit_gate import LocalCommitGate
-from broker.env import Env
-from broker.node import Node
-from cluster.image import MetadataImage
-from odradek.ports import HeldPorts
-from protocol.batch import build_batch, iter_batches, iter_records
-from protocol.errors import ErrorCode
-from protocol.messages.create_topics import (
+from odradek.broker.node import Node
+from odradek.broker.partition.flush import LocalCommitGate
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.process.env import Env
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.local.ports import HeldPorts
+from odradek.protocol.batch import build_batch, iter_batches, iter_records
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from runtime.tasks import Tasks
-from storage.os_disk import OsDisk
-from storage.reads import ColdRead
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.runtime.tasks import Tasks
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.log.reads import ColdRead
 from tests.support.broker_context import config
 from tests.support.raw_client import RawClient
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-from pipeline.cluster import create_topics
-from pipeline.progress import await_stable
+from odradek.pipeline.cluster.own_cluster import create_topics
+from odradek.pipeline.flights.progress_topic import await_stable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coordinator.txn import commands as c
-from coordinator.txn.core import TransactionShard
-from coordinator.txn.ports import TopicPartition, TxnConfig
-from coordinator.txn.records import decode_key, decode_value, to_record
-from coordinator.txn.state import Transaction, TxnState
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import Engine
-from runtime.shard import Again, Decision, EngineLimits
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.core import TransactionShard
+from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
+from odradek.coordinator.txn.records import decode_key, decode_value, to_record
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import Engine
+from odradek.runtime.shard import Again, Decision, EngineLimits
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 
 if TYPE_CHECKING:

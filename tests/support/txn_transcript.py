@@ -26,17 +26,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coordinator.txn import commands as c
-from coordinator.txn.ports import TopicPartition
-from coordinator.txn.records import to_record
-from coordinator.txn.state import STATE_BY_NAME
-from protocol.errors import Refusal
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.records import to_record
+from odradek.coordinator.txn.state import STATE_BY_NAME
+from odradek.protocol.errors import Refusal
 from tests.support.txn_rig import EngineRig, read_back, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from coordinator.txn.state import Transaction
+    from odradek.coordinator.txn.state import Transaction
 
 WAIT_MS = 3_600_000  # nobody runs out of patience by himself
 SEPARATOR = "----"

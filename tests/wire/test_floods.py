@@ -27,14 +27,14 @@ LIMITS = Limits(
     session_partitions=5 * SESSION_PARTITIONS,
 )
 CONSTANTS = {
-    "coordinator.group.state.GROUPS_MAX": LIMITS.groups,
-    "coordinator.group.census.MEMBERS_BYTES_MAX": LIMITS.members_bytes,
-    "coordinator.group.offsets.commit.OFFSETS_MAX": LIMITS.offsets,
-    "coordinator.group.offsets.commit.METADATA_BYTES_MAX": LIMITS.metadata_bytes,
-    "coordinator.group.classic.join.PENDING_MAX": LIMITS.pending,
-    "coordinator.txn.init_producer_id.TRANSACTIONAL_IDS_MAX": LIMITS.transactional_ids,
-    "storage.producer_state.PRODUCERS_MAX": LIMITS.producers,
-    "broker.fetch_sessions.PARTITIONS_MAX": LIMITS.session_partitions,
+    "odradek.coordinator.group.state.GROUPS_MAX": LIMITS.groups,
+    "odradek.coordinator.group.memory_accounting.MEMBERS_BYTES_MAX": LIMITS.members_bytes,
+    "odradek.coordinator.group.offsets.commit.OFFSETS_MAX": LIMITS.offsets,
+    "odradek.coordinator.group.offsets.commit.METADATA_BYTES_MAX": LIMITS.metadata_bytes,
+    "odradek.coordinator.group.classic.join.PENDING_MAX": LIMITS.pending,
+    "odradek.coordinator.txn.init_producer_id.TRANSACTIONAL_IDS_MAX": LIMITS.transactional_ids,
+    "odradek.storage.producers.state.PRODUCERS_MAX": LIMITS.producers,
+    "odradek.broker.fetch.sessions.PARTITIONS_MAX": LIMITS.session_partitions,
 }
 
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.codec import decode, encode
-from protocol.connection import ServerConnection
-from protocol.errors import Malformed
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.primitives import unsigned_varint
-from protocol.schema import FIXED_SIZES, FieldRow, Message, Struct, field_rows
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.connection import ServerConnection
+from odradek.protocol.errors import Malformed
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.fetch import FetchRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.produce import ProduceRequest
+from odradek.protocol.primitives import unsigned_varint
+from odradek.protocol.schema import FIXED_SIZES, FieldRow, Message, Struct, field_rows
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values, versions
 
 if TYPE_CHECKING:

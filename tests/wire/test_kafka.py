@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from protocol.codec import encode
+from odradek.protocol.codec import encode
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 JARS = Path(__file__).resolve().parents[2] / "build" / "jars" / "kafka"
 REFEREE = Path(__file__).with_name("Referee.java")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from protocol.codec import decode, encode
-from protocol.primitives import ZERO_UUID
-from protocol.schema import FieldRow, Struct, field_rows
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.schema import FieldRow, Struct, field_rows
 from tests.support.messages import ALL_CASES, ALL_MESSAGES, struct_values, versions
 
 EXAMPLES_PER_MESSAGE = 15

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker.acceptor import CannotListenError
-from broker.addresses import parse_listeners
-from broker.api import Ordered, RequestContext
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.metadata import MetadataRequest
+from odradek.broker.dispatch.api import Ordered, RequestContext
+from odradek.broker.network.addresses import parse_listeners
+from odradek.broker.network.listeners import CannotListenError
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.support.heartbeat_server import Server, ask, serving, tell, told
 from tests.support.raw_client import ConnectionLost, encode_request
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.addresses import parse_listeners
-from broker.api import RequestContext
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.broker.dispatch.api import RequestContext
+from odradek.broker.network.addresses import parse_listeners
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import Server, ask, tell
 from tests.support.raw_client import ConnectionLost
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from broker.api import Ordered, RequestContext
-from broker.listener import REQUESTS_AT_A_TIME
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.broker.dispatch.api import Ordered, RequestContext
+from odradek.broker.network.connection import REQUESTS_AT_A_TIME
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import ask, serving, tell
 from tests.support.raw_client import ConnectionLost
 

@@ -16,14 +16,14 @@ from typing import Any, Final
 import pytest
 import structlog
 
-from broker.api import AnyApi
-from broker.api_table import API_TABLE
-from protocol.batch import build_batch
-from protocol.codec import encode, request_header_version
-from protocol.errors import Unencodable
-from protocol.messages.headers import RequestHeader
-from protocol.messages.metadata import MetadataRequest
-from protocol.schema import Message, Struct
+from odradek.broker.dispatch.api import AnyApi
+from odradek.broker.dispatch.table import API_TABLE
+from odradek.protocol.batch import build_batch
+from odradek.protocol.codec import encode, request_header_version
+from odradek.protocol.errors import Unencodable
+from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.schema import Message, Struct
 from tests.unit.broker.test_node_smoke import Running, running
 
 ROUNDS: Final = 8

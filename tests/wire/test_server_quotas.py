@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from broker.api import RequestContext
-from broker.muting import Muting
-from broker.ports import Unlimited
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.broker.dispatch.api import RequestContext
+from odradek.broker.network.throttle import Muting
+from odradek.broker.security.authorizer import Unlimited
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import ask, serving
 from tests.support.raw_client import encode_request
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.batch import (
+from odradek.protocol.batch import (
     ControlType,
     build_batch,
     control_type,
@@ -17,29 +17,38 @@ from protocol.batch import (
     parse_end_txn_marker,
     verify_crc,
 )
-from protocol.codec import decode, encode
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from protocol.messages.add_partitions_to_txn import (
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey, SupportedFeatureKey
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.txn_offset_commit import (
+from odradek.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from protocol.records.producer_snapshot import ProducerEntry, ProducerSnapshot
-from protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
+from odradek.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from odradek.protocol.records.producer_snapshot import ProducerEntry, ProducerSnapshot
+from odradek.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 NOW = 1_700_000_000_000
 

@@ -4,7 +4,7 @@ Subscribers come in the order of their instance ids, then of their member ids, s
 topics with the same number of partitions get the same numbers of each: their partitions can be joined.
 """
 
-from coordinator.group.assignors.spec import GroupSpec, MemberSpec, Target
+from odradek.coordinator.group.assignors.spec import GroupSpec, MemberSpec, Target
 
 
 def assign_range(spec: GroupSpec) -> dict[str, Target]:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 from itertools import islice
 
-from coordinator.group.assignors.spec import GroupSpec, Target
+from odradek.coordinator.group.assignors.spec import GroupSpec, Target
 
 PASSES_MAX = 16
 """How often the topics are gone through again to even out groups whose members subscribe to different topics."""

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coordinator.group.commands import Answer
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.join_group import JoinGroupResponse
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.schema import Message
-from runtime.shard import Decision, ShardRecord, Timer
+from odradek.coordinator.group.commands import Answer
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.protocol.messages.sync_group import SyncGroupResponse
+from odradek.protocol.schema import Message
+from odradek.runtime.shard import Decision, ShardRecord, Timer
 
 NO_MEMBER: Final = ""
 

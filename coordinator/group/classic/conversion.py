@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coordinator.group.classic.commands import (
+from odradek.coordinator.group.classic.commands import (
     Consequences,
     join_key,
     join_refused,
@@ -11,10 +11,10 @@ from coordinator.group.classic.commands import (
     sync_key,
     sync_refused,
 )
-from coordinator.group.classic.state import ClassicGroup, Protocols
-from coordinator.group.commands import Answer
-from protocol.errors import ErrorCode
-from runtime.shard import Timer
+from odradek.coordinator.group.classic.state import ClassicGroup, Protocols
+from odradek.coordinator.group.commands import Answer
+from odradek.protocol.errors import ErrorCode
+from odradek.runtime.shard import Timer
 
 
 @dataclass(frozen=True, slots=True)

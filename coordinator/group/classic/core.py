@@ -6,25 +6,25 @@ member has a new id. A rebalance is in memory only and changed by the decisions.
 
 from typing import Any, Final
 
-from coordinator.group import commands as c
-from coordinator.group.classic import commands as own
-from coordinator.group.classic.commands import Consequences
-from coordinator.group.classic.describe import decide_describe
-from coordinator.group.classic.join import decide_join
-from coordinator.group.classic.membership import decide_heartbeat, decide_leave, decide_session_over
-from coordinator.group.classic.phases import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.classic import commands as own
+from odradek.coordinator.group.classic.commands import Consequences
+from odradek.coordinator.group.classic.describe import decide_describe
+from odradek.coordinator.group.classic.join import decide_join
+from odradek.coordinator.group.classic.membership import decide_heartbeat, decide_leave, decide_session_over
+from odradek.coordinator.group.classic.phases import (
     decide_initial_delay_over,
     decide_join_time_up,
     decide_sync_time_up,
     start_sessions,
 )
-from coordinator.group.classic.records import Assigned, Emptied, restored_group
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.classic.sync import decide_sync
-from coordinator.group.records import Entry
-from coordinator.group.state import State
-from protocol.records.group_metadata import GroupMetadataKey
-from runtime.shard import Loaded
+from odradek.coordinator.group.classic.records import Assigned, Emptied, restored_group
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.sync import decide_sync
+from odradek.coordinator.group.records import Entry
+from odradek.coordinator.group.state import State
+from odradek.protocol.records.group_metadata import GroupMetadataKey
+from odradek.runtime.shard import Loaded
 
 DECISIONS: Final[dict[type[Any], Any]] = {
     c.JoinGroup: decide_join,

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.classic.transitions import ClassicState
-from coordinator.group.commands import DescribeClassic
-from coordinator.group.state import State
-from protocol.errors import ErrorCode
-from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
-from runtime.shard import Decision
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.coordinator.group.commands import DescribeClassic
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from odradek.runtime.shard import Decision
 
 NOT_FOUND_MIN: Final = 6
 """From this version on a group that is not there, or not classic, is an error (KIP-1043); before it is Dead."""

@@ -4,19 +4,25 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
-from coordinator.group.census import MEMBER_BYTES, text_bytes
-from coordinator.group.classic.commands import Consequences, join_refused, session_key, session_timer, sync_refused
-from coordinator.group.classic.rebalance import follow, generation_for, restart_session
-from coordinator.group.classic.records import group_record, new_group_record
-from coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of, said_bytes
-from coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
-from coordinator.group.commands import WAITING, JoinGroup
-from coordinator.group.modern import classic_members
-from coordinator.group.ports import GroupConfig
-from coordinator.group.state import Group, State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.join_group import JoinGroupResponse
-from runtime.shard import Again, Decision, Timer
+from odradek.coordinator.group.classic.commands import (
+    Consequences,
+    join_refused,
+    session_key,
+    session_timer,
+    sync_refused,
+)
+from odradek.coordinator.group.classic.rebalance import follow, generation_for, restart_session
+from odradek.coordinator.group.classic.records import group_record, new_group_record
+from odradek.coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of, said_bytes
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
+from odradek.coordinator.group.commands import WAITING, JoinGroup
+from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
+from odradek.coordinator.group.modern import classic_members
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.coordinator.group.state import Group, State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.runtime.shard import Again, Decision, Timer
 
 KNOWN_MEMBER_ID_MIN: Final = 4
 """From this version on a client without an id is sent away with one before it counts (KIP-394)."""

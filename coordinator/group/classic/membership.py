@@ -3,17 +3,17 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from coordinator.group.classic.commands import Consequences, SessionOver, session_key
-from coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow, restart_session
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, To, look_up
-from coordinator.group.commands import Heartbeat, LeaveGroup
-from coordinator.group.modern import classic_members
-from coordinator.group.state import State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.heartbeat import HeartbeatResponse
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from runtime.shard import Again, Decision, Timer
+from odradek.coordinator.group.classic.commands import Consequences, SessionOver, session_key
+from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow, restart_session
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, To, look_up
+from odradek.coordinator.group.commands import Heartbeat, LeaveGroup
+from odradek.coordinator.group.modern import classic_members
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.heartbeat import HeartbeatResponse
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from odradek.runtime.shard import Again, Decision, Timer
 
 BATCHES_MIN: Final = 3
 """From this version on LeaveGroup names several members."""

@@ -1,16 +1,18 @@
 """The clocks of a rebalance, and what else begins one without a request."""
 
-from coordinator.group.classic.commands import (
-    Consequences,
-    InitialDelayOver,
-    JoinTimeUp,
-    SyncTimeUp,
+from odradek.coordinator.group.classic.commands import Consequences, InitialDelayOver, JoinTimeUp, SyncTimeUp
+from odradek.coordinator.group.classic.rebalance import (
+    begin,
+    dismiss,
+    end_join,
+    restart_session,
+    wait_for_members,
+    wait_more,
 )
-from coordinator.group.classic.rebalance import begin, dismiss, end_join, restart_session, wait_for_members, wait_more
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
-from coordinator.group.state import State
-from runtime.shard import Decision
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
+from odradek.coordinator.group.state import State
+from odradek.runtime.shard import Decision
 
 
 def decide_join_time_up(state: State, command: JoinTimeUp, now_ms: int) -> Decision[None]:

@@ -3,7 +3,7 @@
 The functions here change what is soft in a group and say in `Consequences` what follows; none of them refuses.
 """
 
-from coordinator.group.classic.commands import (
+from odradek.coordinator.group.classic.commands import (
     Consequences,
     InitialDelayOver,
     JoinTimeUp,
@@ -15,13 +15,13 @@ from coordinator.group.classic.commands import (
     sync_key,
     sync_refused,
 )
-from coordinator.group.classic.records import Emptied, group_record
-from coordinator.group.classic.state import ClassicGroup, Member
-from coordinator.group.classic.transitions import Action, ClassicState, Event, Outcome, To, look_up
-from coordinator.group.ports import GroupConfig
-from protocol.errors import ErrorCode
-from protocol.messages.join_group import JoinGroupResponse
-from runtime.shard import Timer
+from odradek.coordinator.group.classic.records import Emptied, group_record
+from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.transitions import Action, ClassicState, Event, Outcome, To, look_up
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.runtime.shard import Timer
 
 NO_GENERATION = -1
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.group.classic.state import ClassicGroup, Member
-from coordinator.group.classic.transitions import ClassicState
-from coordinator.group.records import to_record
-from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
-from runtime.shard import ShardRecord
+from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from odradek.runtime.shard import ShardRecord
 
 VERSION: Final = 3
 NO_TIME: Final = -1

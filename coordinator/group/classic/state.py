@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coordinator.group.census import MEMBER_BYTES, text_bytes
-from coordinator.group.classic.commands import session_timer
-from coordinator.group.classic.subscriptions import subscribed_topics
-from coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, Refuse, look_up
-from coordinator.group.records import to_record
-from coordinator.group.state import GroupKind
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
-from protocol.records.group_metadata import GroupMetadataKey
-from runtime.shard import ShardRecord, Timer
+from odradek.coordinator.group.classic.commands import session_timer
+from odradek.coordinator.group.classic.subscriptions import subscribed_topics
+from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, Refuse, look_up
+from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
+from odradek.coordinator.group.records import to_record
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+from odradek.protocol.records.group_metadata import GroupMetadataKey
+from odradek.runtime.shard import ShardRecord, Timer
 
 CONSUMER: Final = "consumer"
 """The protocol type of consumers, whose subscriptions the coordinator can read."""

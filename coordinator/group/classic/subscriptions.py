@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from protocol.codec import decode_prefix
-from protocol.errors import Malformed
-from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.codec import decode_prefix
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 VERSION_BYTES: Final = 2
 

@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from coordinator.group.classic.commands import Consequences, sync_key, sync_refused
-from coordinator.group.classic.rebalance import restart_session
-from coordinator.group.classic.records import Assigned, group_record
-from coordinator.group.classic.state import ClassicGroup, Member
-from coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, look_up
-from coordinator.group.commands import WAITING, SyncGroup
-from coordinator.group.modern import classic_members
-from coordinator.group.state import State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.sync_group import SyncGroupResponse
-from runtime.shard import Again, Decision, Timer
+from odradek.coordinator.group.classic.commands import Consequences, sync_key, sync_refused
+from odradek.coordinator.group.classic.rebalance import restart_session
+from odradek.coordinator.group.classic.records import Assigned, group_record
+from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, look_up
+from odradek.coordinator.group.commands import WAITING, SyncGroup
+from odradek.coordinator.group.modern import classic_members
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.sync_group import SyncGroupResponse
+from odradek.runtime.shard import Again, Decision, Timer
 
 
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | Again:

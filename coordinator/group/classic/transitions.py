@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 class ClassicState(Enum):

@@ -4,19 +4,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.modern import records as r
-from coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState
-from coordinator.group.modern.state import ConsumerGroup, ResolvedRegex
-from coordinator.group.records import Entry
-from coordinator.group.state import State
-from protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
-from protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
-from protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
-from protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
-from protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey
-from protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
-from protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState
+from odradek.coordinator.group.modern.state import ConsumerGroup, ResolvedRegex
+from odradek.coordinator.group.records import Entry
+from odradek.coordinator.group.state import State
+from odradek.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
+from odradek.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
+from odradek.protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
+from odradek.protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey
+from odradek.protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
+from odradek.protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
 
 
 def _existing(state: State, group_id: str) -> ConsumerGroup | None:

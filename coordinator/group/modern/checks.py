@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from coordinator.group.commands import ConsumerGroupHeartbeat
-from coordinator.group.modern.member import (
+from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
+from odradek.coordinator.group.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     NO_TIMEOUT,
@@ -11,10 +11,10 @@ from coordinator.group.modern.member import (
     Member,
     Partitions,
 )
-from coordinator.group.modern.reconcile import Owned
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.state import State
-from protocol.errors import ErrorCode, Refusal
+from odradek.coordinator.group.modern.reconcile import Owned
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode, Refusal
 
 CLIENT_MADE_IDS_VERSION = 1
 """From this version of ConsumerGroupHeartbeat on the client makes its member id (KIP-1082)."""

@@ -8,28 +8,33 @@ checked what does not depend on the group.
 from dataclasses import replace
 from typing import Any, Final
 
-from coordinator.group.classic.commands import join_refused
-from coordinator.group.classic.state import protocols_of
-from coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
-from coordinator.group.modern.checks import check_instance, check_room
-from coordinator.group.modern.consumer_protocol import by_topic_id, subscription_of, version_of, written_assignment
-from coordinator.group.modern.downgrade import is_settled, may_downgrade_by, to_classic
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.finding import group_for
-from coordinator.group.modern.heartbeat import reconciled, take_place
-from coordinator.group.modern.leaving import fenced
-from coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
-from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
-from coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
-from coordinator.group.modern.target import may_assign, target_for
-from coordinator.group.state import State
-from protocol.errors import ErrorCode, Malformed, Refusal
-from protocol.messages.heartbeat import HeartbeatResponse
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
-from protocol.messages.sync_group import SyncGroupResponse
-from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
-from runtime.shard import Decision
+from odradek.coordinator.group.classic.commands import join_refused
+from odradek.coordinator.group.classic.state import protocols_of
+from odradek.coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from odradek.coordinator.group.modern.checks import check_instance, check_room
+from odradek.coordinator.group.modern.consumer_protocol import (
+    by_topic_id,
+    subscription_of,
+    version_of,
+    written_assignment,
+)
+from odradek.coordinator.group.modern.downgrade import is_settled, may_downgrade_by, to_classic
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.finding import group_for
+from odradek.coordinator.group.modern.heartbeat import reconciled, take_place
+from odradek.coordinator.group.modern.leaving import fenced
+from odradek.coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
+from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from odradek.coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
+from odradek.coordinator.group.modern.target import may_assign, target_for
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.messages.heartbeat import HeartbeatResponse
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from odradek.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from odradek.protocol.messages.sync_group import SyncGroupResponse
+from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.runtime.shard import Decision
 
 MEMBER_ID_REQUIRED_VERSION: Final = 4
 """From this version of JoinGroup on a dynamic member without an id is given one and joins again (KIP-394)."""

@@ -7,13 +7,13 @@ ever added at the end.
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from coordinator.group.modern.state import Assignment
-from coordinator.group.ports import Topics
-from protocol.codec import decode_prefix, encode
-from protocol.errors import Malformed
-from protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
-from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
-from protocol.schema import Message
+from odradek.coordinator.group.modern.state import Assignment
+from odradek.coordinator.group.ports import Topics
+from odradek.protocol.codec import decode_prefix, encode
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
 

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from coordinator.group import commands as c
-from coordinator.group.modern.apply import APPLICATIONS
-from coordinator.group.modern.describe import decide_describe
-from coordinator.group.modern.draft import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.modern.apply import APPLICATIONS
+from odradek.coordinator.group.modern.describe import decide_describe
+from odradek.coordinator.group.modern.draft import (
     Draft,
     JoinExpired,
     RebalanceExpired,
@@ -13,13 +13,13 @@ from coordinator.group.modern.draft import (
     SessionExpired,
     SyncExpired,
 )
-from coordinator.group.modern.heartbeat import decide_heartbeat
-from coordinator.group.modern.leaving import decide_expired, decide_rebalance_expired
-from coordinator.group.modern.member import MemberState
-from coordinator.group.modern.resolution import decide_resolve
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.state import State
-from runtime.shard import Loaded
+from odradek.coordinator.group.modern.heartbeat import decide_heartbeat
+from odradek.coordinator.group.modern.leaving import decide_expired, decide_rebalance_expired
+from odradek.coordinator.group.modern.member import MemberState
+from odradek.coordinator.group.modern.resolution import decide_resolve
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.state import State
+from odradek.runtime.shard import Loaded
 
 __all__ = ["APPLICATIONS", "DECISIONS", "on_loaded"]
 

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from coordinator.group.commands import DescribeConsumer
-from coordinator.group.modern.finding import group_for
-from coordinator.group.modern.member import Member
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.modern.target import most_wanted
-from coordinator.group.ports import Topics
-from coordinator.group.state import State
-from protocol.errors import Refusal
-from protocol.messages import consumer_group_describe as d
-from runtime.shard import Decision
+from odradek.coordinator.group.commands import DescribeConsumer
+from odradek.coordinator.group.modern.finding import group_for
+from odradek.coordinator.group.modern.member import Member
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.modern.target import most_wanted
+from odradek.coordinator.group.ports import Topics
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import Refusal
+from odradek.protocol.messages import consumer_group_describe as d
+from odradek.runtime.shard import Decision
 
 CLASSIC_MEMBER = 0
 CONSUMER_MEMBER = 1

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from coordinator.group.classic import state as c
-from coordinator.group.classic.commands import JoinTimeUp, join_key, session_timer
-from coordinator.group.classic.records import group_record
-from coordinator.group.classic.transitions import ClassicState
-from coordinator.group.modern.consumer_protocol import version_of, written_assignment
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.member import Member
-from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
-from protocol.errors import ErrorCode, Malformed, Refusal
-from runtime.shard import Timer
+from odradek.coordinator.group.classic import state as c
+from odradek.coordinator.group.classic.commands import JoinTimeUp, join_key, session_timer
+from odradek.coordinator.group.classic.records import group_record
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.coordinator.group.modern.consumer_protocol import version_of, written_assignment
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.member import Member
+from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.runtime.shard import Timer
 
 DOWNGRADES: Final = ("downgrade", "bidirectional")
 """Values of `group.consumer.migration.policy` that allow it."""

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.group.modern.member import Member
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.state import State
-from runtime.shard import Decision, Effect, ShardRecord, Timer
+from odradek.coordinator.group.modern.member import Member
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.state import State
+from odradek.runtime.shard import Decision, Effect, ShardRecord, Timer
 
 
 @dataclass(frozen=True, slots=True)

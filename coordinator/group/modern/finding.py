@@ -1,10 +1,10 @@
 """Which group a request is about: one of the consumer protocol, a new one, or a classic one that becomes one."""
 
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.modern.upgrade import to_consumer
-from coordinator.group.state import State
-from protocol.errors import ErrorCode, Refusal
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.modern.upgrade import to_consumer
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode, Refusal
 
 
 def group_for(state: State, group_id: str) -> ConsumerGroup:

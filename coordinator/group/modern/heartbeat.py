@@ -5,14 +5,20 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from coordinator.group.census import ASSIGNED_BYTES
-from coordinator.group.commands import ConsumerGroupHeartbeat
-from coordinator.group.modern import records as r
-from coordinator.group.modern.checks import check_epoch, check_instance, check_released, check_request, check_room
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.finding import group_for, joining_group
-from coordinator.group.modern.leaving import away, fenced
-from coordinator.group.modern.member import (
+from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
+from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.checks import (
+    check_epoch,
+    check_instance,
+    check_released,
+    check_request,
+    check_room,
+)
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.finding import group_for, joining_group
+from odradek.coordinator.group.modern.leaving import away, fenced
+from odradek.coordinator.group.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     NO_TIMEOUT,
@@ -21,21 +27,21 @@ from coordinator.group.modern.member import (
     MemberState,
     Partitions,
 )
-from coordinator.group.modern.reconcile import Owned, Situation, reconcile
-from coordinator.group.modern.state import Assignment as TargetAssignment
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
-from coordinator.group.modern.target import subscribed_names, target_for
-from coordinator.group.modern.transitions import Event, look_up
-from coordinator.group.state import State
-from protocol.messages.consumer_group_heartbeat import (
+from odradek.coordinator.group.modern.reconcile import Owned, Situation, reconcile
+from odradek.coordinator.group.modern.state import Assignment as TargetAssignment
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
+from odradek.coordinator.group.modern.target import subscribed_names, target_for
+from odradek.coordinator.group.modern.transitions import Event, look_up
+from odradek.coordinator.group.state import State
+from odradek.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     RequestTopicPartitions,
     ResponseTopicPartitions,
 )
-from runtime.shard import Decision
+from odradek.runtime.shard import Decision
 
 
 def decide_heartbeat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decision[Any]:

@@ -4,22 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from coordinator.group.modern import records as r
-from coordinator.group.modern.downgrade import may_downgrade, to_classic
-from coordinator.group.modern.draft import (
-    Draft,
-    JoinExpired,
-    RebalanceExpired,
-    SessionExpired,
-    SyncExpired,
-)
-from coordinator.group.modern.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, Member
-from coordinator.group.modern.metadata_hash import group_hash
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.modern.subscription import drop_unused
-from coordinator.group.modern.transitions import Action, Event, look_up
-from coordinator.group.state import State
-from runtime.shard import Decision
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.downgrade import may_downgrade, to_classic
+from odradek.coordinator.group.modern.draft import Draft, JoinExpired, RebalanceExpired, SessionExpired, SyncExpired
+from odradek.coordinator.group.modern.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, Member
+from odradek.coordinator.group.modern.metadata_hash import group_hash
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.modern.subscription import drop_unused
+from odradek.coordinator.group.modern.transitions import Action, Event, look_up
+from odradek.coordinator.group.state import State
+from odradek.runtime.shard import Decision
 
 
 def fenced(draft: Draft, members: Sequence[Member], answer: Any) -> Decision[Any]:

@@ -6,7 +6,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from coordinator.group.census import MEMBER_BYTES, text_bytes
+from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 
 JOIN_EPOCH: Final = 0
 """A member that (re-)joins sends it."""

@@ -8,8 +8,8 @@ therefore does not rebalance for it.
 import struct
 from collections.abc import Iterable, Mapping
 
-from coordinator.group.modern.xxh3 import xxh3_64
-from coordinator.group.ports import TopicInfo, Topics
+from odradek.coordinator.group.modern.xxh3 import xxh3_64
+from odradek.coordinator.group.ports import TopicInfo, Topics
 
 FORMAT_VERSION = 0
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState, Partitions
-from coordinator.group.modern.state import Assignment
-from coordinator.group.modern.transitions import Action, Event, arrived, look_up
-from protocol.errors import ErrorCode, Refusal
+from odradek.coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState, Partitions
+from odradek.coordinator.group.modern.state import Assignment
+from odradek.coordinator.group.modern.transitions import Action, Event, arrived, look_up
+from odradek.protocol.errors import ErrorCode, Refusal
 
 Owned = Sequence[tuple[bytes, Sequence[int]]] | None
 """(topic id, partitions) that the member says it has; None when it does not say."""

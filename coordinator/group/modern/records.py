@@ -8,35 +8,35 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from coordinator.group.modern.member import ClassicMember, Member, Partitions
-from coordinator.group.records import to_record
-from protocol.records.consumer_group_current_member_assignment import (
+from odradek.coordinator.group.modern.member import ClassicMember, Member, Partitions
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.records.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
 )
-from protocol.records.consumer_group_member_metadata import (
+from odradek.protocol.records.consumer_group_member_metadata import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
 )
-from protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
-from protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
-from protocol.records.consumer_group_regular_expression import (
+from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from odradek.protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
+from odradek.protocol.records.consumer_group_regular_expression import (
     ConsumerGroupRegularExpressionKey,
     ConsumerGroupRegularExpressionValue,
 )
-from protocol.records.consumer_group_target_assignment_member import (
+from odradek.protocol.records.consumer_group_target_assignment_member import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMemberValue,
     TopicPartition,
 )
-from protocol.records.consumer_group_target_assignment_metadata import (
+from odradek.protocol.records.consumer_group_target_assignment_metadata import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from runtime.shard import ShardRecord
+from odradek.runtime.shard import ShardRecord
 
 LOWEST_EPOCH: Final = 0
 """What a partition without an epoch of its own (written before 4.3) gets at least."""

@@ -5,14 +5,14 @@ Thousands of topics are looked at in slices, so that nobody else waits for it; w
 
 from typing import Any, Final
 
-from coordinator.group.modern import records as r
-from coordinator.group.modern.draft import Draft, ResolveRegexes
-from coordinator.group.modern.metadata_hash import group_hash
-from coordinator.group.modern.state import ConsumerGroup, Resolution
-from coordinator.group.state import State
-from protocol.errors import Refusal
-from protocol.patterns import compiled
-from runtime.shard import Decision
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.draft import Draft, ResolveRegexes
+from odradek.coordinator.group.modern.metadata_hash import group_hash
+from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import Refusal
+from odradek.protocol.patterns import compiled
+from odradek.runtime.shard import Decision
 
 MATCHES_MAX: Final = 1_000
 """Names times expressions that are looked at in one go: a few milliseconds."""

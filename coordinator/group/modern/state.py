@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from coordinator.group.census import ASSIGNED_BYTES
-from coordinator.group.modern import records as r
-from coordinator.group.modern.member import NO_EPOCH, Member, Partitions
-from coordinator.group.state import GroupKind
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import ShardRecord, Timer
+from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.member import NO_EPOCH, Member, Partitions
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import ShardRecord, Timer
 
 CONSUMER_PROTOCOL: Final = "consumer"
 FIRST_EPOCH: Final = 1

@@ -3,13 +3,13 @@
 from enum import Enum
 from typing import Final
 
-from coordinator.group.modern import records as r
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.member import Member
-from coordinator.group.modern.metadata_hash import group_hash
-from coordinator.group.modern.state import Subscriptions
-from protocol.errors import ErrorCode, Refusal
-from protocol.patterns import compiled
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.member import Member
+from odradek.coordinator.group.modern.metadata_hash import group_hash
+from odradek.coordinator.group.modern.state import Subscriptions
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.patterns import compiled
 
 REGEX_PAUSE_MS: Final = 10_000
 """The regular expressions of a group are resolved at most this often."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from coordinator.group.assignors.range import assign_range
-from coordinator.group.assignors.spec import Assignor, GroupSpec, MemberSpec, Target
-from coordinator.group.assignors.uniform import assign_uniform
-from coordinator.group.modern import records as r
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.member import Member
-from coordinator.group.modern.state import Assignment, ConsumerGroup, Counts
-from coordinator.group.ports import Topics
+from odradek.coordinator.group.assignors.range import assign_range
+from odradek.coordinator.group.assignors.spec import Assignor, GroupSpec, MemberSpec, Target
+from odradek.coordinator.group.assignors.uniform import assign_uniform
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.member import Member
+from odradek.coordinator.group.modern.state import Assignment, ConsumerGroup, Counts
+from odradek.coordinator.group.ports import Topics
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 """By the name that `group.consumer.assignors` and heartbeats give them."""

@@ -8,7 +8,7 @@ it has given it up, or is gone.
 from enum import Enum
 from typing import Final
 
-from coordinator.group.modern.member import MemberState
+from odradek.coordinator.group.modern.member import MemberState
 
 
 class Event(Enum):

@@ -6,18 +6,18 @@ Its members stay, and go on with JoinGroup, SyncGroup and Heartbeat (classic_mem
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from coordinator.group.classic.conversion import ClassicMemberView, members_of, release
-from coordinator.group.classic.state import ClassicGroup
-from coordinator.group.classic.transitions import ClassicState
-from coordinator.group.modern import records as r
-from coordinator.group.modern.consumer_protocol import assignment_of, by_topic_id, subscription_of
-from coordinator.group.modern.draft import Draft
-from coordinator.group.modern.member import ClassicMember, Member
-from coordinator.group.modern.metadata_hash import group_hash
-from coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
-from coordinator.group.state import Group
-from protocol.errors import ErrorCode, Malformed, Refusal
-from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.coordinator.group.classic.conversion import ClassicMemberView, members_of, release
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.consumer_protocol import assignment_of, by_topic_id, subscription_of
+from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.member import ClassicMember, Member
+from odradek.coordinator.group.modern.metadata_hash import group_hash
+from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from odradek.coordinator.group.state import Group
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 
 UPGRADES: Final = ("upgrade", "bidirectional")
 """Values of `group.consumer.migration.policy` that allow it."""

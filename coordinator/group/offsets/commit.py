@@ -7,22 +7,22 @@ Who may commit is asked of the group. A group that nobody knows yet may be commi
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
-from coordinator.group.offsets.records import commit_record
-from coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
-from coordinator.group.state import Group, GroupKind, State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_commit import (
+from odradek.coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
+from odradek.coordinator.group.offsets.records import commit_record
+from odradek.coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
+from odradek.coordinator.group.state import Group, GroupKind, State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.txn_offset_commit import (
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from runtime.shard import Decision, ShardRecord
+from odradek.runtime.shard import Decision, ShardRecord
 
 OFFSETS_MAX: Final = 200_000
 """Offsets in one partition of `__consumer_offsets`, pending ones included: whoever floods it is told

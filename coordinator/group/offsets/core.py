@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from coordinator.group import commands as c
-from coordinator.group.classic.state import simple_group
-from coordinator.group.offsets.commit import decide_commit, decide_commit_in_transaction
-from coordinator.group.offsets.deletion import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.classic.state import simple_group
+from odradek.coordinator.group.offsets.commit import decide_commit, decide_commit_in_transaction
+from odradek.coordinator.group.offsets.deletion import (
     DropTopics,
     GoOn,
     decide_delete_group,
@@ -14,15 +14,21 @@ from coordinator.group.offsets.deletion import (
     decide_go_on,
     decide_topics_deleted,
 )
-from coordinator.group.offsets.expiry import ExpireOffsets, SweepOffsets, decide_expire, decide_sweep, next_sweep
-from coordinator.group.offsets.fetch import decide_fetch
-from coordinator.group.offsets.listing import decide_list
-from coordinator.group.offsets.records import packed_offset, place_of
-from coordinator.group.records import Entry
-from coordinator.group.state import State
-from protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
-from protocol.records.offset_commit import OffsetCommitKey
-from runtime.shard import Loaded, Marker
+from odradek.coordinator.group.offsets.expiry import (
+    ExpireOffsets,
+    SweepOffsets,
+    decide_expire,
+    decide_sweep,
+    next_sweep,
+)
+from odradek.coordinator.group.offsets.fetch import decide_fetch
+from odradek.coordinator.group.offsets.listing import decide_list
+from odradek.coordinator.group.offsets.records import packed_offset, place_of
+from odradek.coordinator.group.records import Entry
+from odradek.coordinator.group.state import State
+from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
+from odradek.protocol.records.offset_commit import OffsetCommitKey
+from odradek.runtime.shard import Loaded, Marker
 
 
 def apply_offset(state: State, offset: int, entry: Entry, leader_epoch: int) -> None:

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.group.commands import DeletedTopic, DeleteGroup, DeleteOffsets, TopicsDeleted
-from coordinator.group.offsets.expiry import EXAMINED_MAX, group_ids
-from coordinator.group.offsets.records import Batch, tombstone
-from coordinator.group.offsets.state import ZERO_TOPIC_ID, OffsetStore, Place, record_offset_of, unpacked
-from coordinator.group.state import Group, State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_delete import (
+from odradek.coordinator.group.commands import DeletedTopic, DeleteGroup, DeleteOffsets, TopicsDeleted
+from odradek.coordinator.group.offsets.expiry import EXAMINED_MAX, group_ids
+from odradek.coordinator.group.offsets.records import Batch, tombstone
+from odradek.coordinator.group.offsets.state import ZERO_TOPIC_ID, OffsetStore, Place, record_offset_of, unpacked
+from odradek.coordinator.group.state import Group, State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from runtime.shard import Again, Decision, ShardRecord, Timer
+from odradek.runtime.shard import Again, Decision, ShardRecord, Timer
 
 _E: Final = ErrorCode
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from coordinator.group.offsets.records import Batch, tombstone
-from coordinator.group.offsets.state import NEVER_MS, unpacked
-from coordinator.group.state import Group, State
-from runtime.shard import Decision, Timer
+from odradek.coordinator.group.offsets.records import Batch, tombstone
+from odradek.coordinator.group.offsets.state import NEVER_MS, unpacked
+from odradek.coordinator.group.state import Group, State
+from odradek.runtime.shard import Decision, Timer
 
 EXAMINED_MAX: Final = 500
 """Offsets and groups that one slice looks at."""

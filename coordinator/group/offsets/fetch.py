@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
-from coordinator.group.commands import FetchOffsets
-from coordinator.group.offsets.state import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpacked
-from coordinator.group.state import State
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.offset_fetch import (
+from odradek.coordinator.group.commands import FetchOffsets
+from odradek.coordinator.group.offsets.state import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpacked
+from odradek.coordinator.group.state import State
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.primitives import ZERO_UUID
-from runtime.shard import Decision
+from odradek.protocol.primitives import ZERO_UUID
+from odradek.runtime.shard import Decision
 
 NO_OFFSET: Final = -1
 _NO_PARTITIONS: Final[Mapping[int, bytes]] = {}

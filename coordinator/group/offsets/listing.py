@@ -1,9 +1,9 @@
 """ListGroups, of both protocols."""
 
-from coordinator.group.commands import ListGroups
-from coordinator.group.state import State
-from protocol.messages.list_groups import ListedGroup
-from runtime.shard import Decision
+from odradek.coordinator.group.commands import ListGroups
+from odradek.coordinator.group.state import State
+from odradek.protocol.messages.list_groups import ListedGroup
+from odradek.runtime.shard import Decision
 
 
 def decide_list(state: State, command: ListGroups, now_ms: int) -> Decision[list[ListedGroup]]:

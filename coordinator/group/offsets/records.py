@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from coordinator.group.offsets.state import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, Place, Stored
-from coordinator.group.records import Entry, to_record
-from protocol.primitives import ZERO_UUID
-from protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
-from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from runtime.shard import ShardRecord
+from odradek.coordinator.group.offsets.state import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, Place, Stored
+from odradek.coordinator.group.records import Entry, to_record
+from odradek.protocol.primitives import ZERO_UUID
+from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from odradek.runtime.shard import ShardRecord
 
 VALUE_VERSION: Final = 4
 VALUE_VERSION_EXPIRING: Final = 1

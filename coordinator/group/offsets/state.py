@@ -10,7 +10,7 @@ from struct import Struct
 from sys import intern
 from typing import Final, NamedTuple
 
-from protocol.primitives import ZERO_UUID
+from odradek.protocol.primitives import ZERO_UUID
 
 _FIXED: Final = Struct(">qiqqq16s")
 _RECORD_OFFSET: Final = slice(28, 36)

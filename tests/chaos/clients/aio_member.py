@@ -14,16 +14,7 @@ from aiokafka.errors import KafkaError
 
 from tests.chaos.clients.aio_producer import BACKOFF_SECONDS, CLOSE_SECONDS, END_SECONDS, Aio
 from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, Client
-from tests.chaos.clients.member import (
-    ABORTED_SHARE,
-    BATCH_MAX,
-    SLOW_SECONDS,
-    SLOW_SHARE,
-    Notes,
-    Place,
-    key_of,
-    session,
-)
+from tests.chaos.clients.member import ABORTED_SHARE, BATCH_MAX, SLOW_SECONDS, SLOW_SHARE, Notes, Place, key_of, session
 from tests.sim.history import END, INFO, OK
 
 if TYPE_CHECKING:

@@ -11,13 +11,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from tests.chaos.clients.common import (
-    CALL_SECONDS,
-    REQUEST_TIMEOUT_MS,
-    TRANSACTION_TIMEOUT_MS,
-    TRANSACTIONAL,
-    Client,
-)
+from tests.chaos.clients.common import CALL_SECONDS, REQUEST_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS, TRANSACTIONAL, Client
 from tests.sim.history import END, INFO, INIT, OK
 
 BURST_SECONDS = 0.05

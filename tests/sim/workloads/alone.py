@@ -6,8 +6,8 @@ One process does one thing after another to a group that only visitors join, so 
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.offset_delete import (
+from odradek.protocol.messages.delete_groups import DeleteGroupsRequest
+from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -20,7 +20,7 @@ from tests.sim.workloads.offsets import commit_offsets, fetch_offsets
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
     from tests.sim.workloads.producers import Dialect
     from tests.sim.world import World
 

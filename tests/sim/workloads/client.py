@@ -4,13 +4,13 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.sim.history import FAIL, INFO, OK, Operation, Partition
 from tests.support.raw_client import ConnectionLost, RawClient
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
     from tests.sim.world import World
 
 NONE: Final = 0

@@ -6,11 +6,11 @@ transactions only. Every request is an operation in the history.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.sim.history import HEARTBEAT, JOIN, LEAVE, SYNC, Operation, Partition
 from tests.sim.workloads.client import (
     FENCED_INSTANCE_ID,
@@ -25,7 +25,7 @@ from tests.sim.workloads.consumer_protocol import decode_assignment, encode_assi
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
     from tests.sim.workloads.client import Client
 
 MEMBER_ID_REQUIRED: Final = 79

@@ -5,7 +5,7 @@ the worst moment, and take others out of the group with them. When the faults ha
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.messages.leave_group import MemberIdentity
+from odradek.protocol.messages.leave_group import MemberIdentity
 from tests.sim.workloads.membership import ASSIGNOR, ClassicMember, ConsumerMember, Membership
 from tests.sim.world import TOPIC
 

@@ -3,13 +3,13 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.sim.checkers.visibility import consumer_view
 from tests.sim.history import FAIL, FETCH, OK, READ_COMMITTED, Operation, Partition
 from tests.sim.workloads.client import LOST, NONE, NOT_SENT, Client
 
 if TYPE_CHECKING:
-    from protocol.messages.fetch import FetchResponse, PartitionData
+    from odradek.protocol.messages.fetch import FetchResponse, PartitionData
     from tests.sim.world import World
 
 VERSION: Final = 12

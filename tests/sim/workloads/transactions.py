@@ -7,8 +7,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.end_txn import EndTxnRequest
 from tests.sim.history import ADD, END, OK, Operation, Partition
 from tests.sim.workloads.client import NONE, RETRIABLE
 from tests.sim.workloads.producers import ATTEMPTS_MAX, Dialect, Pending, Producer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage import segment
+from odradek.storage.segment import segment
 
 
 @pytest.fixture

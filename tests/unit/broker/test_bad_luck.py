@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker.node import CannotStartError
-from cluster.image import MetadataImage
-from protocol.errors import ErrorCode
+from odradek.broker.node import CannotStartError
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.protocol.errors import ErrorCode
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.several_nodes import Nodes
 

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from broker.clock import SystemClock
-from broker.commit_gate import LocalCommitGate
-from broker.env import Env
-from broker.node import Node
-from protocol.batch import build_batch
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.os_disk import OsDisk
+from odradek.broker.node import Node
+from odradek.broker.partition.flush import LocalCommitGate
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.process.env import Env
+from odradek.protocol.batch import build_batch
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.storage.disk.os_disk import OsDisk
 from tests.support.broker_context import config
 from tests.support.raw_client import RawClient
 

@@ -11,25 +11,25 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from broker.clock import SystemClock
-from broker.commit_gate import LocalCommitGate
-from broker.env import Env
-from broker.node import CannotStartError, Node
-from broker.partitions import WORK_AT_ONCE
-from cluster.records import NotUnderstood
-from protocol.batch import build_batch, iter_batches, iter_records
-from protocol.errors import ErrorCode
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.find_coordinator import FindCoordinatorRequest
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.os_disk import OsDisk
+from odradek.broker.node import CannotStartError, Node
+from odradek.broker.partition.flush import LocalCommitGate
+from odradek.broker.partition.registry import WORK_AT_ONCE
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.process.env import Env
+from odradek.cluster.metadata.records import NotUnderstood
+from odradek.protocol.batch import build_batch, iter_batches, iter_records
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.storage.disk.os_disk import OsDisk
 from tests.support.broker_context import config
 from tests.support.raw_client import RawClient
 

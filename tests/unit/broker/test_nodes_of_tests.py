@@ -6,9 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from cluster.metadata import MetadataCache
-from cluster.raft.batches import LogBatch
-from cluster.records import MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord, encode_record
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.metadata.records import (
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    TopicRecord,
+    encode_record,
+)
+from odradek.cluster.raft.batches import LogBatch
 from tests.support.several_nodes import Nodes
 
 TOPIC_ID = UUID(int=7)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from broker.node import CannotStartError
-from protocol.connection import parse_request
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from protocol.messages.envelope import EnvelopeRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
+from odradek.broker.node import CannotStartError
+from odradek.protocol.connection import parse_request
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.api_versions import ApiVersionsRequest
+from odradek.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from odradek.protocol.messages.envelope import EnvelopeRequest
+from odradek.protocol.messages.metadata import MetadataRequest
+from odradek.protocol.messages.vote import RequestPartitionData, RequestTopicData, VoteRequest
 from tests.support.ports import free_ports
 from tests.support.raw_client import ConnectionLost, encode_request
 from tests.support.several_nodes import CLUSTER_ID, Nodes
@@ -92,7 +92,7 @@ async def test_votes_are_served_while_clients_wait_and_a_node_can_give_up_waitin
     }
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "broker", *arguments, "--stop-with-stdin"],
+        [sys.executable, "-P", "-m", "odradek.broker", *arguments, "--stop-with-stdin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

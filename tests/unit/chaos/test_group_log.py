@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.group.records import to_record
-from protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
-from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tests.chaos.group_log import REMOVED, Committed, GroupLog
 from tests.sim.checkers.batches import read_batches
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from odradek.protocol.schema import Message
 
 PLACE = ("in", 2)
 

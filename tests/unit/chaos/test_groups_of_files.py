@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.group.records import to_record
-from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from tests.chaos.clients.common import TRANSFORMER
 from tests.chaos.clients.member import key_of
 from tests.chaos.fleet import Topics

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from cluster.controller.port import BrokerHeartbeat, BrokerRegistration, ControllerRegistration, HeartbeatReply
-from cluster.lifecycle import BrokerLifecycle, LifecycleConfig
-from cluster.metadata import MetadataCache
-from cluster.raft.batches import LogBatch
-from cluster.records import BrokerEndpoint, NoOpRecord, RegisterBrokerRecord, encode_record
-from protocol.errors import ErrorCode, Refusal
-from runtime.tasks import Tasks
+from odradek.cluster.controller.port import BrokerHeartbeat, BrokerRegistration, ControllerRegistration, HeartbeatReply
+from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleConfig
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.metadata.records import BrokerEndpoint, NoOpRecord, RegisterBrokerRecord, encode_record
+from odradek.cluster.raft.batches import LogBatch
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.tasks import Tasks
 from tests.support.raft_memory import registration
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.txn import commands as c
-from coordinator.txn.ports import TopicPartition
-from coordinator.txn.state import TxnState
-from protocol.errors import ErrorCode
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.state import TxnState
+from odradek.protocol.errors import ErrorCode
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, transaction
 
 NONE, ABORTABLE = ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE

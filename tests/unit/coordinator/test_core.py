@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.txn import commands as c
-from coordinator.txn.core import TransactionShard
-from coordinator.txn.ports import TxnConfig
-from coordinator.txn.records import encode_key
-from coordinator.txn.state import TxnState
-from protocol.errors import ErrorCode, Malformed, Refusal
-from runtime.shard import Marker, ShardRecord
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.core import TransactionShard
+from odradek.coordinator.txn.ports import TxnConfig
+from odradek.coordinator.txn.records import encode_key
+from odradek.coordinator.txn.state import TxnState
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.runtime.shard import Marker, ShardRecord
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, T1, CoreRig, EngineRig, transaction
 
 S = TxnState

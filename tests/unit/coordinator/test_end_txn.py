@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.txn import commands as c
-from coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
-from coordinator.txn.state import NEVER_TIMES_OUT_MS, Transaction, TxnState
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
+from odradek.coordinator.txn.state import NEVER_TIMES_OUT_MS, Transaction, TxnState
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, U0, CoreRig, transaction
 
 LAST_CLIENT_EPOCH = last_client_epoch()

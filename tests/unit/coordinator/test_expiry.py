@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.txn import commands as c
-from coordinator.txn.expiry import batches
-from coordinator.txn.ports import TxnConfig
-from coordinator.txn.records import tombstone
-from coordinator.txn.state import Transaction, TxnState
-from protocol.batch import build_batch
-from runtime.shard import Timer
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.expiry import batches
+from odradek.coordinator.txn.ports import TxnConfig
+from odradek.coordinator.txn.records import tombstone
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.protocol.batch import build_batch
+from odradek.runtime.shard import Timer
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, CoreRig, transaction
 
 S = TxnState

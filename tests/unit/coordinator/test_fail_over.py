@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.txn.state import TxnState
-from protocol.errors import ErrorCode
+from odradek.coordinator.txn.state import TxnState
+from odradek.protocol.errors import ErrorCode
 from tests.support.fail_over import World, two_transactions
 from tests.support.txn_rig import ID
 

@@ -1,8 +1,8 @@
 import pytest
 
-from coordinator import hashing
-from coordinator.hashing import CACHED_LENGTH_MAX, java_hash, partition_for
-from coordinator.txn import records
+from odradek.coordinator import hashing
+from odradek.coordinator.hashing import CACHED_LENGTH_MAX, java_hash, partition_for
+from odradek.coordinator.txn import records
 
 
 @pytest.mark.parametrize(

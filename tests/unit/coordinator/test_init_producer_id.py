@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator import by_id
-from coordinator.txn import commands as c
-from coordinator.txn import init_producer_id
-from coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
-from coordinator.txn.state import TxnState
-from protocol.errors import ErrorCode
+from odradek.coordinator import by_id
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn import init_producer_id
+from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
+from odradek.coordinator.txn.state import TxnState
+from odradek.protocol.errors import ErrorCode
 from tests.support.txn_rig import FRESH_PID, ID, NOW_MS, PID, T0, CoreRig, shown, transaction
 
 LAST_CLIENT_EPOCH = last_client_epoch()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.txn.commands import SendMarkers
-from coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, MarkerPlan, MarkerRequest, Verdict
-from coordinator.txn.ports import NO_LEADER, Marker, TopicPartition
-from protocol.errors import ErrorCode
+from odradek.coordinator.txn.commands import SendMarkers
+from odradek.coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, MarkerPlan, MarkerRequest, Verdict
+from odradek.coordinator.txn.ports import NO_LEADER, Marker, TopicPartition
+from odradek.protocol.errors import ErrorCode
 from tests.support.txn_rig import T0, T1, U0
 
 NONE = ErrorCode.NONE

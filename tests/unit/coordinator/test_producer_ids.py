@@ -5,9 +5,9 @@ from collections import deque
 
 import pytest
 
-from coordinator import producer_ids
-from coordinator.producer_ids import ProducerIdPool
-from protocol.errors import ErrorCode, Refusal
+from odradek.coordinator import producer_ids
+from odradek.coordinator.producer_ids import ProducerIdPool
+from odradek.protocol.errors import ErrorCode, Refusal
 
 
 class Controller:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from coordinator.txn.ports import TopicPartition
-from coordinator.txn.records import decode_key, decode_value, encode_key, encode_value, tombstone
-from coordinator.txn.state import Transaction, TxnState
-from protocol.errors import Malformed
-from runtime.shard import ShardRecord
+from odradek.coordinator.txn.ports import TopicPartition
+from odradek.coordinator.txn.records import decode_key, decode_value, encode_key, encode_value, tombstone
+from odradek.coordinator.txn.state import Transaction, TxnState
+from odradek.protocol.errors import Malformed
+from odradek.runtime.shard import ShardRecord
 
 TS = 1_700_000_000_000
 T03 = {TopicPartition("t", 0): None, TopicPartition("t", 3): None}

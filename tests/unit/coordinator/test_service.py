@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.txn import marker_driver, service
-from coordinator.txn.ports import NO_LEADER, Marker
-from coordinator.txn.records import encode_key
-from coordinator.txn.service import CLIENT_ID_LENGTH_MAX
-from coordinator.txn.state import TxnState
-from protocol.errors import ErrorCode, Refusal
-from runtime import shards
-from runtime.shard import ShardRecord
+from odradek.coordinator.txn import marker_driver, service
+from odradek.coordinator.txn.ports import NO_LEADER, Marker
+from odradek.coordinator.txn.records import encode_key
+from odradek.coordinator.txn.service import CLIENT_ID_LENGTH_MAX
+from odradek.coordinator.txn.state import TxnState
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime import shards
+from odradek.runtime.shard import ShardRecord
 from tests.support.coordinator_rig import SHARD, CoordinatorRig, settle
 from tests.support.fake_shard_log import FakeShardLog
 from tests.support.txn_rig import ID, NOW_MS, T0, T1

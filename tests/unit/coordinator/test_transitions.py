@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.txn import commands as c
-from coordinator.txn.changes import check_step
-from coordinator.txn.end_txn import decide_complete
-from coordinator.txn.state import MAY_FOLLOW, TxnState
-from coordinator.txn.transitions import (
+from odradek.coordinator.txn import commands as c
+from odradek.coordinator.txn.changes import check_step
+from odradek.coordinator.txn.end_txn import decide_complete
+from odradek.coordinator.txn.state import MAY_FOLLOW, TxnState
+from odradek.coordinator.txn.transitions import (
     TRANSITIONS,
     VISITS,
     Event,

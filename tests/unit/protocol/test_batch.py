@@ -8,7 +8,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.batch import (
+from odradek.protocol.batch import (
     HEADER_BYTES,
     SEQUENCE_MAX,
     BatchHeader,
@@ -30,8 +30,8 @@ from protocol.batch import (
     seal_batch,
     verify_crc,
 )
-from protocol.errors import Malformed
-from protocol.primitives import varint
+from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import varint
 
 NOW = 1_700_000_000_000
 DECOMPRESSED_MAX = 1_000_000

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.codec import (
+from odradek.protocol.codec import (
     decode,
     decode_prefix,
     encode,
@@ -13,13 +13,13 @@ from protocol.codec import (
     request_header_version,
     response_header_version,
 )
-from protocol.errors import Malformed, Unencodable
-from protocol.messages import APIS, request_class, response_class
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.fetch import (
+from odradek.protocol.errors import Malformed, Unencodable
+from odradek.protocol.messages import APIS, request_class, response_class
+from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from odradek.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, RequestCursor
+from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -27,9 +27,9 @@ from protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from protocol.messages.headers import RequestHeader
-from protocol.messages.init_producer_id import InitProducerIdRequest
-from protocol.messages.produce import (
+from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
     PartitionProduceResponse,
@@ -38,8 +38,11 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from protocol.records.consumer_group_member_metadata import ClassicMemberMetadata, ConsumerGroupMemberMetadataValue
-from protocol.records.transaction_log import TransactionLogValue
+from odradek.protocol.records.consumer_group_member_metadata import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValue,
+)
+from odradek.protocol.records.transaction_log import TransactionLogValue
 
 TOPIC_ID = UUID(int=0x1234)
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Compression, compress, decompress
-from protocol.errors import Malformed
+from odradek.protocol.compression import Compression, compress, decompress
+from odradek.protocol.errors import Malformed
 
 CODECS = list(Compression)
 PACKED = [codec for codec in Compression if codec is not Compression.NONE]

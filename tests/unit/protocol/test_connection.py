@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.client import ClientConnection
-from protocol.codec import decode, encode, encode_response
-from protocol.connection import JOIN_BYTES_MAX, RequestFrame, ServerConnection
-from protocol.errors import ErrorCode, Malformed
-from protocol.framing import LARGE_FRAME_START_BYTES, RECEIVE_BUFFER_BYTES, FrameReader
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from protocol.messages.headers import RequestHeader
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.client import ClientConnection
+from odradek.protocol.codec import decode, encode, encode_response
+from odradek.protocol.connection import JOIN_BYTES_MAX, RequestFrame, ServerConnection
+from odradek.protocol.errors import ErrorCode, Malformed
+from odradek.protocol.framing import LARGE_FRAME_START_BYTES, RECEIVE_BUFFER_BYTES, FrameReader
+from odradek.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from odradek.protocol.messages.headers import RequestHeader
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 REQUEST_BYTES_MAX = 1_048_576
 SIZES = [

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from protocol.errors import ERRORS, ErrorCode, Malformed, Refusal, Unencodable
+from odradek.protocol.errors import ERRORS, ErrorCode, Malformed, Refusal, Unencodable
 
 
 @pytest.mark.parametrize("theirs", list(KioErrorCode))

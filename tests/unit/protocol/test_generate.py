@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from protocol.generate import HERE, main, render_all, stale_files, write_all
-from protocol.generation.naming import module_name, snake
-from protocol.generation.reading import COMMENT_LINE, SCHEMA_PATH, parse_schema, read_schemas
-from protocol.generation.rendering import render_module
+from odradek.protocol.generate import HERE, main, render_all, stale_files, write_all
+from odradek.protocol.generation.naming import module_name, snake
+from odradek.protocol.generation.reading import COMMENT_LINE, SCHEMA_PATH, parse_schema, read_schemas
+from odradek.protocol.generation.rendering import render_module
 
 JARS = Path(__file__).resolve().parents[3] / "build" / "jars" / "kafka"
 TEXT_LENGTH_MIN = 25  # shorter ones may stand in a name by chance
@@ -46,7 +46,7 @@ def test_check_lists_what_is_stale_and_exits_1(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("protocol.generate.HERE", tmp_path)
+    monkeypatch.setattr("odradek.protocol.generate.HERE", tmp_path)
     assert main(["--jars", str(JARS)]) == 0
     assert main(["--check", "--jars", str(JARS)]) == 0
     (tmp_path / "messages" / "fetch.py").write_text("old")

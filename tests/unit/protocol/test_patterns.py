@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, Refusal
-from protocol.patterns import compiled
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.patterns import compiled
 
 
 def test_the_whole_text_must_match() -> None:

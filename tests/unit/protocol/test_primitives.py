@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import Malformed
-from protocol.primitives import (
+from odradek.protocol.errors import Malformed
+from odradek.protocol.primitives import (
     read_unsigned_varint,
     read_unsigned_varlong,
     read_varint,
@@ -16,7 +16,7 @@ from protocol.primitives import (
     uuid_of,
     varint,
 )
-from protocol.schema import parse_range
+from odradek.protocol.schema import parse_range
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3))

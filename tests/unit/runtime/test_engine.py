@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import TIMER_RETRY_MS
-from runtime.shard import EngineState
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import TIMER_RETRY_MS
+from odradek.runtime.shard import EngineState
 from tests.support.cells import TIMEOUT_MS, Add, Mark, Put, Rig, refused
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.errors import ErrorCode, Refusal
-from runtime.engine import LoadCancelled
-from runtime.shard import EngineState, Marker, ShardRecord
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import LoadCancelled
+from odradek.runtime.shard import EngineState, Marker, ShardRecord
 from tests.support.cells import TIMEOUT_MS, Get, Mark, Rig, refused
 from tests.support.fake_shard_log import FakeShardLog
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from protocol.errors import ErrorCode, Refusal
-from runtime.shard import EngineState, Marker
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import EngineState, Marker
 from tests.support.cells import Add, Rig, refused
 from tests.support.fake_shard_log import FakeShardLog
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from runtime.tasks import Tasks
+from odradek.runtime.tasks import Tasks
 
 
 async def test_tasks_are_cancelled_one_by_one_latest_first() -> None:

@@ -1,7 +1,7 @@
 import asyncio
 
-from runtime.shard import Timer
-from runtime.timers import RECHECK_MS_MAX, STALE_MAX, TimerQueue
+from odradek.runtime.shard import Timer
+from odradek.runtime.timers import RECHECK_MS_MAX, STALE_MAX, TimerQueue
 from tests.support.fake_shard_log import FakeClock
 
 

@@ -6,13 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.sim.checkers.batches import Unreadable, read_batches
-from tests.sim.checkers.coordinator_log import (
-    COMPLETE_ABORT,
-    EMPTY,
-    ONGOING,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-)
+from tests.sim.checkers.coordinator_log import COMPLETE_ABORT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.visibility import consumer_view
 from tests.sim.history import ADD, FAIL, INFO, INIT, LIST, OK

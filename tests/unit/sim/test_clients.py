@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from tests.sim.history import SYNC, History
 from tests.sim.inspector import Inspector
 from tests.sim.options import draw

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from storage.disk import Disk, File
+from odradek.storage.disk.port import Disk, File
 from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium, flip_rebuildable

@@ -5,13 +5,17 @@ from random import Random
 
 import pytest
 
-import coordinator.txn.service
-import storage.segment
-import storage.segments
-from protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from protocol.messages.end_txn import EndTxnRequest
-from protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
-from runtime.shard import EngineLimits
+import odradek.coordinator.txn.service
+import odradek.storage.segment.segment
+import odradek.storage.segment.segments
+from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from odradek.runtime.shard import EngineLimits
 from tests.sim import cluster_options as clusters
 from tests.sim import options as alone
 from tests.sim.checkers.batches import read_batches
@@ -218,22 +222,22 @@ def test_a_marker_without_its_decision_is_seen(loop: SimLoop) -> None:
 
 
 def test_limits_are_put_back() -> None:
-    before = storage.segments.SEALED_INDEXES_LOADED_MAX
+    before = odradek.storage.segment.segments.SEALED_INDEXES_LOADED_MAX
     with limited({"SEALED_INDEXES_LOADED_MAX": 1, "waiting_max": 3}):
-        assert storage.segments.SEALED_INDEXES_LOADED_MAX == 1
-        assert vars(coordinator.txn.service)["EngineLimits"](wait_ms_max=5) == EngineLimits(5, waiting_max=3)
-    assert before == storage.segments.SEALED_INDEXES_LOADED_MAX
-    assert vars(coordinator.txn.service)["EngineLimits"] is EngineLimits
+        assert odradek.storage.segment.segments.SEALED_INDEXES_LOADED_MAX == 1
+        assert vars(odradek.coordinator.txn.service)["EngineLimits"](wait_ms_max=5) == EngineLimits(5, waiting_max=3)
+    assert before == odradek.storage.segment.segments.SEALED_INDEXES_LOADED_MAX
+    assert vars(odradek.coordinator.txn.service)["EngineLimits"] is EngineLimits
 
 
 def test_the_tail_in_memory_is_drawn_apart() -> None:
     """In part of the runs followers are served from the files; what else a seed draws does not move."""
     tails = [draw(seed).limits.get("TAIL_BYTES_MAX") for seed in range(40)]
     assert {None, *TAILS} == set(tails)
-    assert max(TAILS) < storage.segment.TAIL_BYTES_MAX
+    assert max(TAILS) < odradek.storage.segment.segment.TAIL_BYTES_MAX
     assert sum(tail is not None for tail in tails) in range(12, 29)
     for seed in range(40):
         own = {name: limit for name, limit in draw(seed).limits.items() if name in CHOICES}
         assert len(own) in {0, len(CHOICES)}, seed
     with limited({"TAIL_BYTES_MAX": 0}):
-        assert storage.segment.TAIL_BYTES_MAX == 0
+        assert odradek.storage.segment.segment.TAIL_BYTES_MAX == 0

@@ -253,7 +253,7 @@ def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_hea
     groups = replace(options.groups, plans=(plan,), alone="", size_max=0, think_seconds=0.1, own_ids=1.0)
     loop = SimLoop(Random(1))
 
-    async def heal(run: Run) -> tuple[list[str], list[str]]:
+    async def heal(run: Run) -> tuple[list[str], list[str | None]]:
         await run._set_up()
         writer = PlainProducer(run.world, "writer", MODERN)
         await writer.run(60)
@@ -278,4 +278,4 @@ def test_two_copiers_with_one_transactional_id_do_not_fence_each_other_after_hea
             run.abandon()
             loop.close()
     assert findings == []
-    assert sorted(ended) == [ENDED, FENCED]
+    assert sorted(map(str, ended)) == [ENDED, FENCED]

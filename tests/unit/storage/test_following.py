@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from protocol.batch import build_batch, iter_batches
-from storage.batch_filter import empty_batch
-from storage.config import LogConfig
-from storage.log import ColdRead, LeaderForgot
+from odradek.protocol.batch import build_batch, iter_batches
+from odradek.storage.compaction.batch_filter import empty_batch
+from odradek.storage.config import LogConfig
+from odradek.storage.log.log import ColdRead, LeaderForgot
 from tests.support.cleaning import clean, fetched, latest
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced, read
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from storage.log import PartitionLog
+    from odradek.storage.log.log import PartitionLog
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.log import ColdRead, ReadResult
-from storage.segment import TAIL_BYTES_MAX
+from odradek.storage.log.log import ColdRead, ReadResult
+from odradek.storage.segment.segment import TAIL_BYTES_MAX
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, open_log
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from protocol.batch import build_batch
-from storage.config import DAY_MS, LogConfig
-from storage.dump import dump_file
-from storage.log import ColdRead, PartitionLog, ReadResult
+from odradek.protocol.batch import build_batch
+from odradek.storage.config import DAY_MS, LogConfig
+from odradek.storage.dump import dump_file
+from odradek.storage.log.log import ColdRead, PartitionLog, ReadResult
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced, read
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
-    from protocol.batch import Compression
+    from odradek.protocol.batch import Compression
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100, retention_ms=1000, file_delete_delay_ms=50)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.group.assignors.range import assign_range
-from coordinator.group.assignors.spec import GroupSpec, MemberSpec, Target
-from coordinator.group.assignors.uniform import assign_uniform
+from odradek.coordinator.group.assignors.range import assign_range
+from odradek.coordinator.group.assignors.spec import GroupSpec, MemberSpec, Target
+from odradek.coordinator.group.assignors.uniform import assign_uniform
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.group import commands as c
-from protocol.errors import ErrorCode
+from odradek.coordinator.group import commands as c
+from odradek.protocol.errors import ErrorCode
 from tests.support.classic_rig import EngineRig, caller, join_request, outcome, sync_request
 
 

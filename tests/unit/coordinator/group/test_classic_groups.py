@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from coordinator.group import commands as c
-from coordinator.group import state as group_state
-from coordinator.group.classic import join
-from coordinator.group.classic.commands import join_refused
-from coordinator.group.classic.conversion import members_of, release
-from coordinator.group.classic.state import ClassicGroup, simple_group
-from coordinator.group.classic.subscriptions import subscribed_topics
-from coordinator.group.state import GroupKind
-from protocol.codec import encode
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.join_group import JoinGroupRequestProtocol
-from protocol.messages.leave_group import LeaveGroupRequest
-from protocol.messages.sync_group import SyncGroupRequest
-from protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group import state as group_state
+from odradek.coordinator.group.classic import join
+from odradek.coordinator.group.classic.commands import join_refused
+from odradek.coordinator.group.classic.conversion import members_of, release
+from odradek.coordinator.group.classic.state import ClassicGroup, simple_group
+from odradek.coordinator.group.classic.subscriptions import subscribed_topics
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.codec import encode
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.join_group import JoinGroupRequestProtocol
+from odradek.protocol.messages.leave_group import LeaveGroupRequest
+from odradek.protocol.messages.sync_group import SyncGroupRequest
+from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
 from tests.support.classic_rig import GROUP, ClassicRig, caller, join_request
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.group.classic.records import VERSION, group_record, new_group_record, restored_group
-from coordinator.group.classic.state import ClassicGroup, Member
-from coordinator.group.classic.transitions import ClassicState
-from coordinator.group.records import from_record, to_record
-from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from odradek.coordinator.group.classic.records import VERSION, group_record, new_group_record, restored_group
+from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.transitions import ClassicState
+from odradek.coordinator.group.records import from_record, to_record
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from tests.support.classic_rig import GROUP, ClassicRig
 
 NOW_MS = 1_700_000_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group import transitions_doc
-from coordinator.group.classic.transitions import (
+from odradek.coordinator.group import transitions_doc
+from odradek.coordinator.group.classic.transitions import (
     MAY_FOLLOW,
     TRANSITIONS,
     VISITS,
@@ -17,7 +17,7 @@ from coordinator.group.classic.transitions import (
     check,
     look_up,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 S = ClassicState
 

@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator import by_id
-from coordinator.group import census
-from coordinator.group import commands as c
-from coordinator.group import state as group_state
-from coordinator.group.census import ASSIGNED_BYTES, MEMBER_BYTES, RECOUNT_PAUSE_MS, SPARE_SHARE, Census, text_bytes
-from protocol.errors import ErrorCode
+from odradek.coordinator import by_id
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group import memory_accounting as census
+from odradek.coordinator.group import state as group_state
+from odradek.coordinator.group.memory_accounting import (
+    ASSIGNED_BYTES,
+    MEMBER_BYTES,
+    RECOUNT_PAUSE_MS,
+    SPARE_SHARE,
+    Census,
+    text_bytes,
+)
+from odradek.protocol.errors import ErrorCode
 from tests.support.classic_rig import ClassicRig
 from tests.support.modern_rig import Client, ModernRig
 
 if TYPE_CHECKING:
-    from coordinator.group.state import State
+    from odradek.coordinator.group.state import State
 
 FULL = "COORDINATOR_NOT_AVAILABLE"
 

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.core import GroupShard
-from coordinator.group.offsets.state import Stored
-from coordinator.group.records import _TYPES, Entry, from_record, to_record
-from protocol.errors import Malformed
-from protocol.records.consumer_group_current_member_assignment import (
+from odradek.coordinator.group.core import GroupShard
+from odradek.coordinator.group.offsets.state import Stored
+from odradek.coordinator.group.records import _TYPES, Entry, from_record, to_record
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
 )
-from protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
-from protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
-from protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
-from protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey
-from protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
-from protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
-from protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
-from protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
-from protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from protocol.schema import Message
-from runtime.shard import ShardRecord
+from odradek.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
+from odradek.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
+from odradek.protocol.records.consumer_group_partition_metadata import ConsumerGroupPartitionMetadataKey
+from odradek.protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey
+from odradek.protocol.records.consumer_group_target_assignment_member import ConsumerGroupTargetAssignmentMemberKey
+from odradek.protocol.records.consumer_group_target_assignment_metadata import ConsumerGroupTargetAssignmentMetadataKey
+from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
+from odradek.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from odradek.protocol.schema import Message
+from odradek.runtime.shard import ShardRecord
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
 from tests.support.messages import struct_values, versions
 

@@ -8,20 +8,24 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.group import commands as c
-from coordinator.group.service import GroupCoordinator
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from protocol.messages.txn_offset_commit import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.service import GroupCoordinator
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from odradek.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from odradek.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from runtime.shard import Marker
-from runtime.tasks import Tasks
+from odradek.runtime.shard import Marker
+from odradek.runtime.tasks import Tasks
 from tests.support.classic_rig import caller, join_request, sync_request
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
@@ -153,7 +157,7 @@ async def test_who_waits_is_told_when_the_shard_is_lost() -> None:
 
 
 async def test_who_waits_is_told_when_the_log_breaks_and_the_shard_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.shards.RELOAD_BACKOFF_S", 0.001)
+    monkeypatch.setattr("odradek.runtime.shards.RELOAD_BACKOFF_S", 0.001)
     groups = await Groups().ready()
     waiting = groups.join()
     groups.log.broken = True

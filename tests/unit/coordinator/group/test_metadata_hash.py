@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from coordinator.group.modern.metadata_hash import combined, group_hash, topic_hash
-from coordinator.group.modern.xxh3 import xxh3_64
-from coordinator.group.ports import TopicInfo
+from odradek.coordinator.group.modern.metadata_hash import combined, group_hash, topic_hash
+from odradek.coordinator.group.modern.xxh3 import xxh3_64
+from odradek.coordinator.group.ports import TopicInfo
 from tests.support.group_ports import FakeTopics
 
 XXH3 = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from coordinator.group import commands as c
-from coordinator.group.modern.state import ConsumerGroup
-from coordinator.group.modern.subscription import REGEX_PAUSE_MS
-from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.modern.subscription import REGEX_PAUSE_MS
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, outcome
 from tests.support.group_ports import FakeTopics
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from coordinator.group import commands as c
-from coordinator.group.modern.draft import (
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.modern.draft import (
     JoinExpired,
     RebalanceExpired,
     ResolveRegexes,
     SessionExpired,
     SyncExpired,
 )
-from coordinator.group.records import to_record
-from protocol.errors import ErrorCode, Refusal
-from protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
-from protocol.messages.heartbeat import HeartbeatRequest
-from protocol.messages.sync_group import SyncGroupRequest
-from protocol.records.consumer_group_partition_metadata import (
+from odradek.coordinator.group.records import to_record
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
+from odradek.protocol.messages.heartbeat import HeartbeatRequest
+from odradek.protocol.messages.sync_group import SyncGroupRequest
+from odradek.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
 )

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.group.modern import records as r
-from coordinator.group.modern.member import ClassicMember, Member, MemberState
-from coordinator.group.records import Entry, from_record, to_record
-from protocol.records.consumer_group_current_member_assignment import (
+from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.member import ClassicMember, Member, MemberState
+from odradek.coordinator.group.records import Entry, from_record, to_record
+from odradek.protocol.records.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     TopicPartitions,
@@ -20,7 +20,7 @@ from tests.support.classic_rig import GROUP
 from tests.support.modern_rig import ModernRig
 
 if TYPE_CHECKING:
-    from runtime.shard import ShardRecord
+    from odradek.runtime.shard import ShardRecord
 
 T, U = bytes(7) + b"\1" + bytes(7) + b"\2", bytes(7) + b"\3" + bytes(7) + b"\4"
 BARE = Member("m")

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.group import state as group_state
-from coordinator.group.offsets import commit as commits
-from coordinator.group.offsets.state import Stored
-from coordinator.group.ports import GroupConfig
-from coordinator.group.records import from_record
-from coordinator.group.state import GroupKind
-from protocol.errors import ErrorCode
-from runtime.shard import Marker, ShardRecord
+from odradek.coordinator.group import state as group_state
+from odradek.coordinator.group.offsets import commit as commits
+from odradek.coordinator.group.offsets.state import Stored
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.coordinator.group.records import from_record
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.errors import ErrorCode
+from odradek.runtime.shard import Marker, ShardRecord
 from tests.support.offsets_rig import (
     NOW_MS,
     FakeGroup,

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.group import commands as c
-from coordinator.group.offsets import deletion
-from coordinator.group.offsets.records import tombstone
-from coordinator.group.ports import GroupConfig
-from coordinator.group.state import GroupKind
-from protocol.errors import ErrorCode
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.offsets import deletion
+from odradek.coordinator.group.offsets.records import tombstone
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.errors import ErrorCode
 from tests.support.offsets_rig import (
     FakeGroup,
     OffsetsRig,

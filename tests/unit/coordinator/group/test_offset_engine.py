@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.group import commands as c
-from coordinator.group.offsets import deletion
-from protocol.errors import ErrorCode
-from runtime.shard import Marker
+from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.offsets import deletion
+from odradek.protocol.errors import ErrorCode
+from odradek.runtime.shard import Marker
 from tests.support.classic_rig import WAITS, EngineRig, join_request, outcome, sync_request
 from tests.support.classic_rig import caller as client
 from tests.support.offsets_rig import RETENTION_MS, commit, commit_in_transaction, delete, errors, fetch, fetched

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.offsets import expiry
-from coordinator.group.offsets.core import on_loaded
-from coordinator.group.ports import GroupConfig
-from coordinator.group.state import GroupKind
+from odradek.coordinator.group.offsets import expiry
+from odradek.coordinator.group.offsets.core import on_loaded
+from odradek.coordinator.group.ports import GroupConfig
+from odradek.coordinator.group.state import GroupKind
 from tests.support.offsets_rig import (
     NOW_MS,
     RETENTION_MS,

@@ -6,18 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from coordinator.group.offsets.state import NO_EPOCH
-from coordinator.group.state import GroupKind
-from protocol.errors import ErrorCode
-from protocol.primitives import ZERO_UUID
-from tests.support.offsets_rig import (
-    FakeGroup,
-    OffsetsRig,
-    commit,
-    commit_in_transaction,
-    fetch,
-    fetched,
-)
+from odradek.coordinator.group.offsets.state import NO_EPOCH
+from odradek.coordinator.group.state import GroupKind
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.primitives import ZERO_UUID
+from tests.support.offsets_rig import FakeGroup, OffsetsRig, commit, commit_in_transaction, fetch, fetched
 
 T0, T1, U0 = ("t", 0), ("t", 1), ("u", 0)
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"

@@ -1,0 +1,151 @@
+"""Where a configuration comes from: a .properties file, the environment, `--set name=value`; later ones win.
+
+Everything here raises `ConfigError`, whose message is one line that says which name, what is wrong and where it stood.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from odradek.broker.config.groups import contradictions
+from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.property import ConfigError
+from odradek.broker.network.addresses import parse_listeners, parse_metrics_listener, parse_voters
+
+ENVIRONMENT_PREFIX: Final = "ODRADEK_"
+_CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")
+NEAR: Final = 0.85
+"""How alike a name must be to one that there is, to be taken for a misspelt one."""
+OF_THE_COMMAND_LINE: Final = ("ODRADEK_BOOTSTRAP",)
+"""Variables that the `odradek` command reads, and that are no properties."""
+
+
+def load(
+    *, properties: str = "", properties_name: str = "", environment: Mapping[str, str], assignments: Iterable[str] = ()
+) -> Config:
+    """The configuration out of all sources: file < environment < assignments."""
+    values: dict[str, Any] = {}
+    for name, text, place in _all_settings(properties, properties_name, environment, assignments):
+        found = PROPERTIES.get(name)
+        if found is None:
+            raise ConfigError(f"{name}: no such property ({place}){_meant(name, PROPERTIES)}")
+        try:
+            values[name] = found.parse_static(text)
+        except ConfigError as error:
+            raise ConfigError(f"{error} ({place})") from None
+    config = Config(**{PROPERTIES[name].attribute: value for name, value in values.items()}, given=frozenset(values))
+    check(config)
+    return config
+
+
+def check(config: Config) -> None:
+    """What no single property can know. Raises `ConfigError`."""
+    if not config.log_dirs:
+        raise ConfigError("log.dirs: not set; it must name the data directory")
+    if "," in config.log_dirs:
+        raise ConfigError(f"log.dirs: {config.log_dirs!r} names more than one directory; exactly one is supported")
+    parse_listeners(config)
+    parse_voters(config)
+    if config.odradek_metrics_listener is not None:
+        parse_metrics_listener(config.odradek_metrics_listener)
+    if config.odradek_cluster_id is not None and not _CLUSTER_ID.fullmatch(config.odradek_cluster_id):
+        raise ConfigError(f"odradek.cluster.id: {config.odradek_cluster_id!r} is not 22 characters of base64url")
+    if config.queued_max_request_bytes == 0:
+        raise ConfigError("queued.max.request.bytes: 0 would never read a request; use -1 for the default budget")
+    if config.byte_budget < config.socket_request_max_bytes:
+        raise ConfigError(
+            f"queued.max.request.bytes: {config.byte_budget} is less than one request may have "
+            f"(socket.request.max.bytes={config.socket_request_max_bytes})"
+        )
+    if config.broker_heartbeat_interval_ms >= config.broker_session_timeout_ms:
+        raise ConfigError("broker.heartbeat.interval.ms: must be less than broker.session.timeout.ms")
+    for contradiction in contradictions(config):
+        raise ConfigError(contradiction)
+
+
+def with_host_name(config: Config, host_name: str) -> Config:
+    """Advertise `host_name` for every listener on all interfaces for which nothing is advertised."""
+    listeners = parse_listeners(config)
+    if all(listener.advertised_host for listener in listeners):
+        return config
+    told = tuple(
+        f"{listener.name}://{_in_brackets(listener.advertised_host or host_name)}:{listener.advertised_port}"
+        for listener in listeners
+    )
+    return dataclasses.replace(config, advertised_listeners=told)
+
+
+def _in_brackets(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _all_settings(
+    properties: str, properties_name: str, environment: Mapping[str, str], assignments: Iterable[str]
+) -> Iterable[tuple[str, str, str]]:
+    for number, name, text in parse_properties(properties):
+        yield name, text, f"{properties_name or 'file'} line {number}"
+    variables = {variable_name(name): name for name in PROPERTIES}
+    for variable in sorted(environment):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in OF_THE_COMMAND_LINE:
+            if variable not in variables:
+                raise ConfigError(f"{variable}: no such property (environment){_meant(variable, variables)}")
+            yield variables[variable], environment[variable], f"environment {variable}"
+    for assignment in assignments:
+        name, separator, text = assignment.partition("=")
+        if not separator or not name.strip():
+            raise ConfigError(f"{assignment}: not of the form name=value (--set)")
+        yield name.strip(), text, "--set"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, known, n=1, cutoff=NEAR))
+
+
+def variable_name(name: str) -> str:
+    """The environment variable of a property: ODRADEK_LOG_SEGMENT_BYTES; the own prefix is not doubled."""
+    return ENVIRONMENT_PREFIX + name.removeprefix("odradek.").replace(".", "_").upper()
+
+
+def parse_properties(text: str) -> Iterable[tuple[int, str, str]]:
+    """(line number, name, value) of a Java .properties text: comments, continuation lines, `=`, `:` or blank between."""
+    joined, start = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.lstrip(" \t\f")
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        start = start or number
+        trailing = len(line) - len(line.rstrip("\\"))
+        if trailing % 2:
+            joined += line[:-1]
+            continue
+        yield (start, *_split(joined + line))
+        joined, start = "", 0
+    if joined:
+        yield (start, *_split(joined))
+
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _split(line: str) -> tuple[str, str]:
+    name, position = _until(line, " \t\f=:")
+    rest = line[position:].lstrip(" \t\f")
+    if rest[:1] in {"=", ":"}:
+        rest = rest[1:].lstrip(" \t\f")
+    return name, _until(rest, "")[0]
+
+
+def _until(line: str, stops: str) -> tuple[str, int]:
+    """The unescaped text up to the first of `stops`, and where that is."""
+    out: list[str] = []
+    position = 0
+    while position < len(line) and line[position] not in stops:
+        char = line[position]
+        position += 1
+        if char == "\\" and position < len(line):
+            char = _ESCAPES.get(line[position], line[position])
+            position += 1
+        out.append(char)
+    return "".join(out), position

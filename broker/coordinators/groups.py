@@ -1,0 +1,63 @@
+"""Groups on this broker, put together: their coordinator, its shards, and the ends of transactions that it takes in."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from odradek.broker.config.groups import GroupSettings
+from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageTopics
+from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, CoordinatorShards
+from odradek.broker.dispatch.services import Services
+from odradek.broker.partition.background_jobs import repeat
+from odradek.broker.process.env import Env
+from odradek.broker.topics.names import GROUP_METADATA
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.coordinator.group.commands import DeletedTopic
+from odradek.coordinator.group.service import GroupCoordinator
+
+BASE_SEQUENCE: Final = 0
+"""Of every batch that Kafka's group coordinator writes."""
+
+Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+
+
+class Groups:
+    """Fills in `services.groups`; `services.partitions` and `services.markers` have to be there."""
+
+    def __init__(
+        self, services: Services, env: Env, spawn: Spawn, *, on_failure: Callable[[str, BaseException], None]
+    ) -> None:
+        """`on_failure` hears of bugs and broken disks."""
+        config, metadata = services.config, services.metadata
+        topic = CoordinatorTopic(GROUP_METADATA, metadata, config.offsets_topic_num_partitions)
+        self._topics = ImageTopics(metadata)
+        self.coordinator = services.groups = GroupCoordinator(
+            clock=services.clock,
+            configs=GroupSettings(config, metadata, services.topic_settings.current),
+            topics=self._topics,
+            features=ImageFeatures(metadata),
+            new_id=lambda: str(env.new_uuid()),
+            shard_count=topic.partitions,
+            is_awaited=lambda shard: topic.leads(services.node_id, shard),
+            spawn=spawn,
+            on_failure=on_failure,
+        )
+        shards = CoordinatorShards(
+            GROUP_METADATA,
+            self.coordinator,
+            services.partitions,
+            spawn,
+            services.clock,
+            load_bytes=config.offsets_load_buffer_size,
+            base_sequence=BASE_SEQUENCE,
+        )
+        services.partitions.listen(GROUP_METADATA, shards)
+        services.markers.listen(GROUP_METADATA, self.coordinator)
+        spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other group coordinators")
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow the topics that groups read. To be told after the partitions."""
+        self._topics.on_metadata(delta, image)
+        deleted = tuple(DeletedTopic(topic.topic_id.bytes, topic.name) for topic in delta.deleted_topics())
+        if deleted:
+            self.coordinator.topics_deleted(deleted)

@@ -1,0 +1,111 @@
+"""Requests for the active controller that have come to another node: they go on in an Envelope, and so does their answer (KIP-590).
+
+An Envelope carries the request as it came, header included, and who sent it. Where it arrives it is taken up only by the active
+controller itself, so a request is passed on at most once.
+"""
+
+from asyncio import Future, get_running_loop, sleep
+from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.quorum.peers import Channel, Peers
+from odradek.cluster.raft.messages import NOBODY
+from odradek.protocol.codec import decode, decode_prefix, encode, request_header_version, response_header_version
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.messages import response_class
+from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
+from odradek.protocol.schema import Buffer, Message
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch.dispatcher import Call
+
+ENVELOPE_VERSION: Final = 0
+RETRY_BACKOFF_MS: Final = 50
+"""The pause before a controller is looked for again."""
+GRACE_MS: Final = 1_000
+"""How much longer than the request's own limit its answer is waited for."""
+
+
+class Forwarding:
+    """The way of requests to the active controller on another node."""
+
+    def __init__(self, leader_id: Callable[[], int], peers: Peers, *, request_timeout_ms: int) -> None:
+        """`leader_id()`: who leads the metadata log as far as this node knows, -1 nobody."""
+        self._leader_id = leader_id
+        self._peers = peers
+        self._request_timeout_ms = request_timeout_ms
+
+    def forward(self, call: "Call") -> Awaitable[Any]:
+        """The active controller's answer to a client's request. Raises Refusal(NOT_CONTROLLER, REQUEST_TIMED_OUT).
+
+        An answer that says NOT_CONTROLLER inside goes to the client, which asks again.
+        """
+        context = call.context
+        limit_ms = max(getattr(call.request, "timeout_ms", 0), self._request_timeout_ms) + GRACE_MS
+        principal = context.session.principal
+        name = f"{principal.kind}:{principal.name}".encode()
+        host = _packed(context.session.client_host)
+        return self._pass_on(call.request, context.api_version, context.client_id, name, host, limit_ms)
+
+    async def ask(self, request: Message, version: int, *, timeout_ms: int) -> Any:
+        """The active controller's answer to a request of this broker's own."""
+        return await self._pass_on(
+            request, version, self._peers.client_id(Channel.CONTROLLER), b"", b"", timeout_ms + GRACE_MS
+        )
+
+    async def _pass_on(
+        self, request: Message, version: int, client_id: str | None, principal: bytes, host: bytes, limit_ms: int
+    ) -> Any:
+        """As Kafka's brokers do, again and again until an active controller has taken it, or the time is up."""
+        api_key = request.API_KEY
+        header = RequestHeader(api_key, version, 0, client_id)
+        data = encode(header, request_header_version(api_key, version)) + encode(request, version)
+        envelope = EnvelopeRequest(data, principal, host)
+        loop = get_running_loop()
+        give_up_s = loop.time() + limit_ms / 1_000
+        while True:
+            left_ms = int((give_up_s - loop.time()) * 1_000)
+            try:
+                response = await self._send(envelope, left_ms)
+            except Refusal as refusal:
+                if refusal.error is not ErrorCode.NOT_CONTROLLER or left_ms <= RETRY_BACKOFF_MS:
+                    raise
+                await sleep(RETRY_BACKOFF_MS / 1_000)
+            else:
+                return _opened(response, api_key, version)
+
+    async def _send(self, envelope: EnvelopeRequest, timeout_ms: int) -> Buffer:
+        leader = self._leader_id()
+        if leader == NOBODY:
+            raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
+        answer: Future[EnvelopeResponse] = self._peers.request(
+            leader, Channel.CONTROLLER, envelope, ENVELOPE_VERSION, timeout_ms=timeout_ms
+        )
+        try:
+            response = await answer
+        except TimeoutError as error:
+            raise Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+        except OSError as error:
+            raise Refusal(ErrorCode.NOT_CONTROLLER, str(error)) from error
+        if response.error_code or response.response_data is None:
+            raise Refusal(ErrorCode(response.error_code))
+        return response.response_data
+
+
+def _packed(host: str) -> bytes:
+    """An address as the Envelope carries it; none where the transport gives names."""
+    try:
+        return ip_address(host).packed
+    except ValueError:
+        return b""
+
+
+def _opened(data: Buffer, api_key: int, version: int) -> Any:
+    body = memoryview(data)
+    try:
+        _, position = decode_prefix(ResponseHeader, response_header_version(api_key, version), body)
+        return decode(response_class(api_key), version, body[position:])
+    except Malformed as error:
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}") from error

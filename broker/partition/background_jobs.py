@@ -1,0 +1,169 @@
+"""What a broker does from time to time: retention, compaction, checkpoints, expiry, flushes by time.
+
+Every job is one task that sleeps for its interval and then does a bounded piece of work, so two runs of a job never
+overlap. Intervals are monotonic time; what is judged (the age of records, of producers) is wall-clock time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import structlog
+
+from odradek.broker.config.properties import Config
+from odradek.broker.partition.compaction_job import Compaction, Hosted, Settings
+from odradek.broker.partition.partition import Partition
+from odradek.runtime.clock import Clock
+from odradek.runtime.tasks import Tasks
+from odradek.storage.log.manager import LogManager
+
+LOG: Final = structlog.get_logger(__name__)
+REMOVAL_MS_MIN: Final = 1_000
+REMOVAL_MS_MAX: Final = 60_000
+"""Deleted files are looked at once per file.delete.delay.ms, within these bounds."""
+INTERVAL_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
+"""A longer interval means never (Kafka's default for log.flush.scheduler.interval.ms is 2**63 - 1)."""
+
+
+class LagWatch(Protocol):
+    """Who takes lagging replicas out of the in-sync ones."""
+
+    @property
+    def lag_max_ms(self) -> int:
+        """replica.lag.time.max.ms."""
+
+    async def look_for_lag(self, partitions: Hosted) -> None: ...
+
+
+class Jobs:
+    """The periodic work on logs. `start` once; the tasks end with their owner."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        partitions: Hosted,
+        logs: LogManager,
+        tasks: Tasks,
+        replication: LagWatch,
+        settings: Settings,
+    ) -> None:
+        """Nothing runs before `start`."""
+        self._config = config
+        self._clock = clock
+        self._partitions = partitions
+        self._logs = logs
+        self._tasks = tasks
+        self._replication = replication
+        self._compaction = Compaction(settings, clock, partitions, logs)
+        self._flushed_ms: dict[Partition, int] = {}
+
+    def start(self) -> None:
+        config = self._config
+        initial_ms = config.log_initial_task_delay_ms
+        self._every("retention", config.log_retention_check_interval_ms, self.delete_expired, initial_ms)
+        self._every("flush by time", config.log_flush_scheduler_interval_ms, self.flush_by_time, initial_ms)
+        self._every("recovery points", config.log_flush_offset_checkpoint_interval_ms, self.flush_sealed, initial_ms)
+        starts_ms = config.log_flush_start_offset_checkpoint_interval_ms
+        self._every("log starts", starts_ms, self._checkpoint(self._logs.checkpoint_log_starts), initial_ms)
+        watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
+        self._every("high watermarks", watermarks_ms, self._checkpoint(self._logs.checkpoint_high_watermarks))
+        removal_ms = min(max(config.log_segment_delete_delay_ms, REMOVAL_MS_MIN), REMOVAL_MS_MAX)
+        self._every("deleted files", removal_ms, self._checkpoint(self._remove_deleted))
+        # Half of it, as in Kafka: a replica is noticed after one and a half times that at the latest.
+        self._every("lagging replicas", max(self._replication.lag_max_ms // 2, 1), self.look_for_lag)
+        if config.log_cleaner_enable:
+            self._tasks.spawn(self._compaction.run(), "job: compaction")
+        self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
+
+    def _every(
+        self, name: str, interval_ms: int, job: Callable[[], Awaitable[None]], initial_ms: int | None = None
+    ) -> None:
+        if 0 < interval_ms <= INTERVAL_MS_MAX:
+            first_ms = interval_ms if initial_ms is None else initial_ms
+            self._tasks.spawn(repeat(job, first_ms, interval_ms), f"job: {name}")
+
+    async def delete_expired(self) -> None:
+        """Retention by time and size, partition by partition."""
+        for partition in self._partitions:
+            await self._guarded(partition, self._delete_expired)
+
+    async def flush_sealed(self) -> None:
+        """Rolled segments go to stable storage, then the recovery points: the next start has little to read."""
+        for log, error in await self._logs.flush_sealed():
+            for partition in self._partitions:
+                if partition.log is log:
+                    partition.take_offline(error)
+        await self._checkpoint(self._logs.checkpoint_recovery_points)()
+
+    async def look_for_lag(self) -> None:
+        await self._replication.look_for_lag(self._partitions)
+
+    async def expire_producers(self) -> None:
+        now_ms = self._clock.wall_ms()
+        for partition in self._partitions:
+            if partition.online:
+                partition.log.expire_producers(now_ms)
+            await asyncio.sleep(0)
+
+    async def flush_by_time(self) -> None:
+        """Flush what has been unflushed for `flush.ms`."""
+        known, self._flushed_ms = self._flushed_ms, {}
+        for partition in self._partitions:
+            now_ms = self._clock.monotonic_ms()
+            log = partition.log
+            if log.flushed_offset >= log.log_end_offset:
+                continue
+            since_ms = known.get(partition, now_ms)
+            if now_ms - since_ms < log.config.flush_ms:
+                self._flushed_ms[partition] = since_ms
+            else:
+                await self._guarded(partition, _flush)
+
+    async def _guarded(self, partition: Partition, work: Callable[[Partition], Awaitable[None]]) -> None:
+        """A disk that refuses takes the one partition offline, and the job goes on with the next."""
+        if not partition.online:
+            return
+        try:
+            await work(partition)
+        except OSError as error:
+            partition.take_offline(error)
+        await asyncio.sleep(0)
+
+    def _checkpoint(self, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """`work` for which there is a next time: what the disk refuses is said, and nothing else comes of it."""
+
+        async def checkpoint() -> None:
+            try:
+                await work()
+            except OSError as error:
+                LOG.warning("a periodic job could not write", reason=str(error))
+
+        return checkpoint
+
+    async def _remove_deleted(self) -> None:
+        await self._logs.remove_deleted(self._clock.wall_ms())
+
+    async def _delete_expired(self, partition: Partition) -> None:
+        apply_retention(partition, self._clock.wall_ms())
+
+
+def apply_retention(partition: Partition, now_ms: int) -> None:
+    """Delete what is too old or too much. Raises OSError."""
+    log = partition.log
+    start = log.log_start_offset
+    log.delete_expired_segments(now_ms)
+    if partition.leading is not None and log.log_start_offset > start:
+        partition.leading.log_start_moved()
+
+
+async def _flush(partition: Partition) -> None:
+    await partition.log.flush()
+
+
+async def repeat(job: Callable[[], Awaitable[None]], first_ms: int, interval_ms: int) -> None:
+    """Run `job` after `first_ms`, and then again `interval_ms` after its end, for ever."""
+    await asyncio.sleep(first_ms / 1_000)
+    while True:
+        await job()
+        await asyncio.sleep(interval_ms / 1_000)

@@ -1,0 +1,161 @@
+"""Replication on this broker: who is fetched from, who fetches, and what the cluster is told about who is in sync."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from odradek.broker.config.properties import Config
+from odradek.broker.partition.isr_changes import IsrChanges, IsrController
+from odradek.broker.partition.partition import Partition
+from odradek.broker.quorum.peers import Peers
+from odradek.broker.replication.follower_fetcher import ReplicaFetcher
+from odradek.broker.replication.follower_session import FetchSettings
+from odradek.broker.replication.follower_truncation import Logs, Mender
+from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.throttle import ReplicaThrottles
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.replication.leader import IsrWish
+from odradek.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from odradek.broker.replication.leader_sessions import ReplicaSessions
+
+LAG_SLICE: Final = 256
+"""Partitions looked at for lagging replicas before the loop has its turn."""
+Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+DiskFailed = Callable[[str, bool], None]
+"""(what was refused, are there replicas elsewhere that can take over)"""
+
+
+class Hosted(Protocol):
+    """The partitions of this broker."""
+
+    def __iter__(self) -> Iterator[Partition]: ...
+
+
+class Metadata(Protocol):
+    """What is committed (`odradek.cluster.metadata.cache.MetadataCache`)."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Self:
+    """`odradek.broker.replication.follower_fetcher.Identity`: the epoch is known once the broker is registered."""
+
+    node_id: int
+    epoch: Callable[[], int]
+
+    @property
+    def broker_epoch(self) -> int:
+        return self.epoch()
+
+
+class Replication:
+    """`odradek.broker.partition.registry.Replication`, over real connections."""
+
+    def __init__(
+        self,
+        config: Config,
+        me: Self,
+        *,
+        metadata: Metadata,
+        peers: Peers,
+        controller: IsrController,
+        logs: Logs,
+        clock: Clock,
+        spawn: Spawn,
+        disk_failed: DiskFailed,
+        lost_heads: LostHeads,
+        throttles: ReplicaThrottles,
+    ) -> None:
+        self.lag_max_ms = config.replica_lag_time_max_ms
+        self.sessions: ReplicaSessions
+        """Set as soon as there are partitions."""
+        self._me = me
+        self._metadata = metadata
+        self._peers = peers
+        self._clock = clock
+        self._spawn = spawn
+        self._disk_failed = disk_failed
+        self._throttles = throttles
+        self._lost_heads = lost_heads
+        self._changes = IsrChanges(me.node_id, me.epoch, controller, spawn)
+        self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms, lost_heads)
+        self._settings = FetchSettings(
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_max_bytes,
+            config.replica_fetch_response_max_bytes,
+            config.replica_fetch_backoff_ms,
+        )
+        self._fetchers: dict[int, ReplicaFetcher] = {}
+        self._leaders: dict[Partition, int] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Nothing is fetched any more."""
+        self._closed = True
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+
+    # ---- what partitions ask ----------------------------------------------------------------------------------------
+
+    def broker_epoch_of(self, broker_id: int) -> int | None:
+        broker = self._metadata.image.brokers.get(broker_id)
+        return broker.epoch if broker is not None and broker.is_active else None
+
+    def went_offline(self, topic: str, index: int, error: OSError) -> None:
+        image = self._metadata.image.partition(topic, index)
+        self._disk_failed(f"{topic}-{index}: {error}", image is not None and len(image.replicas) > 1)
+
+    def change_isr(self, partition: Partition, wish: IsrWish) -> None:
+        self._changes.send(partition, wish)
+
+    def led(self, partition: Partition) -> None:
+        self._lost_heads.settle(partition.topic, partition.index)
+        self.sessions.led(partition)
+
+    def follow(self, partition: Partition, leader: int) -> None:
+        if self._leaders.get(partition, NO_LEADER) != leader:
+            self.stop_following(partition)
+        if leader == NO_LEADER or self._closed:
+            return
+        self._leaders[partition] = leader
+        self._fetcher(leader).add(partition, partition.leader_epoch)
+
+    def stop_following(self, partition: Partition) -> None:
+        leader = self._leaders.pop(partition, NO_LEADER)
+        if leader != NO_LEADER:
+            self._fetchers[leader].remove(partition)
+
+    def _fetcher(self, leader: int) -> ReplicaFetcher:
+        found = self._fetchers.get(leader)
+        if found is None:
+            found = self._fetchers[leader] = ReplicaFetcher(
+                leader, self._me, self._peers, self._mender, self._clock, self._spawn, self._settings, self._throttles
+            )
+            self._spawn(found.run(), f"fetch from {leader}")
+        return found
+
+    # ---- from time to time ------------------------------------------------------------------------------------------
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A broker that has registered anew may be reached again, maybe elsewhere. What is gone from here is not asked after."""
+        self._lost_heads.settle_gone(image, self._me.node_id)
+        for broker_id in delta.changed_brokers():
+            fetcher = self._fetchers.get(broker_id)
+            if fetcher is not None:
+                fetcher.kick()
+
+    async def look_for_lag(self, partitions: Hosted) -> None:
+        """Replicas that have not kept up for replica.lag.time.max.ms are to leave the ISR."""
+        now_ms = self._clock.monotonic_ms()
+        for number, partition in enumerate(partitions, 1):
+            if partition.leading is not None:
+                partition.leading.look_for_lag(now_ms)
+            if number % LAG_SLICE == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,51 @@
+"""The authorized-operations bit fields of Metadata, DescribeTopicPartitions, DescribeCluster and of groups (KIP-430)."""
+
+from typing import Final
+
+from odradek.broker.dispatch.api import RequestContext
+from odradek.broker.security.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
+
+_OPERATIONS: Final = {
+    ResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
+    ),
+}
+
+
+def topic_operations(context: RequestContext, topic: str) -> int:
+    return _bits(context, ResourceType.TOPIC, topic)
+
+
+def group_operations(context: RequestContext, group: str) -> int:
+    return _bits(context, ResourceType.GROUP, group)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    return _bits(context, ResourceType.CLUSTER, CLUSTER_RESOURCE)
+
+
+def _bits(context: RequestContext, resource: ResourceType, name: str) -> int:
+    return sum(1 << operation for operation in _OPERATIONS[resource] if context.allowed(operation, resource, name))

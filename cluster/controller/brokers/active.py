@@ -1,0 +1,92 @@
+"""Brokers: which are active, and what ends that (KIP-631)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.cluster.controller.leaders import add_broker, lost_replicas, remove_broker, remove_unregistered
+from odradek.cluster.controller.state import ControllerState, Notice, Session, Verdict
+from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
+from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from odradek.cluster.controller.commands import ExpireSessions, FenceBroker, UnfenceBroker, UnregisterBroker
+    from odradek.cluster.metadata.image import BrokerImage
+    from odradek.cluster.metadata.records import MetadataRecord
+
+FENCE: Final = 1
+UNFENCE: Final = -1
+
+
+def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int) -> BrokerImage:
+    broker = state.image.brokers.get(broker_id)
+    if broker is None:
+        raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker id {broker_id}")
+    if broker.epoch != broker_epoch:
+        raise Refusal(
+            ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
+        )
+    return broker
+
+
+def fence_broker(state: ControllerState, command: FenceBroker) -> Verdict[None]:
+    """The session is over: whoever registers under this id next need not wait for its end."""
+    broker = _registered(state, command.broker_id)
+    if command.broker_epoch is not None:
+        check_broker_epoch(state, command.broker_id, command.broker_epoch)
+    return Verdict(None, () if broker.fenced else tuple(fence(state, broker)))
+
+
+def unfence_broker(state: ControllerState, command: UnfenceBroker) -> Verdict[None]:
+    broker = _registered(state, command.broker_id)
+    if not broker.fenced:
+        return Verdict(None)
+    records, notices = unfence(state, broker)
+    return Verdict(None, tuple(records), notices)
+
+
+def expire_sessions(state: ControllerState, command: ExpireSessions) -> Verdict[int | None]:
+    """The id of the broker that was fenced; one a command, since each fencing is decided on the one before it.
+
+    The controller's own broker has no session: it lives as long as its controller.
+    """
+    for broker in state.image.brokers.values():
+        if broker.fenced or broker.broker_id == state.config.node_id:
+            continue
+        session = state.sessions.setdefault(broker.broker_id, Session(broker.epoch, command.at_ms))
+        if command.at_ms - session.last_contact_ms > state.config.session_timeout_ms:
+            return Verdict(broker.broker_id, tuple(fence(state, broker)))
+    return Verdict(None)
+
+
+def begin_sessions(state: ControllerState, at_ms: int) -> None:
+    """A controller that has just begun to lead has heard nobody yet: everybody gets a full session."""
+    for broker in state.image.brokers.values():
+        if not broker.fenced:
+            state.sessions.setdefault(broker.broker_id, Session(broker.epoch, at_ms))
+
+
+def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Verdict[None]:
+    """Forget a broker that will not come back. One that lives registers again by itself."""
+    broker = _registered(state, command.broker_id)
+    record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
+    state.sessions.pop(broker.broker_id, None)
+    return Verdict(None, (*remove_unregistered(state, broker.broker_id), record))
+
+
+def _registered(state: ControllerState, broker_id: int) -> BrokerImage:
+    broker = state.image.brokers.get(broker_id)
+    if broker is None:
+        raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+    return broker
+
+
+def fence(state: ControllerState, broker: BrokerImage) -> list[MetadataRecord]:
+    change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)
+    return [*remove_broker(state, broker.broker_id), change]
+
+
+def unfence(state: ControllerState, broker: BrokerImage) -> tuple[list[MetadataRecord], tuple[Notice, ...]]:
+    change = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=UNFENCE)
+    lost = lost_replicas(state, broker.broker_id)
+    return [change, *add_broker(state, broker.broker_id)], () if lost is None else (lost,)

@@ -1,0 +1,76 @@
+"""Heartbeats of brokers: how they become active, and how they leave (KIP-631)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from odradek.cluster.controller.brokers.active import check_broker_epoch, fence, unfence
+from odradek.cluster.controller.leaders import leads_any, remove_broker
+from odradek.cluster.controller.port import BrokerHeartbeat, HeartbeatReply
+from odradek.cluster.controller.state import ControllerState, Session, Verdict
+from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord
+
+if TYPE_CHECKING:
+    from odradek.cluster.controller.commands import Heartbeat
+    from odradek.cluster.metadata.image import BrokerImage
+
+ENTER_SHUTDOWN: Final = 1
+
+
+class _Next(Enum):
+    FENCED = "fenced"
+    ACTIVE = "active"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    SHUTDOWN_NOW = "shutdown now"
+
+
+def heartbeat(state: ControllerState, command: Heartbeat) -> Verdict[HeartbeatReply]:
+    beat = command.heartbeat
+    broker = check_broker_epoch(state, beat.broker_id, beat.broker_epoch)
+    state.sessions[beat.broker_id] = Session(beat.broker_epoch, command.at_ms, beat.metadata_offset)
+    following = _next_state(state, broker, beat)
+    reply = HeartbeatReply(
+        is_caught_up=beat.metadata_offset >= broker.epoch,
+        is_fenced=following in {_Next.FENCED, _Next.SHUTDOWN_NOW},
+        should_shut_down=following is _Next.SHUTDOWN_NOW,
+    )
+    if following in {_Next.FENCED, _Next.SHUTDOWN_NOW} and not broker.fenced:
+        return Verdict(reply, tuple(fence(state, broker)))
+    if following is _Next.ACTIVE and broker.fenced:
+        records, notices = unfence(state, broker)
+        return Verdict(reply, tuple(records), notices)
+    if following is _Next.CONTROLLED_SHUTDOWN and not broker.in_controlled_shutdown:
+        change = BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
+        )
+        return Verdict(reply, (change, *remove_broker(state, broker.broker_id)))
+    return Verdict(reply)
+
+
+def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbeat) -> _Next:
+    if broker.fenced:
+        if beat.want_shut_down:
+            return _Next.SHUTDOWN_NOW
+        # Whoever has begun to leave comes back with a new registration only.
+        waits = beat.want_fence or broker.in_controlled_shutdown or beat.metadata_offset < broker.epoch
+        return _Next.FENCED if waits else _Next.ACTIVE
+    if broker.in_controlled_shutdown:
+        if leads_any(state, broker.broker_id) or not _all_know_of_shutdown(state, broker):
+            return _Next.CONTROLLED_SHUTDOWN
+        return _Next.SHUTDOWN_NOW
+    if beat.want_fence:
+        return _Next.SHUTDOWN_NOW if beat.want_shut_down else _Next.FENCED
+    if beat.want_shut_down:
+        return _Next.CONTROLLED_SHUTDOWN if leads_any(state, broker.broker_id) else _Next.SHUTDOWN_NOW
+    return _Next.ACTIVE
+
+
+def _all_know_of_shutdown(state: ControllerState, leaving: BrokerImage) -> bool:
+    """Nobody shall be sent to a leader that is gone: every active broker has seen the moves."""
+    offset = state.shutdown_offsets.get(leaving.broker_id, -1)
+    for broker in state.image.active_brokers():
+        session = state.sessions.get(broker.broker_id)
+        if session is None or session.metadata_offset < offset:
+            return False
+    return True

@@ -1,0 +1,161 @@
+"""Registrations: which process is broker n now (KIP-631, KIP-858, KIP-966), and where controllers listen (KIP-919)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.cluster.controller.leaders import remove_broker, remove_unclean
+from odradek.cluster.controller.state import ControllerState, Session, Verdict
+from odradek.cluster.metadata.image import RESERVED_IDS_MAX, BrokerImage, ControllerImage, VersionRange
+from odradek.cluster.metadata.records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    ControllerEndpoint,
+    ControllerFeature,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+)
+from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from odradek.cluster.controller.commands import RegisterBroker, RegisterController
+    from odradek.cluster.controller.port import BrokerRegistration
+
+
+def register_broker(state: ControllerState, command: RegisterBroker) -> Verdict[int]:
+    """The broker epoch: the offset at which the registration begins. A new incarnation starts fenced, with a new epoch, and gives
+    up what the one before it was in sync with.
+    """
+    registration = command.registration
+    existing = state.image.brokers.get(registration.broker_id)
+    _check(state, registration, existing, command.at_ms)
+    if existing is not None and existing.incarnation_id == registration.incarnation_id:
+        record = _record(registration, existing.epoch)
+        record.fenced, record.in_controlled_shutdown = existing.fenced, existing.in_controlled_shutdown
+        records: list[MetadataRecord] = [record]
+    else:
+        record = _record(registration, state.next_offset())
+        if _left_cleanly(registration, existing) or not state.elr_enabled:
+            records = [*remove_broker(state, registration.broker_id), record]
+        else:
+            records = [*remove_unclean(state, registration.broker_id), record]
+    state.sessions[registration.broker_id] = Session(record.broker_epoch, command.at_ms)
+    return Verdict(record.broker_epoch, tuple(records))
+
+
+def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
+    """Has this broker everything that its last incarnation had? It says so by the epoch that it left behind when it stopped.
+
+    That may be the epoch of an incarnation before the last, when the last one was killed before it could write down its own: it was
+    never unfenced then, and has acknowledged nothing.
+    """
+    return (
+        existing is not None
+        and registration.previous_broker_epoch in {existing.epoch, *existing.lineage}
+        and all(directory in registration.directories for directory in existing.directories)
+    )
+
+
+def _record(registration: BrokerRegistration, epoch: int) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=registration.broker_id,
+        incarnation_id=registration.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            BrokerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in registration.endpoints
+        ],
+        features=[
+            BrokerFeature(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
+            for name, levels in registration.features.items()
+        ],
+        rack=registration.rack,
+        fenced=True,
+        log_dirs=sorted(registration.directories),
+    )
+
+
+# ---- checks ---------------------------------------------------------------------------------------------------------
+
+
+def _check(state: ControllerState, registration: BrokerRegistration, existing: BrokerImage | None, at_ms: int) -> None:
+    cluster_id = state.config.cluster_id
+    if registration.cluster_id != cluster_id:
+        raise Refusal(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"Expected cluster ID {cluster_id}, but got cluster ID {registration.cluster_id}",
+        )
+    if existing is not None and existing.incarnation_id != registration.incarnation_id:
+        _check_replaceable(state, registration, existing, at_ms)
+    _check_directories(state, registration)
+    for name, level in state.image.features.items():
+        supported = registration.features.get(name, VersionRange(0, 0))
+        if not supported.min <= level <= supported.max:
+            raise Refusal(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}. The broker"
+                f" wants a version between {supported.min} and {supported.max}, inclusive.",
+            )
+
+
+def _check_replaceable(
+    state: ControllerState, registration: BrokerRegistration, existing: BrokerImage, at_ms: int
+) -> None:
+    """Another process under the same id may still live, and then it is the newcomer that is wrong.
+
+    It does not live when it was fenced, is leaving, or was this very process; nor when the newcomer holds its directories, which
+    one process at a time can lock, and its addresses: who is killed and started again does not wait for a session to end.
+    """
+    if existing.broker_id == state.config.node_id or not existing.is_active:
+        return
+    if existing.directories == tuple(sorted(registration.directories)) and existing.endpoints == registration.endpoints:
+        return
+    session = state.sessions.get(existing.broker_id)
+    if session is not None and at_ms - session.last_contact_ms <= state.config.session_timeout_ms:
+        raise Refusal(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            "Another broker is registered with that broker id. If the broker was recently restarted this should"
+            " self-resolve once the heartbeat manager expires the broker's session.",
+        )
+
+
+def _check_directories(state: ControllerState, registration: BrokerRegistration) -> None:
+    directories = registration.directories
+    if not directories:
+        raise Refusal(ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
+    if any(directory.int <= RESERVED_IDS_MAX for directory in directories):
+        raise Refusal(ErrorCode.INVALID_REGISTRATION, "Reserved directory ID in request")
+    if len(dict.fromkeys(directories)) != len(directories):
+        raise Refusal(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
+    for other in state.image.brokers.values():
+        shared = [d for d in directories if other.broker_id != registration.broker_id and d in other.directories]
+        if shared:
+            raise Refusal(
+                ErrorCode.INVALID_REGISTRATION,
+                f"Broker {other.broker_id} is already registered with directory {shared[0]}",
+            )
+
+
+# ---- controllers ----------------------------------------------------------------------------------------------------
+
+
+def register_controller(state: ControllerState, command: RegisterController) -> Verdict[None]:
+    """Nothing is written for what is known already."""
+    new = command.registration
+    known = state.image.controllers.get(new.controller_id)
+    if known == ControllerImage(new.controller_id, new.incarnation_id, new.endpoints, new.features):
+        return Verdict(None)
+    record = RegisterControllerRecord(
+        controller_id=new.controller_id,
+        incarnation_id=new.incarnation_id,
+        end_points=[
+            ControllerEndpoint(name=e.name, host=e.host, port=e.port, security_protocol=e.security_protocol)
+            for e in new.endpoints
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=levels.min, max_supported_version=levels.max)
+            for name, levels in new.features.items()
+        ],
+    )
+    return Verdict(None, (record,))

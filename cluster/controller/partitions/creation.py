@@ -1,0 +1,107 @@
+"""Partitions: new ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from odradek.cluster.controller.partitions import placement
+from odradek.cluster.controller.port import NewPartitions, TopicResult
+from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.metadata.records import MetadataRecord, PartitionRecord
+from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from odradek.cluster.controller.commands import CreatePartitions
+
+PARTITIONS_PER_CALL_MAX: Final = 10_000
+"""New partitions in one CreateTopics or CreatePartitions call; together they are one batch of the log."""
+
+
+def too_many_partitions() -> Refusal:
+    return Refusal(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+# ---- new partitions -------------------------------------------------------------------------------------------------
+
+
+def new_partition(
+    state: ControllerState, topic_id: UUID, index: int, replicas: Sequence[int], isr: Sequence[int]
+) -> PartitionRecord:
+    """The first record of a partition, led by the first replica that is in sync."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(isr),
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[state.default_directory(broker_id) for broker_id in replicas],
+    )
+
+
+def create_partitions(state: ControllerState, command: CreatePartitions) -> Verdict[tuple[TopicResult, ...]]:
+    additional = 0
+    for asked in command.topics:
+        topic = state.image.topic(asked.name)
+        if topic is not None:
+            additional += max(asked.count - len(topic.partitions), 0)
+    if additional > PARTITIONS_PER_CALL_MAX:
+        raise too_many_partitions()
+    results: list[TopicResult] = []
+    records: list[MetadataRecord] = []
+    names = Counter(asked.name for asked in command.topics)
+    for asked in {asked.name: asked for asked in command.topics}.values():
+        if names[asked.name] > 1:
+            results.append(TopicResult(asked.name, error=ErrorCode.INVALID_REQUEST, message="Duplicate topic name."))
+            continue
+        try:
+            topic_id, new = _additional_partitions(state, asked)
+        except Refusal as refusal:
+            results.append(TopicResult(asked.name, error=refusal.error, message=refusal.message))
+        else:
+            results.append(TopicResult(asked.name, topic_id))
+            records += new
+    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+
+
+def _additional_partitions(state: ControllerState, asked: NewPartitions) -> tuple[UUID, list[PartitionRecord]]:
+    topic = state.image.topic(asked.name)
+    if topic is None:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    present = len(topic.partitions)
+    if asked.count == present:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if asked.count < present:
+        raise Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {asked.name} currently has {present} partition(s); {asked.count} would not be an increase.",
+        )
+    additional = asked.count - present
+    replication_factor = len(topic.partitions[0].replicas)
+    if asked.assignments is None:
+        placements = placement.place(
+            state.image,
+            state.rng,
+            first_partition=present,
+            partitions=additional,
+            replication_factor=replication_factor,
+        )
+    else:
+        if len(asked.assignments) != additional:
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {additional} additional partition(s), but only {len(asked.assignments)} assignment(s)"
+                " were specified.",
+            )
+        placements = list(asked.assignments)
+        for replicas in placements:
+            placement.check_manual(state.image, replicas, replication_factor)
+    return topic.topic_id, [
+        new_partition(state, topic.topic_id, index, replicas, placement.active_replicas(state.image, index, replicas))
+        for index, replicas in enumerate(placements, present)
+    ]

@@ -1,0 +1,172 @@
+"""Settings that change while the cluster runs (KIP-133, KIP-339), and what another `min.insync.replicas` does to who is eligible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from odradek.cluster.controller.configs import MIN_IN_SYNC
+from odradek.cluster.controller.election import next_change
+from odradek.cluster.controller.leaders import new_partition_epoch, rules_for, topic_rules
+from odradek.cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
+from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from odradek.cluster.metadata.records import ConfigRecord
+from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from odradek.cluster.controller.commands import AlterConfigs
+    from odradek.cluster.metadata.image import TopicImage
+    from odradek.cluster.metadata.records import MetadataRecord
+
+VALUE_CHARACTERS_MAX: Final = 32_767
+
+
+def alter_configs(state: ControllerState, command: AlterConfigs) -> Verdict[tuple[ConfigResult, ...]]:
+    """One result per resource; one that is refused does not keep the others from being changed."""
+    results: list[ConfigResult] = []
+    records: list[MetadataRecord] = []
+    times = Counter((resource.kind, resource.name) for resource in command.resources)
+    for resource in command.resources:
+        try:
+            if times[resource.kind, resource.name] > 1:
+                raise Refusal(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            records += _alter(state, resource)
+        except Refusal as refusal:
+            results.append(ConfigResult(resource.kind, resource.name, refusal.error, refusal.message))
+        else:
+            results.append(ConfigResult(resource.kind, resource.name))
+    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+
+
+def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecord]:
+    _check_resource(state, resource)
+    before = state.image.config(resource.kind, resource.name)
+    after = {} if resource.replaces else dict(before)
+    for name, operation, value in resource.changes:
+        _apply(state, resource.kind, after, name, operation, value)
+    _check_values(state, resource, after)
+    named = dict.fromkeys((*(name for name, _, _ in resource.changes), *before))
+    changed = [name for name in named if before.get(name) != after.get(name)]
+    records: list[MetadataRecord] = [
+        ConfigRecord(resource_type=resource.kind, resource_name=resource.name, name=name, value=after.get(name))
+        for name in changed
+    ]
+    if MIN_IN_SYNC in changed and state.elr_enabled:
+        records += _min_in_sync_changes(state, resource, after)
+    return records
+
+
+def _check_values(state: ControllerState, resource: ConfigChange, after: Mapping[str, str]) -> None:
+    if any(len(value) > VALUE_CHARACTERS_MAX for value in after.values()):
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of"
+            f" {VALUE_CHARACTERS_MAX} bytes.",
+        )
+    if resource.kind == RESOURCE_TOPIC:
+        state.configs.validate(resource.name, after)
+    elif resource.kind == RESOURCE_GROUP:
+        state.configs.validate_group(after)
+    else:
+        state.configs.validate_broker(after)
+
+
+def _check_resource(state: ControllerState, resource: ConfigChange) -> None:
+    name = resource.name
+    if resource.kind == RESOURCE_TOPIC:
+        if not name:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if state.image.topic(name) is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    elif resource.kind == RESOURCE_GROUP:
+        if not name:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    elif resource.kind != RESOURCE_BROKER:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.kind}")
+    elif name and not name.isdecimal():
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    elif name and int(name) not in state.image.brokers:
+        raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker with id {name} is registered.")
+    names = [each for each, _, _ in resource.changes]
+    if len(dict.fromkeys(names)) != len(names):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        each for each, operation, value in resource.changes if value is None and operation != ConfigOperation.DELETE
+    ]
+    if nulls:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+
+
+def _apply(
+    state: ControllerState,
+    kind: int,
+    configs: dict[str, str],
+    name: str,
+    operation: ConfigOperation,
+    value: str | None,
+) -> None:
+    if operation is ConfigOperation.DELETE or value is None:
+        configs.pop(name, None)
+        return
+    if operation is ConfigOperation.SET:
+        configs[name] = value
+        return
+    default = state.configs.list_default(kind, name)
+    if default is None:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Can't {operation.name} to key {name} because its type is not LIST.")
+    held = [item for item in configs[name].split(",") if item] if name in configs else list(default)
+    given = [item.strip() for item in _split(value)]
+    if operation is ConfigOperation.APPEND:
+        held += [item for item in given if item not in held]
+    else:
+        held = [item for item in held if item not in given]
+    configs[name] = ",".join(held)
+
+
+def _split(text: str) -> list[str]:
+    """As Java's String.split: what is empty at the end is none, though an empty text is one."""
+    items = text.split(",")
+    while items and text and not items[-1]:
+        items.pop()
+    return items
+
+
+def _min_in_sync_changes(
+    state: ControllerState, resource: ConfigChange, after: Mapping[str, str]
+) -> list[MetadataRecord]:
+    """What another `min.insync.replicas` does to partitions.
+
+    Where the ISR is large enough by a lower value, the high watermark moves, and who was eligible may lack what follows.
+
+    A higher value gives every partition a new partition epoch: 1. the value is raised to 2; 2. the leader, which has not applied that
+    yet, asks for an ISR of itself alone; 3. were it granted, whoever leaves would be eligible by the new value, while the leader
+    acknowledges alone by the old one. So it is refused (INVALID_UPDATE_VERSION), and the leader learns the value first.
+    """
+    image = state.image
+    if resource.kind == RESOURCE_TOPIC:
+        topics = [image.topics[resource.name]]
+    elif resource.name:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_IN_SYNC} cannot be altered while ELR is enabled.")
+    elif MIN_IN_SYNC not in after:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_IN_SYNC} cannot be removed while ELR is enabled.")
+    else:
+        topics = [topic for topic in image.topics.values() if MIN_IN_SYNC not in image.topic_config(topic.name)]
+    text = after.get(MIN_IN_SYNC) or image.config(RESOURCE_BROKER, "").get(MIN_IN_SYNC)
+    min_isr = state.configs.min_insync_replicas if text is None else int(text)
+    return [record for topic in topics for record in _judged_anew(state, topic, min_isr)]
+
+
+def _judged_anew(state: ControllerState, topic: TopicImage, min_isr: int) -> Iterator[MetadataRecord]:
+    shared = topic_rules(state, topic.name)
+    rises = min_isr > shared.min_isr
+    for partition in topic.partitions.values():
+        rules = replace(rules_for(state, shared, partition), min_isr=min_isr)
+        record = next_change(topic.topic_id, partition, partition, rules) if partition.elr else None
+        if record is None and rises:
+            record = new_partition_epoch(topic, partition)
+        if record is not None:
+            yield record

@@ -1,0 +1,166 @@
+"""Features: which levels this version supports, what an empty log begins with, and UpdateFeatures (KIP-584)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.cluster.controller.brokers.active import begin_sessions
+from odradek.cluster.controller.configs import cluster_min_in_sync
+from odradek.cluster.controller.leaders import new_partition_epoch, partitions_with
+from odradek.cluster.controller.port import FeatureResult
+from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.metadata.image import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    MetadataImage,
+    VersionRange,
+)
+from odradek.cluster.metadata.records import (
+    BeginTransactionRecord,
+    ClearElrRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NotUnderstood,
+)
+from odradek.protocol.errors import ErrorCode, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.cluster.controller.commands import Bootstrap, UpdateFeatures
+    from odradek.cluster.controller.port import FeatureUpdate
+
+METADATA_VERSION_4_3: Final = 30
+
+# Voters come from configuration (kraft.version 0).
+SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
+    METADATA_VERSION: VersionRange(METADATA_VERSION_4_3, METADATA_VERSION_4_3),
+    KRAFT_VERSION: VersionRange(0, 0),
+    TRANSACTION_VERSION: VersionRange(0, 2),
+    GROUP_VERSION: VersionRange(0, 1),
+    ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
+}
+NOT_HERE: Final = ("share.version", "streams.version")
+"""What else Kafka has: no groups of these kinds exist here, so that these are off, and may be asked to be."""
+OFF: Final = VersionRange(0, 0)
+BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
+    METADATA_VERSION: METADATA_VERSION_4_3,
+    ELIGIBLE_LEADER_REPLICAS_VERSION: 1,
+    GROUP_VERSION: 1,
+    TRANSACTION_VERSION: 2,
+}
+BOOTSTRAP_TRANSACTION: Final = "Bootstrap records"
+
+
+def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
+    """The first batch of an empty log; nothing for one that has begun. `levels` override the default ones."""
+    begin_sessions(state, command.at_ms)
+    if METADATA_VERSION in state.image.features:
+        return Verdict(None)
+    levels = {**BOOTSTRAP_LEVELS, **command.levels}
+    for name, level in levels.items():
+        reason = _not_supported(name, level)
+        if reason is not None:
+            raise Refusal(
+                ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}. {reason}"
+            )
+    others = [name for name in sorted(levels) if name != METADATA_VERSION and levels[name] > 0]
+    records: list[MetadataRecord] = [BeginTransactionRecord(name=BOOTSTRAP_TRANSACTION)]
+    records += [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in (METADATA_VERSION, *others)]
+    if levels[ELIGIBLE_LEADER_REPLICAS_VERSION] > 0:
+        records += cluster_min_in_sync(state)
+    records.append(EndTransactionRecord())
+    return Verdict(None, tuple(records))
+
+
+def check_supported(image: MetadataImage) -> None:
+    """Raises NotUnderstood when the log finalizes a feature at a level that this version cannot live up to."""
+    for name, level in image.features.items():
+        reason = _not_supported(name, level)
+        if reason is not None:
+            raise NotUnderstood(f"metadata log: feature {name} is finalized at level {level}. {reason}")
+
+
+def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[tuple[FeatureResult, ...]]:
+    results = []
+    records: list[MetadataRecord] = []
+    for update in command.updates:
+        reason = _refused(state, update)
+        if reason is None:
+            results.append(FeatureResult(update.name))
+            if update.max_level != state.image.feature(update.name):
+                records.append(FeatureLevelRecord(name=update.name, feature_level=update.max_level))
+        else:
+            message = f"Invalid update version {update.max_level} for feature {update.name}. {reason}"
+            results.append(FeatureResult(update.name, ErrorCode.INVALID_UPDATE_VERSION, message))
+    failed = next((result for result in results if result.error is not ErrorCode.NONE), None)
+    if failed is not None:
+        text = f"The update failed for all features since the following feature had an error: {failed.message}"
+        raise Refusal(failed.error, text)
+    for update in command.updates:
+        if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION:
+            records += _switch_elr(state, on=update.max_level > 0)
+    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+
+
+def _switch_elr(state: ControllerState, *, on: bool) -> list[MetadataRecord]:
+    """Leaders learn that `min.insync.replicas` is one for all before anybody is eligible by it (see `alter_configs`)."""
+    if not on:
+        return [ClearElrRecord()]
+    if state.elr_enabled:
+        return []
+    partitions = partitions_with(state, lambda _: True)
+    return [*cluster_min_in_sync(state), *(new_partition_epoch(topic, partition) for topic, partition in partitions)]
+
+
+def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
+    image = state.image
+    current = image.feature(update.name)
+    if update.max_level < 0:
+        return "A feature version cannot be less than 0."
+    reason = _not_supported(update.name, update.max_level, f"Local controller {state.config.node_id}")
+    if reason is not None:
+        return reason
+    for broker in image.brokers.values():
+        reason = _beyond(broker.features.get(update.name, OFF), update.max_level, f"Broker {broker.broker_id}")
+        if reason is not None:
+            return reason
+    if update.max_level < current and not update.allow_downgrade:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+            " downgrade."
+        )
+    if update.max_level > current and update.allow_downgrade:
+        return "Can't downgrade to a newer version."
+    if update.name not in SUPPORTED_FEATURES and update.name not in NOT_HERE:
+        return f"Feature {update.name} not found."
+    if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_level == 0:
+        return _needs_elr(image)
+    return None
+
+
+def _needs_elr(image: MetadataImage) -> str | None:
+    """Without ELR there would be nobody whom a partition with an empty ISR could be given to."""
+    for topic in image.topics.values():
+        for partition in topic.partitions.values():
+            if not partition.isr:
+                return f"Partition {topic.name}-{partition.index} has no replica in sync; it needs the eligible ones."
+    return None
+
+
+def _not_supported(name: str, level: int, who: str = "This version") -> str | None:
+    return _beyond(SUPPORTED_FEATURES.get(name, OFF), level, who)
+
+
+def _beyond(supported: VersionRange, level: int, who: str) -> str | None:
+    """Kafka's words."""
+    if supported.min <= level <= supported.max:
+        return None
+    if not supported.max:
+        return f"{who} does not support this feature."
+    levels = f"{supported.min}-{supported.max}" if supported.min < supported.max else f"{supported.max}"
+    return f"{who} only supports versions {levels}"

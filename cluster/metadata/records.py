@@ -1,0 +1,186 @@
+"""The records of the metadata log: which are understood, in which version they are written, and their frame.
+
+A record's value is: unsigned varint frame version (1), unsigned varint record type, unsigned varint record version, body.
+What this version does not know is never skipped: its meaning might be the one that matters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from odradek.protocol import codec
+from odradek.protocol.errors import Malformed
+from odradek.protocol.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from odradek.protocol.records.metadata.client_quota_record import EntityData as ClientQuotaEntity
+from odradek.protocol.records.metadata.register_broker_record import BrokerEndpoint, BrokerFeature
+from odradek.protocol.records.metadata.register_controller_record import ControllerEndpoint, ControllerFeature
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.protocol.schema import Buffer
+
+__all__ = [
+    "AbortTransactionRecord",
+    "BeginTransactionRecord",
+    "BrokerEndpoint",
+    "BrokerFeature",
+    "BrokerRegistrationChangeRecord",
+    "ClearElrRecord",
+    "ClientQuotaEntity",
+    "ClientQuotaRecord",
+    "ConfigRecord",
+    "ControllerEndpoint",
+    "ControllerFeature",
+    "EndTransactionRecord",
+    "FeatureLevelRecord",
+    "FenceBrokerRecord",
+    "MetadataRecord",
+    "NoOpRecord",
+    "NotUnderstood",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "ProducerIdsRecord",
+    "RegisterBrokerRecord",
+    "RegisterControllerRecord",
+    "RemoveTopicRecord",
+    "TopicRecord",
+    "UnfenceBrokerRecord",
+    "UnregisterBrokerRecord",
+    "decode_record",
+    "encode_record",
+    "written_version",
+]
+
+FRAME_VERSION: Final = 1
+VARINT_BYTES_MAX: Final = 5
+
+MetadataRecord: TypeAlias = (
+    AbortTransactionRecord
+    | BeginTransactionRecord
+    | BrokerRegistrationChangeRecord
+    | ClearElrRecord
+    | ClientQuotaRecord
+    | ConfigRecord
+    | EndTransactionRecord
+    | FeatureLevelRecord
+    | FenceBrokerRecord
+    | NoOpRecord
+    | PartitionChangeRecord
+    | PartitionRecord
+    | ProducerIdsRecord
+    | RegisterBrokerRecord
+    | RegisterControllerRecord
+    | RemoveTopicRecord
+    | TopicRecord
+    | UnfenceBrokerRecord
+    | UnregisterBrokerRecord
+)
+
+# What Kafka 4.3 writes with metadata.version 4.3-IV0. A broker's change is written in the lowest version that can say it.
+WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
+    RegisterBrokerRecord: 4,
+    UnregisterBrokerRecord: 0,
+    TopicRecord: 0,
+    PartitionRecord: 2,
+    ConfigRecord: 0,
+    PartitionChangeRecord: 2,
+    FenceBrokerRecord: 0,
+    UnfenceBrokerRecord: 0,
+    RemoveTopicRecord: 0,
+    FeatureLevelRecord: 0,
+    ProducerIdsRecord: 0,
+    BrokerRegistrationChangeRecord: 0,
+    NoOpRecord: 0,
+    BeginTransactionRecord: 0,
+    EndTransactionRecord: 0,
+    AbortTransactionRecord: 0,
+    RegisterControllerRecord: 0,
+    ClearElrRecord: 0,
+    ClientQuotaRecord: 0,
+}
+UNDERSTOOD: Final[Mapping[int, type[MetadataRecord]]] = {cls.API_KEY: cls for cls in WRITTEN_VERSIONS}
+
+
+class NotUnderstood(Exception):
+    """A record type, version or frame that this version of the broker does not know. The node stops with this message."""
+
+
+def written_version(record: MetadataRecord) -> int:
+    """The version that Kafka writes a record in."""
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        if record.log_dirs:
+            return 2
+        return 1 if record.in_controlled_shutdown else 0
+    return WRITTEN_VERSIONS[type(record)]
+
+
+def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
+    """The framed value of `record`, in `version` or else in the one that is written by default."""
+    chosen = written_version(record) if version is None else version
+    frame = _uvarint(FRAME_VERSION) + _uvarint(record.API_KEY) + _uvarint(chosen)
+    return frame + codec.encode(record, chosen)
+
+
+def decode_record(value: Buffer | None) -> MetadataRecord:
+    """The record in a framed value. Raises NotUnderstood, or Malformed when the bytes are damaged."""
+    if value is None:
+        raise Malformed("metadata record without a value")
+    view = memoryview(value)
+    frame, position = _read_uvarint(view, 0)
+    if frame != FRAME_VERSION:
+        raise NotUnderstood(f"metadata frame version {frame} is not supported (only {FRAME_VERSION})")
+    kind, position = _read_uvarint(view, position)
+    version, position = _read_uvarint(view, position)
+    cls = UNDERSTOOD.get(kind)
+    if cls is None:
+        raise NotUnderstood(f"metadata record type {kind} is not supported by this version")
+    if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+        raise NotUnderstood(
+            f"version {version} of metadata record {cls.__name__} is not supported ({cls.MIN_VERSION} to {cls.MAX_VERSION})"
+        )
+    return codec.decode(cls, version, view[position:])
+
+
+def _uvarint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _read_uvarint(view: memoryview, position: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
+        if position >= len(view):
+            break
+        byte = view[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+    raise Malformed(f"metadata record: bad varint at {position}")

@@ -1,0 +1,109 @@
+"""Makes snapshots of the committed metadata, so that the log need not be kept, or read, from its beginning."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from odradek.cluster.metadata.snapshot import snapshot_batches
+from odradek.cluster.raft.messages import EpochEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek.cluster.metadata.cache import MetadataCache
+    from odradek.cluster.metadata.image import MetadataImage
+    from odradek.cluster.raft.batches import LogBatch
+    from odradek.cluster.raft.driver import RaftDriver
+    from odradek.cluster.raft.ports import SnapshotWriter
+    from odradek.runtime.clock import Clock
+    from odradek.runtime.shard import FailureHandler
+    from odradek.runtime.tasks import Tasks
+
+NAME: Final = "metadata-snapshot"
+_logger = structlog.get_logger("cluster.snapshot")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotConfig:
+    """Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms (0: never)."""
+
+    bytes_max: int = 20 * 1024 * 1024
+    interval_ms: int = 3_600_000
+
+
+class Snapshotter:
+    """Looks at what is committed; one snapshot is written at a time, a few records in a turn of the loop.
+
+    A snapshot that fails is given up: the log is still there, and the next commit tries again.
+    """
+
+    def __init__(
+        self,
+        driver: RaftDriver,
+        metadata: MetadataCache,
+        clock: Clock,
+        tasks: Tasks,
+        on_failure: FailureHandler,
+        config: SnapshotConfig,
+    ) -> None:
+        """Make it after `metadata` listens to `driver`, so that its image holds what this hears of."""
+        self._driver = driver
+        self._metadata = metadata
+        self._clock = clock
+        self._tasks = tasks
+        self._on_failure = on_failure
+        self._config = config
+        self._bytes = 0
+        self._newest_ms = -1
+        self._since_ms: int | None = None
+        self._writing = False
+        driver.on_committed(self._on_committed)
+
+    def _on_committed(self, batches: Sequence[LogBatch]) -> None:
+        self._bytes += sum(batch.size for batch in batches)
+        self._newest_ms = max(batch.timestamp_ms for batch in batches)
+        if self._since_ms is None:
+            self._since_ms = self._clock.monotonic_ms()
+        self._begin_if_due()
+
+    def _begin_if_due(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        assert self._since_ms is not None
+        interval_ms = self._config.interval_ms
+        old = self._bytes > 0 and 0 < interval_ms <= now_ms - self._since_ms
+        if (old or self._bytes >= self._config.bytes_max) and not self._writing and self._metadata.image.offset >= 0:
+            self._bytes, self._since_ms, self._writing = 0, now_ms, True
+            self._tasks.spawn(self._make(self._metadata.image), NAME)
+
+    async def _make(self, image: MetadataImage) -> None:
+        try:
+            await self._try(image, EpochEnd(image.epoch, image.offset + 1))
+        finally:
+            self._writing = False
+        self._begin_if_due()  # by what has been committed meanwhile
+
+    async def _try(self, image: MetadataImage, snapshot: EpochEnd) -> None:
+        writer: SnapshotWriter | None = None
+        try:
+            writer = self._driver.begin_snapshot(snapshot)
+            await self._write(image, snapshot, writer)
+        except OSError as error:
+            _logger.error("no snapshot of the metadata could be written", reason=str(error))  # noqa: TRY400  # the reason says it all
+            if writer is not None:
+                writer.abandon()
+        except Exception as error:  # noqa: BLE001  a bug: it has to show
+            self._on_failure(NAME, error)
+        else:
+            _logger.info("snapshot of the metadata", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+            self._driver.snapshot_made(snapshot)
+
+    async def _write(self, image: MetadataImage, snapshot: EpochEnd, writer: SnapshotWriter) -> None:
+        now_ms = self._clock.wall_ms()
+        for data in snapshot_batches(image, snapshot, last_contained_ms=self._newest_ms, now_ms=now_ms):
+            writer.append(data)
+            await sleep(0)  # between two batches everybody else has a turn
+        await writer.finish()

@@ -1,0 +1,304 @@
+"""The disk port on the operating system (Linux): pwritev and preadv on the loop, everything that may wait in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from odradek.storage.disk.held_file import HeldFile, HeldTail
+from odradek.storage.disk.port import Buffer, DirectoryLocked, File
+from odradek.storage.disk.read_buffers import ReadBuffers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+IO_THREADS_MAX = 4
+BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
+FILE_MODE = 0o644
+LOCK_FILE = ".lock"
+
+
+class OsFile:
+    """A file descriptor with its size, counted here so that an append needs one system call."""
+
+    def __init__(self, descriptor: int, pool: ThreadPoolExecutor, read_buffers: ReadBuffers) -> None:
+        self._descriptor = descriptor
+        self._pool = pool
+        self._read_buffers = read_buffers
+        self._size = os.fstat(descriptor).st_size
+        self._in_threads = 0
+        self._closed = False
+        self._failure: OSError | None = None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def write(self, offset: int, *buffers: Buffer) -> None:
+        assert 0 <= offset <= self._size, f"write at {offset} would leave a hole behind {self._size}"
+        if self._closed or self._failure is not None:
+            self._check()
+        wanted = sum(map(len, buffers))
+        written = os.pwritev(self._descriptor, buffers[:BUFFERS_PER_CALL_MAX], offset)
+        if written != wanted:
+            self._size = max(self._size, offset + written)
+            self._write_rest(offset, b"".join(buffers), written)
+        self._size = max(self._size, offset + wanted)
+
+    def _write_rest(self, offset: int, data: bytes, done: int) -> None:
+        """A short write: the disk is nearly full, a signal came, or there were more buffers than one call takes."""
+        view = memoryview(data)
+        while done < len(view):
+            written = os.pwrite(self._descriptor, view[done:], offset + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the file takes no more bytes")
+            done += written
+            self._size = max(self._size, offset + done)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        self._check_open()
+        pieces: list[bytes] = []
+        while size > 0:
+            piece = os.pread(self._descriptor, size, offset)
+            if not piece:
+                break
+            pieces.append(piece)
+            offset += len(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_warm(self, offset: int, size: int) -> Buffer | None:
+        self._check_open()
+        size = max(0, min(size, self._size - offset))
+        data = self._read_buffers.take(size)
+        try:
+            got = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            # A file system without RWF_NOWAIT: everything counts as cold there, so that the loop never waits.
+            if error.errno in {errno.EOPNOTSUPP, errno.EINVAL}:
+                return None
+            raise
+        return data if got == size else None
+
+    async def read_cold(self, offset: int, size: int) -> Buffer:
+        return await self._in_thread(lambda: self.read(offset, size))
+
+    async def sync(self) -> None:
+        await self._in_thread(self.sync_now)
+
+    def sync_now(self) -> None:
+        self._check()
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def truncate(self, size: int) -> None:
+        assert 0 <= size <= self._size, f"truncation to {size} would lengthen {self._size}"
+        self._check()
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._release()
+
+    def _release(self) -> None:
+        """Close the descriptor once no thread works with it: its number could otherwise be another file's by then."""
+        if self._closed and self._in_threads == 0:
+            os.close(self._descriptor)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        self._check_open()
+        self._in_threads += 1
+        job = self._pool.submit(work)
+        loop = asyncio.get_running_loop()
+        job.add_done_callback(lambda _: _call_soon(loop, self._thread_done))
+        return await asyncio.wrap_future(job)
+
+    def _thread_done(self) -> None:
+        self._in_threads -= 1
+        self._release()
+
+    def _check_open(self) -> None:
+        if self._closed and self._in_threads == 0:
+            raise OSError(errno.EBADF, "the file is closed")
+
+    def _check(self) -> None:
+        self._check_open()
+        if self._failure is not None:
+            raise OSError(errno.EIO, f"an earlier sync of this file failed: {self._failure}")
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everybody who could still use the file
+        loop.call_soon_threadsafe(callback)
+
+
+class OsLock:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class OsDisk:
+    """The machine's file systems.
+
+    With `hold_unsynced` the bytes written to files stay in this process until they are synced, so that kill -9 of the
+    process loses what a power cut would: for tests with real processes, at the price of memory. Names (creation,
+    renames, removals) are not held back.
+    """
+
+    def __init__(self, *, hold_unsynced: bool = False) -> None:
+        self._pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
+        self._read_buffers = ReadBuffers()
+        self._hold_unsynced = hold_unsynced
+        self._tails: dict[tuple[int, int], HeldTail] = {}
+
+    def open(self, path: str, *, create: bool) -> File:
+        descriptor = self._open_new(path) if create else -1
+        if descriptor < 0:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = OsFile(descriptor, self._pool, self._read_buffers)
+        if not self._hold_unsynced:
+            return file
+        return HeldFile(file, self._tails.setdefault(_identity(os.fstat(descriptor)), HeldTail(file.size)))
+
+    def _open_new(self, path: str) -> int:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        except FileExistsError:
+            return -1
+        self._tails.pop(_identity(os.fstat(descriptor)), None)
+        return descriptor
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
+
+    def is_directory(self, path: str) -> bool:
+        return Path(path).is_dir()
+
+    def list(self, directory: str) -> list[str]:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries)
+
+    def make_directory(self, path: str) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        self._forget(path)
+        Path(path).unlink(missing_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        self._forget(new)
+        Path(old).rename(new)
+
+    def _forget(self, path: str) -> None:
+        """Drop held bytes of a file that loses its name; whoever has it open keeps them."""
+        if self._hold_unsynced:
+            with contextlib.suppress(FileNotFoundError):
+                self._tails.pop(_identity(Path(path).stat()), None)
+
+    def _forget_tree(self, path: str) -> None:
+        for entry in Path(path).rglob("*"):
+            self._forget(str(entry))
+
+    async def sync_directory(self, path: str) -> None:
+        await self.in_thread(lambda: _sync_directory(path))
+
+    def sync_directory_now(self, path: str) -> None:
+        _sync_directory(path)
+
+    async def remove_tree(self, path: str) -> None:
+        if self._hold_unsynced:
+            self._forget_tree(path)
+        await self.in_thread(lambda: _remove_tree(path))
+
+    def read_file(self, path: str) -> bytes:
+        file = self.open(path, create=False)
+        try:
+            return bytes(file.read(0, file.size))
+        finally:
+            file.close()
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        self._forget(path)
+        _write_atomic(path, data)
+
+    async def replace_file(self, path: str, data: bytes) -> None:
+        self._forget(path)
+        await self.in_thread(lambda: _write_atomic(path, data))
+
+    def lock_directory(self, path: str) -> OsLock:
+        descriptor = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            # Two locks: flock also keeps out another node of this process; lockf is the one that Java's tryLock sees.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise DirectoryLocked(errno.EAGAIN, "the directory is in use by another process", path) from error
+        return OsLock(descriptor)
+
+    def total_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def close(self) -> None:
+        """Let the threads finish and end."""
+        self._pool.shutdown(wait=True)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_tree(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def _write_atomic(path: str, data: bytes) -> None:
+    temporary = f"{path}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    Path(temporary).rename(path)
+    _sync_directory(str(Path(path).parent))

@@ -1,0 +1,66 @@
+"""Which segments have outlived their topic's retention. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from odradek.storage.config import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """`largest_timestamp` is ms of wall-clock time; a segment without timestamps counts from when it was opened."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+
+
+def count_deletable(
+    segments: Sequence[SegmentFacts],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    log_end_offset: int,
+    now_ms: int,
+) -> int:
+    """How many of the oldest segments go; all of them means that the active one is rolled first.
+
+    A segment goes only when the high watermark has passed its end; an empty active segment never goes. Segments below the
+    log start go whatever the policy; size and time count where the cleanup policy has `delete`.
+    """
+    ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+
+    def count(start: int, expired: Callable[[int], bool]) -> int:
+        at = start
+        while at < len(segments) and high_watermark >= ends[at] and expired(at):
+            if at == len(segments) - 1 and segments[at].size == 0:
+                break
+            at += 1
+        return at
+
+    def below_log_start(at: int) -> bool:
+        return at + 1 < len(segments) and ends[at] <= log_start_offset
+
+    at = count(0, below_log_start)
+    if not config.deletes:
+        return at
+    if config.retention_bytes >= 0:
+        excess = sum(segment.size for segment in segments[at:]) - config.retention_bytes
+
+        def too_large(index: int) -> bool:
+            nonlocal excess
+            if excess < segments[index].size:
+                return False
+            excess -= segments[index].size
+            return True
+
+        at = count(at, too_large)
+    if config.retention_ms >= 0:
+        at = count(at, lambda index: now_ms - segments[index].largest_timestamp > config.retention_ms)
+    return at

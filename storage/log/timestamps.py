@@ -1,0 +1,102 @@
+"""Looking up offsets by timestamp: first record at or after a time, and the newest record."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from odradek.protocol.batch import (
+    BATCH_LENGTH_MIN,
+    HEADER_BYTES,
+    LEADER_EPOCH_AT,
+    LENGTH_OVERHEAD,
+    MAX_TIMESTAMP_AT,
+    iter_records,
+)
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.storage.batches.validation import RECORD_BYTES_MAX
+from odradek.storage.log.reads import load_indexes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from odradek.protocol.batch import Record
+    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.storage.log.reads import Piece
+    from odradek.storage.segment.segment import Segment
+    from odradek.storage.segment.segments import Segments
+
+SCAN_BYTES = 256 * 1024
+
+Found = tuple[int, int, int]  # timestamp, offset, leader epoch
+_LENGTH = Struct(">i")
+_TIMESTAMP = Struct(">q")
+
+
+def first_at_or_after(
+    segments: Segments, disk: Disk, timestamp: int, start_offset: int, *, interval: int
+) -> Generator[Piece, Buffer, Found | None]:
+    """First record from `start_offset` on whose timestamp is not below `timestamp`, inside compressed batches too."""
+    for segment in segments.from_offset(start_offset):
+        if segment.max_timestamp < timestamp:
+            continue
+        if segment.time_index is None or segment.offset_index is None:
+            yield from load_indexes(segment, disk, interval)
+            segments.note_index_use(segment)
+        assert segment.time_index is not None
+        assert segment.offset_index is not None
+        from_offset = max(segment.time_index.offset_for(timestamp), start_offset)
+        position, _ = segment.offset_index.position_for(from_offset)
+        found = yield from _search(segment, position, timestamp, start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def newest(segments: Segments, disk: Disk, *, interval: int) -> Generator[Piece, Buffer, Found | None]:
+    """The first record that has the largest timestamp of all."""
+    segment = max(segments, key=lambda each: each.max_timestamp)
+    if segment.max_timestamp < 0:
+        return None
+    if segment.offset_index is None:
+        yield from load_indexes(segment, disk, interval)
+        segments.note_index_use(segment)
+    assert segment.offset_index is not None
+    position, _ = segment.offset_index.position_for(segment.offset_of_max_timestamp)
+    return (yield from _search(segment, position, segment.max_timestamp, segment.base_offset))
+
+
+def _search(
+    segment: Segment, position: int, timestamp: int, start_offset: int
+) -> Generator[Piece, Buffer, Found | None]:
+    end = segment.size
+    while end - position >= HEADER_BYTES:
+        data = yield segment.file, position, min(SCAN_BYTES, end - position)
+        at = 0
+        while len(data) - at >= HEADER_BYTES:
+            (length,) = _LENGTH.unpack_from(data, at + 8)
+            (max_timestamp,) = _TIMESTAMP.unpack_from(data, at + MAX_TIMESTAMP_AT)
+            if length < BATCH_LENGTH_MIN:
+                raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"no batch begins at byte {position + at} as it should")
+            size = length + LENGTH_OVERHEAD
+            if max_timestamp >= timestamp:
+                batch: Buffer = memoryview(data)[at : at + size]
+                if len(batch) < size:
+                    batch = yield segment.file, position + at, size
+                record = _record(batch, timestamp, start_offset)
+                if record is not None:
+                    (epoch,) = _LENGTH.unpack_from(data, at + LEADER_EPOCH_AT)
+                    return record.timestamp, record.offset, epoch
+            at += size
+        position += at
+    return None
+
+
+def _record(batch: Buffer, timestamp: int, start_offset: int) -> Record | None:
+    try:
+        for record in iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return record
+    except Malformed as error:
+        raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"a batch of the log cannot be decoded: {error}") from error
+    return None

@@ -1,0 +1,165 @@
+"""Producer state snapshots: Kafka's `.snapshot` files, version 1.
+
+int16 version, uint32 CRC-32C of everything from the count on, int32 count, then 46 bytes per producer: int64 producer id,
+int16 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64
+first offset of the open transaction (-1: none). Only the last batch of each producer is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import insort
+from typing import TYPE_CHECKING
+
+import crc32c
+import structlog
+
+from odradek.storage.files import names
+from odradek.storage.producers.entry import CachedBatch, ProducerEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from odradek.storage.disk.port import Buffer, Disk
+
+log = structlog.get_logger(__name__)
+
+VERSION = 1
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class CorruptSnapshot(ValueError):
+    """Wrong version, length or checksum; the snapshot before it may serve."""
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    packed = [
+        _ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            entry.last_sequence,
+            entry.last_data_offset,
+            entry.last_offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            -1 if entry.transaction_first_offset is None else entry.transaction_first_offset,
+        )
+        for entry in entries
+    ]
+    body = b"".join([_COUNT.pack(len(packed)), *packed])
+    return _HEAD.pack(VERSION, crc32c.crc32c(body)) + body
+
+
+def decode_snapshot(data: Buffer) -> list[ProducerEntry]:
+    """Entries in the order of the file; raises CorruptSnapshot."""
+    start = _HEAD.size + _COUNT.size
+    if len(data) < start:
+        raise CorruptSnapshot(f"{len(data)} bytes are too few")
+    version, checksum = _HEAD.unpack_from(data)
+    if version != VERSION:
+        raise CorruptSnapshot(f"version {version} is not known")
+    if crc32c.crc32c(memoryview(data)[_HEAD.size :]) != checksum:
+        raise CorruptSnapshot("the checksum does not match")
+    (count,) = _COUNT.unpack_from(data, _HEAD.size)
+    if count < 0 or len(data) != start + count * _ENTRY.size:
+        raise CorruptSnapshot(f"{count} entries do not fit {len(data)} bytes")
+    return [_entry(*_ENTRY.unpack_from(data, start + n * _ENTRY.size)) for n in range(count)]
+
+
+def _entry(
+    producer_id: int,
+    epoch: int,
+    last_sequence: int,
+    last_offset: int,
+    offset_delta: int,
+    timestamp: int,
+    coordinator_epoch: int,
+    transaction_first_offset: int,
+) -> ProducerEntry:
+    batches = [CachedBatch(last_sequence, last_offset, offset_delta, timestamp)] if last_offset >= 0 else []
+    opened = transaction_first_offset if transaction_first_offset >= 0 else None
+    return ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, opened, batches)
+
+
+class SnapshotFiles:
+    """The `.snapshot` files of a log, each named after the offset that it is the state before."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        parsed = [names.parse_offset_file(name) for name in disk.list(directory)]
+        self.offsets = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.SNAPSHOT_SUFFIX)
+        self._unsynced: list[int] = []
+
+    def path(self, offset: int) -> str:
+        return f"{self._directory}/{names.offset_file(offset, names.SNAPSHOT_SUFFIX)}"
+
+    def take(self, entries: Iterable[ProducerEntry], offset: int) -> None:
+        """Write the state as of `offset`, unless that has been done; durable after `sync` or `sync_now`."""
+        if offset in self.offsets:
+            return
+        file = self._disk.open(self.path(offset), create=True)
+        try:
+            file.truncate(0)
+            file.write(0, encode_snapshot(entries))
+        finally:
+            file.close()
+        insort(self.offsets, offset)
+        self._unsynced.append(offset)
+
+    def load_newest(self, through: int) -> tuple[int, list[ProducerEntry]] | None:
+        """(offset, entries) of the newest snapshot up to `through` that can be read; damaged ones are removed."""
+        while usable := [offset for offset in self.offsets if offset <= through]:
+            offset = usable[-1]
+            try:
+                return offset, decode_snapshot(self._disk.read_file(self.path(offset)))
+            except CorruptSnapshot as error:
+                log.warning("producer snapshot is damaged and removed", path=self.path(offset), reason=str(error))
+                self.remove(offset)
+        return None
+
+    def remove(self, offset: int) -> None:
+        self._disk.remove(self.path(offset))
+        self.offsets.remove(offset)
+        if offset in self._unsynced:
+            self._unsynced.remove(offset)
+
+    def rename_away(self, offset: int) -> list[str]:
+        """Mark the snapshot of `offset`, if there is one, as deleted; its new path."""
+        if offset not in self.offsets:
+            return []
+        path = self.path(offset)
+        self._disk.rename(path, path + names.DELETED_SUFFIX)
+        self.offsets.remove(offset)
+        if offset in self._unsynced:
+            self._unsynced.remove(offset)
+        return [path + names.DELETED_SUFFIX]
+
+    def remove_outside(self, above: int, through: int) -> None:
+        """Keep only snapshots with above < offset <= through."""
+        for offset in [offset for offset in self.offsets if not above < offset <= through]:
+            self.remove(offset)
+
+    def remove_strays(self, segment_bases: list[int]) -> None:
+        """Keep those at the base of a segment, and the newest one if it lies above all bases (taken at a close)."""
+        newest = self.offsets[-1] if self.offsets and self.offsets[-1] > segment_bases[-1] else None
+        for offset in [offset for offset in self.offsets if offset not in segment_bases and offset != newest]:
+            self.remove(offset)
+
+    async def sync(self) -> None:
+        """Make durable what has been taken so far."""
+        while self._unsynced:
+            offset = self._unsynced.pop()
+            file = self._disk.open(self.path(offset), create=False)
+            try:
+                await file.sync()
+            finally:
+                file.close()
+
+    def sync_now(self) -> None:
+        while self._unsynced:
+            file = self._disk.open(self.path(self._unsynced.pop()), create=False)
+            file.sync_now()
+            file.close()

@@ -1,0 +1,177 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.apis import fetch
+from odradek.broker.fetch.read import FetchPass
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
+from odradek.protocol.records.metadata import PartitionChangeRecord, RemoveTopicRecord
+from tests.support.data_rig import EIO, Gate, Rig, batch, outcome
+from tests.support.fetching import VERSION, answers, append, end, errors, in_transaction, offsets, read, request, settle
+
+E = ErrorCode
+
+
+async def park(rig: Rig, asked: FetchRequest) -> "asyncio.Task[FetchResponse]":
+    task = asyncio.ensure_future(read(rig, asked))
+    await settle()
+    assert not task.done()
+    return task
+
+
+async def test_a_parked_fetch_is_woken_by_data(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 2)
+    task = await park(rig, request(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000))
+    append(rig, b"a", index=1)
+    assert [len(offsets(answer)) for answer in answers(await task)] == [0, 1]
+    assert len(rig.partition("t", 0).fetch_watchers) == 0
+
+
+async def test_min_bytes_are_waited_for(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    append(rig, b"a")
+    size = len(batch(b"a"))
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, min_bytes=3 * size))
+    append(rig, b"b")
+    await settle()
+    assert not task.done()
+    append(rig, b"c")
+    assert offsets(answers(await task)[0]) == [0, 1, 2]
+
+
+async def test_nothing_is_read_while_bytes_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    passes: list[FetchPass] = []
+    advance = FetchPass.advance
+
+    def counted(each: FetchPass) -> Any:
+        passes.append(each)
+        return advance(each)
+
+    monkeypatch.setattr(FetchPass, "advance", counted)
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, min_bytes=10 * len(batch())))
+    for _ in range(9):
+        append(rig)
+        await settle()
+    assert len(passes) == 1
+    append(rig)
+    await task
+    assert len(passes) == 2
+
+
+async def test_a_reader_of_uncommitted_data_waits_for_the_high_watermark(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, gate=gate)
+    rig.topic("t")
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
+    append(rig, b"a")
+    await settle()
+    assert not task.done()
+    gates[0].open()
+    assert offsets(answers(await task)[0]) == [0]
+
+
+async def test_a_reader_of_committed_data_waits_for_the_last_stable_offset(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, isolation_level=1))
+    in_transaction(rig, 7, 0)
+    append(rig, b"plain")
+    await settle()
+    assert not task.done()  # two batches behind the high watermark, none of them stable
+    end(rig, 7, commit=True)
+    answer = answers(await task)[0]
+    assert offsets(answer) == [0, 1, 2]
+    assert answer.aborted_transactions == []
+
+
+async def test_time_ends_the_wait_with_an_empty_answer(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    response = await read(rig, request(("t", 0, 0), max_wait_ms=1))
+    assert (errors(response), answers(response)[0].records) == ([E.NONE], b"")
+
+
+async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
+    rig.session.wake_waiting()
+    assert answers(await task)[0].records == b""
+    assert rig.session._waiting == {}
+    assert len(rig.partition().fetch_watchers) == 0
+
+
+async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    waiting = fetch.handle(rig.context(1, VERSION), request(("t", 0, 0), max_wait_ms=60_000))
+    append(rig, b"a")
+    assert offsets(answers(await asyncio.wait_for(outcome(waiting), 5))[0]) == [0]
+
+
+@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.parametrize("cold", [False, True])
+async def test_a_request_that_comes_before_the_fetch_is_parked_is_not_missed(tmp_path: Path, cold: bool) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 2)
+    append(rig, b"x", index=1)
+    rows = [("t", 0, 0)]
+    if cold:
+        rig.disk.failing["cold"] = 0
+        rows.append(("t", 1, 0))
+    asked = request(*rows, max_wait_ms=60_000, min_bytes=2 * len(batch()))
+    waiting = fetch.handle(rig.context(1, VERSION), asked)
+    rig.session.wake_waiting()
+    found = answers(await asyncio.wait_for(outcome(waiting), 5))
+    assert [len(offsets(answer)) for answer in found] == [0, 1][: len(rows)]
+
+
+async def test_a_fetch_that_is_answered_is_forgotten_by_its_session(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000))
+    append(rig, b"a")
+    await task
+    assert rig.session._waiting == {}
+
+
+@pytest.mark.parametrize("loss", ["leadership", "disk", "topic"])
+async def test_the_loss_of_a_partition_ends_the_wait(tmp_path: Path, loss: str) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", replicas=(1, 2))
+    task = await park(rig, request(("t", 0, 0), max_wait_ms=60_000, leader_epoch=0))
+    if loss == "leadership":
+        rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
+    elif loss == "disk":
+        rig.partition().take_offline(OSError(EIO, "injected"))
+    else:
+        rig.play(RemoveTopicRecord(topic_id=topic_id))
+    expected = {
+        "leadership": E.FENCED_LEADER_EPOCH,
+        "disk": E.KAFKA_STORAGE_ERROR,
+        "topic": E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert errors(await task) == [expected[loss]]
+
+
+async def test_an_unknown_partition_does_not_end_the_wait_of_the_others_but_an_error_does(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    task = await park(rig, request(("t", 0, 0), ("nothing", 0, 0), max_wait_ms=60_000))
+    append(rig, b"a")
+    assert errors(await task) == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+    for rows, error in (([("nothing", 0, 0)], E.UNKNOWN_TOPIC_OR_PARTITION), ([("t", 0, 50)], E.OFFSET_OUT_OF_RANGE)):
+        response = await asyncio.wait_for(read(rig, request(*rows, max_wait_ms=60_000)), 5)
+        assert errors(response) == [error]

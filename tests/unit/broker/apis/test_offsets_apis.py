@@ -1,0 +1,231 @@
+"""ListOffsets, OffsetForLeaderEpoch and DescribeProducers over real logs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.apis import describe_producers, list_offsets, offset_for_leader_epoch
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.batch import build_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from odradek.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from odradek.protocol.records.metadata import PartitionChangeRecord
+from odradek.storage.producers.entry import Origin
+from tests.support import broker_context
+from tests.support.data_rig import EIO, NOW_MS, Gate, Rig, batch, outcome
+
+E = ErrorCode
+CONSUMER, DEBUGGER = -1, -2
+
+
+def append(rig: Rig, *timestamps: int, **producer: Any) -> None:
+    data = build_batch([(None, b"v", timestamp, ()) for timestamp in timestamps], **producer)
+    rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS)
+
+
+async def listed(
+    rig: Rig, timestamp: int, *, isolation: int = 0, version: int = 11, replica: int = CONSUMER, epoch: int = -1
+) -> tuple[ErrorCode, int, int, int]:
+    topics = [ListOffsetsTopic("t", [ListOffsetsPartition(0, epoch, timestamp)])]
+    asked = ListOffsetsRequest(replica, isolation, topics)
+    response = await outcome(list_offsets.handle(rig.context(2, version), asked))
+    answer = response.topics[0].partitions[0]
+    return ErrorCode(answer.error_code), answer.timestamp, answer.offset, answer.leader_epoch
+
+
+async def test_both_ends_and_times(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    append(rig, NOW_MS, NOW_MS + 5)
+    append(rig, NOW_MS + 9, NOW_MS + 3)
+    expected = {
+        list_offsets.EARLIEST: (-1, 0, 0),
+        list_offsets.EARLIEST_LOCAL: (-1, 0, 0),
+        list_offsets.LATEST: (-1, 4, 0),
+        list_offsets.MAX_TIMESTAMP: (NOW_MS + 9, 2, 0),
+        list_offsets.LATEST_TIERED: (-1, -1, -1),
+        list_offsets.EARLIEST_PENDING_UPLOAD: (-1, -1, -1),
+        0: (NOW_MS, 0, 0),
+        NOW_MS + 1: (NOW_MS + 5, 1, 0),
+        NOW_MS + 6: (NOW_MS + 9, 2, 0),
+        NOW_MS + 10: (-1, -1, -1),
+    }
+    for timestamp, found in expected.items():
+        assert await listed(rig, timestamp) == (E.NONE, *found), timestamp
+
+
+async def test_the_ends_of_a_log_are_told_without_a_task(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    asked = ListOffsetsRequest(CONSUMER, 0, [ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, list_offsets.LATEST)])])
+    assert isinstance(list_offsets.handle(rig.context(2, 11), asked), ListOffsetsResponse)
+
+
+async def test_a_committed_reader_is_told_of_nothing_behind_the_last_stable_offset(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    append(rig, NOW_MS)
+    guard = rig.partition().log.start_verification(7, 0, 0, False)
+    data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+    append(rig, NOW_MS + 50)
+    assert (await listed(rig, list_offsets.LATEST))[2] == 3
+    assert (await listed(rig, list_offsets.LATEST, isolation=1))[2] == 1
+    assert (await listed(rig, NOW_MS + 50))[2] == 2
+    assert (await listed(rig, NOW_MS + 50, isolation=1))[2] == -1
+
+
+async def test_replicas_and_debuggers_see_the_log_end(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, gate=Gate)
+    rig.topic("t")
+    append(rig, NOW_MS)
+    assert [(await listed(rig, list_offsets.LATEST, replica=replica))[2] for replica in (CONSUMER, DEBUGGER, 2)] == [
+        0,
+        1,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(("version", "error"), [(4, E.LEADER_NOT_AVAILABLE), (5, E.OFFSET_NOT_AVAILABLE)])
+async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path, version: int, error: ErrorCode) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, gate=gate)
+    topic_id = rig.topic("t")
+    append(rig, NOW_MS, NOW_MS)
+    gates[0].open(1)
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
+    assert (await listed(rig, list_offsets.LATEST, version=version))[0] is error
+    assert (await listed(rig, NOW_MS + 1, version=version))[0] is error
+    assert (await listed(rig, NOW_MS, version=version))[:3] == (E.NONE, NOW_MS, 0)  # what is visible is known
+    assert (await listed(rig, list_offsets.EARLIEST, version=version))[0] is E.NONE
+    gates[1].open()
+    assert (await listed(rig, list_offsets.LATEST, version=version))[2] == 2
+
+
+@pytest.mark.parametrize(("timestamp", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
+async def test_special_timestamps_belong_to_versions(tmp_path: Path, timestamp: int, since: int) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    for version in (1, since - 1, since):
+        if version <= 11:
+            error = (await listed(rig, timestamp, version=version))[0]
+            assert error is (E.UNSUPPORTED_VERSION if version < since else E.NONE)
+
+
+async def test_partitions_are_refused_one_by_one(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.services.authorizer = broker_context.Deny((AclOperation.DESCRIBE, "secret"))
+    topic_id = rig.topic("t", 3)
+    rig.topic("elsewhere", leader=2, replicas=(2,), number=101)
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
+    rig.partition("t", 2).take_offline(OSError(EIO, "injected"))
+    rows = [
+        ("t", 0, 0),
+        ("t", 1, -1),
+        ("t", 1, -1),
+        ("t", 2, -1),
+        ("t", 9, -1),
+        ("secret", 0, -1),
+        ("elsewhere", 0, -1),
+    ]
+    topics = [ListOffsetsTopic(name, [ListOffsetsPartition(index, epoch, -1)]) for name, index, epoch in rows]
+    response = await outcome(list_offsets.handle(rig.context(2, 11), ListOffsetsRequest(CONSUMER, 0, topics)))
+    assert [ErrorCode(topic.partitions[0].error_code) for topic in response.topics] == [
+        E.FENCED_LEADER_EPOCH,
+        E.INVALID_REQUEST,
+        E.INVALID_REQUEST,
+        E.KAFKA_STORAGE_ERROR,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.NOT_LEADER_OR_FOLLOWER,
+    ]
+    refused = list_offsets.refuse(rig.context(2, 11), ListOffsetsRequest(topics=topics), E.UNKNOWN_SERVER_ERROR, None)
+    assert all(topic.partitions[0].error_code == E.UNKNOWN_SERVER_ERROR for topic in refused.topics)
+
+
+async def test_cold_look_ups_wait_for_the_disk_and_its_failure_takes_the_partition_offline(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    append(rig, NOW_MS)
+    rig.disk.failing["cold"] = 0
+    assert (await listed(rig, NOW_MS))[2] == 0
+    rig.disk.failing["read_cold"] = EIO
+    assert (await listed(rig, NOW_MS))[0] is E.KAFKA_STORAGE_ERROR
+    rig.disk.failing.clear()
+    assert (await listed(rig, list_offsets.LATEST))[0] is E.KAFKA_STORAGE_ERROR
+
+
+async def test_the_end_of_an_epoch(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t")
+    append(rig, NOW_MS, NOW_MS)
+    for _ in range(2):
+        rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=1))
+    append(rig, NOW_MS)
+    rows = [(0, -1), (1, -1), (2, 2), (3, -1), (-1, -1), (0, 1), (0, 3)]
+    asked = [OffsetForLeaderPartition(0, current, epoch) for epoch, current in rows]
+    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic("t", asked), OffsetForLeaderTopic("x", asked[:1])])
+    response = offset_for_leader_epoch.handle(rig.context(23, 4), request)
+    assert [(ErrorCode(a.error_code), a.leader_epoch, a.end_offset) for a in response.topics[0].partitions] == [
+        (E.NONE, 0, 2),
+        (E.NONE, 0, 2),  # nothing was written in epoch 1
+        (E.NONE, 2, 3),
+        (E.NONE, -1, -1),
+        (E.NONE, -1, -1),
+        (E.FENCED_LEADER_EPOCH, -1, -1),
+        (E.UNKNOWN_LEADER_EPOCH, -1, -1),
+    ]
+    assert response.topics[1].partitions[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    told = offset_for_leader_epoch.refuse(rig.context(23, 4), request, E.UNKNOWN_SERVER_ERROR, None)
+    assert told.topics[0].partitions[0].error_code == E.UNKNOWN_SERVER_ERROR
+
+
+async def test_producers_of_a_partition(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.services.authorizer = broker_context.Deny((AclOperation.READ, "secret"))
+    rig.topic("t", 2)
+    append(rig, NOW_MS, NOW_MS + 1, producer_id=5, producer_epoch=2, base_sequence=0)
+    guard = rig.partition().log.start_verification(7, 0, 0, False)
+    data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    rig.partition().append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+    rig.partition("t", 1).take_offline(OSError(EIO, "injected"))
+    topics = [TopicRequest("t", [0, 1, 2]), TopicRequest("secret", [0]), TopicRequest("no/name", [0])]
+    response = describe_producers.handle(rig.context(61, 0), DescribeProducersRequest(topics))
+    answers = [answer for topic in response.topics for answer in topic.partitions]
+    assert [ErrorCode(answer.error_code) for answer in answers] == [
+        E.NONE,
+        E.KAFKA_STORAGE_ERROR,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.INVALID_TOPIC_EXCEPTION,
+    ]
+    rows = [
+        (
+            p.producer_id,
+            p.producer_epoch,
+            p.last_sequence,
+            p.last_timestamp,
+            p.coordinator_epoch,
+            p.current_txn_start_offset,
+        )
+        for p in answers[0].active_producers
+    ]
+    assert rows == [(5, 2, 1, NOW_MS + 1, -1, -1), (7, 0, 0, NOW_MS, -1, 2)]
+    assert answers[1].error_message

@@ -1,0 +1,388 @@
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.apis import produce
+from odradek.broker.security.authorizer import AclOperation
+from odradek.protocol.batch import build_batch, end_txn_marker, iter_batches
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from odradek.protocol.records.metadata import PartitionChangeRecord
+from odradek.storage.config import LogConfig
+from odradek.storage.producers.entry import Origin
+from tests.support import broker_context
+from tests.support.data_rig import EIO, NOW_MS, Gate, Rig, batch, fetched, outcome
+
+E = ErrorCode
+VERSION = 12
+
+
+def request(
+    *rows: tuple[str, int, bytes | None], acks: int = -1, timeout_ms: int = 60_000, transactional_id: str | None = None
+) -> ProduceRequest:
+    topics = [
+        TopicProduceData(topic, partition_data=[PartitionProduceData(index, data)]) for topic, index, data in rows
+    ]
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+async def send(rig: Rig, asked: ProduceRequest, version: int = VERSION, **context: Any) -> ProduceResponse:
+    answered: ProduceResponse = await outcome(produce.handle(rig.context(0, version, **context), asked))
+    return answered
+
+
+def answers(response: ProduceResponse) -> list[PartitionProduceResponse]:
+    return [answer for topic in response.responses for answer in topic.partition_responses]
+
+
+def errors(response: ProduceResponse) -> list[ErrorCode]:
+    return [ErrorCode(answer.error_code) for answer in answers(response)]
+
+
+def stored(rig: Rig, index: int = 0) -> list[bytes]:
+    log = rig.partition("t", index).log
+    found: Any = log.read(log.log_start_offset, max_bytes=1_000_000, limit=log.log_end_offset, min_one_batch=True)
+    return [bytes(view) for _, view in iter_batches(found.records)]
+
+
+async def test_a_batch_is_stored_as_it_came_and_answered_without_a_task(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    first, second = batch(b"a", b"b"), batch(b"c")
+    response = produce.handle(rig.context(0, VERSION), request(("t", 0, first)))
+    assert isinstance(response, ProduceResponse)
+    answer = answers(response)[0]
+    assert (answer.error_code, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (0, 0, -1, 0)
+    assert answers(await send(rig, request(("t", 0, second))))[0].base_offset == 2
+    assert [data[21:] for data in stored(rig)] == [first[21:], second[21:]]
+    assert rig.partition().log.high_watermark == 3
+
+
+async def test_one_bad_partition_is_refused_alone(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(max_message_bytes=300))
+    rig.topic("t", 8)
+    good = batch(b"good")
+    broken = bytearray(batch(b"bad"))
+    broken[-1] ^= 1
+    rows: list[tuple[str, int, bytes | None, ErrorCode]] = [
+        ("t", 0, good, E.NONE),
+        ("t", 1, bytes(broken), E.CORRUPT_MESSAGE),
+        ("t", 2, None, E.INVALID_RECORD),
+        ("t", 3, good + good, E.INVALID_RECORD),
+        ("t", 4, batch(b"x" * 300), E.MESSAGE_TOO_LARGE),
+        (
+            "t",
+            5,
+            end_txn_marker(producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, timestamp=0),
+            E.INVALID_RECORD,
+        ),
+        ("t", 6, batch(b"x", producer_id=3, epoch=0, sequence=-1), E.INVALID_RECORD),
+        ("t", 7, build_batch([(None, b"late", NOW_MS + 7_200_000, ())]), E.INVALID_TIMESTAMP),
+        ("t", 8, good, E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("nothing", 0, good, E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t", 0, good, E.NONE),
+    ]
+    asked = request(*((topic, index, data) for topic, index, data, _ in rows), transactional_id="id")
+    response = await send(rig, asked)
+    assert errors(response) == [error for *_, error in rows]
+    assert [answer.base_offset for answer in answers(response)] == [0, *[-1] * 9, 1]
+    assert [rig.partition("t", index).log.log_end_offset for index in range(8)] == [2, 0, 0, 0, 0, 0, 0, 0]
+    assert answers(response)[7].error_message is not None
+    assert answers(response)[7].log_start_offset == 0
+    assert answers(response)[4].log_start_offset == -1
+
+
+@pytest.mark.parametrize("acks", [2, -2, 7])
+async def test_acks_that_do_not_exist_are_refused_and_nothing_is_written(tmp_path: Path, acks: int) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    assert errors(await send(rig, request(("t", 0, batch()), acks=acks))) == [E.INVALID_REQUIRED_ACKS]
+    assert rig.partition().log.log_end_offset == 0
+
+
+async def test_acks_zero_gets_no_answer_and_an_error_closes_the_connection(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    assert produce.handle(rig.context(0, VERSION), request(("t", 0, batch()), acks=0)) is None
+    assert rig.closed == []
+    assert produce.handle(rig.context(0, VERSION), request(("t", 0, batch()), ("t", 9, batch()), acks=0)) is None
+    assert len(rig.closed) == 1
+    assert "t-9: UNKNOWN_TOPIC_OR_PARTITION" in rig.closed[0]
+    assert rig.partition().log.log_end_offset == 2
+    context = rig.context(0, VERSION)
+    assert produce.refuse(context, request(("t", 0, batch()), acks=0), E.UNKNOWN_SERVER_ERROR, None) is None
+    assert len(rig.closed) == 2
+
+
+async def test_acks_all_waits_for_the_high_watermark_and_acks_one_does_not(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, gate=gate)
+    rig.topic("t")
+    context = rig.context(0, VERSION)
+    waiting: Any = [produce.handle(context, request(("t", 0, batch()))) for _ in range(3)]
+    assert isinstance(produce.handle(context, request(("t", 0, batch()), acks=1)), ProduceResponse)
+    assert not any(future.done() for future in waiting)
+    gates[0].open(2)
+    assert [future.done() for future in waiting] == [True, True, False]
+    gates[0].open()
+    assert errors(waiting[2].result()) == [E.NONE]
+    assert answers(waiting[2].result())[0].base_offset == 2
+
+
+async def test_an_append_that_is_not_committed_in_time_is_answered_so_and_stays(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, gate=Gate)
+    rig.topic("t")
+    response = await send(rig, request(("t", 0, batch()), timeout_ms=0))
+    assert errors(response) == [E.REQUEST_TIMED_OUT]
+    assert answers(response)[0].base_offset == 0
+    assert rig.partition().log.log_end_offset == 1
+
+
+async def test_lost_leadership_fails_parked_produces_with_a_hint_to_the_new_leader(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, gate=Gate)
+    topic_id = rig.topic("t", replicas=(1, 2))
+    waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=2))
+    response = await waiting
+    assert errors(response) == [E.NOT_LEADER_OR_FOLLOWER]
+    assert (answers(response)[0].current_leader.leader_id, answers(response)[0].current_leader.leader_epoch) == (2, 1)
+    response = await send(rig, request(("t", 0, batch())), 10)
+    assert errors(response) == [E.NOT_LEADER_OR_FOLLOWER]
+    assert answers(response)[0].current_leader.leader_id == 2
+    old = await send(rig, request(("t", 0, batch())), 9)
+    assert answers(old)[0].current_leader.leader_id == -1
+
+
+async def test_too_few_replicas_refuse_acks_all_before_anything_is_written(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
+    topic_id = rig.topic("t", replicas=(1, 2))
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
+    assert errors(await send(rig, request(("t", 0, batch())))) == [E.NOT_ENOUGH_REPLICAS]
+    assert rig.partition().log.log_end_offset == 0
+    assert errors(await send(rig, request(("t", 0, batch()), acks=1))) == [E.NONE]
+
+
+async def test_too_few_replicas_after_the_append_are_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
+    rig.topic("t", replicas=(1, 2))
+    waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
+    leading = rig.partition().leading
+    assert leading is not None
+    leading.replicas.min_isr = 3
+    rig.partition().advance_high_watermark(1)
+    assert errors(await waiting) == [E.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+
+
+async def test_nothing_is_committed_while_too_few_are_in_sync(tmp_path: Path) -> None:
+    """KIP-966: the leader alone has it, and does not say that it is safe; with a second replica back it is."""
+    rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
+    topic_id = rig.topic("t", replicas=(1, 2))
+    first: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch()), timeout_ms=1))
+    second: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1]))
+    assert errors(await first) == [E.REQUEST_TIMED_OUT]
+    assert errors(await send(rig, request(("t", 0, batch())))) == [E.NOT_ENOUGH_REPLICAS]
+    assert rig.partition().log.high_watermark == 0
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[1, 2]))
+    fetched(rig, 2, 2)
+    assert errors(await second) == [E.NONE]
+
+
+async def test_min_isr_never_asks_for_more_replicas_than_there_are(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
+    rig.topic("t")
+    assert errors(await send(rig, request(("t", 0, batch())))) == [E.NONE]
+
+
+async def test_a_repeated_batch_is_answered_like_the_first_and_not_written_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    first = batch(b"a", b"b", producer_id=7, epoch=0, sequence=0)
+    second = batch(b"c", producer_id=7, epoch=0, sequence=2)
+    for data, offset in ((first, 0), (second, 2), (first, 0)):
+        answer = answers(await send(rig, request(("t", 0, data))))[0]
+        assert (answer.error_code, answer.base_offset) == (0, offset)
+    assert rig.partition().log.log_end_offset == 3
+    gap = await send(rig, request(("t", 0, batch(b"x", producer_id=7, epoch=0, sequence=9))))
+    assert errors(gap) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    stale = batch(b"x", producer_id=7, epoch=1, sequence=0), batch(b"y", producer_id=7, epoch=0, sequence=3)
+    assert errors(await send(rig, request(*(("t", 0, data) for data in stale)))) == [E.NONE, E.INVALID_PRODUCER_EPOCH]
+
+
+async def test_topics_are_found_by_id(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t")
+    rows = [
+        TopicProduceData(topic_id=wanted, partition_data=[PartitionProduceData(0, batch())])
+        for wanted in (topic_id, UUID(int=999))
+    ]
+    response = await send(rig, ProduceRequest(None, -1, 1_000, rows), 13)
+    assert errors(response) == [E.NONE, E.UNKNOWN_TOPIC_ID]
+    assert [topic.topic_id for topic in response.responses] == [topic_id, UUID(int=999)]
+
+
+@pytest.mark.parametrize(("client_id", "error"), [("client", E.INVALID_TOPIC_EXCEPTION), ("__admin_client", E.NONE)])
+async def test_internal_topics_are_for_the_admin_client_alone(tmp_path: Path, client_id: str, error: ErrorCode) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("__transaction_state")
+    asked = request(("__transaction_state", 0, batch()))
+    assert errors(await send(rig, asked, client_id=client_id)) == [error]
+
+
+async def test_a_topic_that_may_not_be_written_is_refused_alone(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.services.authorizer = broker_context.Deny((AclOperation.WRITE, "t"))
+    rig.topic("t")
+    rig.topic("u", number=101)
+    response = await send(rig, request(("t", 0, batch()), ("u", 0, batch()), ("secret", 0, batch())))
+    assert errors(response) == [E.TOPIC_AUTHORIZATION_FAILED, E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+# ---- transactions
+
+
+@pytest.mark.parametrize("transactional_id", [None, "denied"])
+async def test_transactional_batches_need_the_transactional_id(tmp_path: Path, transactional_id: str | None) -> None:
+    rig = Rig(tmp_path)
+    rig.services.authorizer = broker_context.Deny((AclOperation.WRITE, "denied"))
+    rig.topic("t")
+    data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    with pytest.raises(Refusal) as refused:
+        produce.handle(rig.context(0, VERSION), request(("t", 0, data), transactional_id=transactional_id))
+    assert refused.value.error is E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    told = produce.refuse(rig.context(0, VERSION), request(("t", 0, data)), refused.value.error, None)
+    assert told is not None
+    assert errors(told) == [E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("version", [11, 12])
+async def test_the_coordinator_is_asked_once_per_transaction_and_partition(
+    tmp_path: Path, version: int, later: bool
+) -> None:
+    rig = Rig(tmp_path)
+    rig.coordinator.later = later
+    rig.topic("t", 2)
+    for sequence in range(3):
+        data = batch(producer_id=7, epoch=0, sequence=sequence, transactional=True)
+        asked = request(("t", 0, data), ("t", 1, batch()), transactional_id="id")
+        assert errors(await send(rig, asked, version)) == [E.NONE, E.NONE]
+    assert rig.coordinator.asked == [("t", 0)]
+    assert rig.partition().log.last_stable_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "version", "told"),
+    [
+        (E.TRANSACTION_ABORTABLE, 10, E.INVALID_TXN_STATE),
+        (E.TRANSACTION_ABORTABLE, 11, E.TRANSACTION_ABORTABLE),
+        (E.NOT_COORDINATOR, 12, E.NOT_ENOUGH_REPLICAS),
+        (E.PRODUCER_FENCED, 12, E.INVALID_PRODUCER_EPOCH),
+        (E.INVALID_PRODUCER_ID_MAPPING, 12, E.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+async def test_what_the_coordinator_refuses_is_refused_for_that_partition_alone(
+    tmp_path: Path, error: ErrorCode, version: int, told: ErrorCode
+) -> None:
+    rig = Rig(tmp_path)
+    rig.coordinator.error = error
+    rig.topic("t", 2)
+    data = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    response = await send(rig, request(("t", 0, data), ("t", 1, batch()), transactional_id="id"), version)
+    assert errors(response) == [told, E.NONE]
+    assert rig.partition().log.log_end_offset == 0
+
+
+async def test_a_marker_between_verification_and_append_withdraws_the_guard(tmp_path: Path) -> None:
+    """Verified for transaction n, overtaken by its abort: the late batch must not open a transaction nobody ends."""
+    rig = Rig(tmp_path)
+    rig.coordinator.later = True
+    rig.topic("t")
+    late = batch(producer_id=7, epoch=0, sequence=0, transactional=True)
+    pending = asyncio.ensure_future(send(rig, request(("t", 0, late), transactional_id="id"), 11))
+    while not rig.coordinator.asked:
+        await asyncio.sleep(0)
+    marker = end_txn_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, commit=False, timestamp=NOW_MS)
+    rig.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS, transaction_version=0)
+    assert errors(await pending) == [E.INVALID_TXN_STATE]
+    assert rig.partition().log.last_stable_offset == rig.partition().log.high_watermark == 1
+
+
+# ---- the disk
+
+
+async def test_flush_before_acknowledge_never_acknowledges_before_the_sync(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(flush_messages=1))
+    rig.topic("t")
+    rig.disk.sync_gate = asyncio.Event()
+    context = rig.context(0, VERSION)
+    waiting: Any = [produce.handle(context, request(("t", 0, batch()), acks=acks)) for acks in (-1, 1, -1)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not any(future.done() for future in waiting)
+    assert rig.partition().log.high_watermark == 0
+    before = rig.disk.syncs
+    rig.disk.sync_gate.set()
+    assert [errors(await future) for future in waiting] == [[E.NONE]] * 3
+    assert rig.partition().log.flushed_offset == rig.partition().log.high_watermark == 3
+    assert rig.disk.syncs > before
+
+
+async def test_a_failed_flush_acknowledges_nothing_and_takes_the_partition_offline(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(flush_messages=1))
+    rig.topic("t", 2)
+    rig.disk.failing["sync"] = EIO
+    response = await send(rig, request(("t", 0, batch())))
+    assert errors(response) == [E.KAFKA_STORAGE_ERROR]
+    rig.disk.failing.clear()
+    again = await send(rig, request(("t", 0, batch()), ("t", 1, batch())))
+    assert errors(again) == [E.KAFKA_STORAGE_ERROR, E.NONE]
+
+
+async def test_a_failed_write_acknowledges_nothing_and_takes_the_partition_offline(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, gate=Gate)
+    rig.topic("t", 2)
+    parked: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
+    rig.disk.failing["write"] = EIO
+    assert errors(await send(rig, request(("t", 0, batch())))) == [E.KAFKA_STORAGE_ERROR]
+    assert errors(await parked) == [E.KAFKA_STORAGE_ERROR]
+    rig.disk.failing.clear()
+    assert errors(await send(rig, request(("t", 0, batch())))) == [E.KAFKA_STORAGE_ERROR]
+    assert errors(await send(rig, request(("t", 1, batch()), acks=1))) == [E.NONE]
+
+
+async def test_the_records_to_blame_are_named(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(cleanup_policy=("compact",)))
+    rig.topic("t")
+    late = NOW_MS + 7_200_000
+    timed = build_batch([(b"k", b"v", late if index in {1, 3} else NOW_MS, ()) for index in range(5)])
+    keyless = build_batch([(None if index == 2 else b"k", b"v", NOW_MS, ()) for index in range(4)])
+    for data, error, named in ((timed, E.INVALID_TIMESTAMP, [1, 3]), (keyless, E.INVALID_RECORD, [2])):
+        answer = answers(await send(rig, request(("t", 0, data))))[0]
+        assert answer.error_code == error
+        assert [each.batch_index for each in answer.record_errors] == named
+        assert all(each.batch_index_error_message for each in answer.record_errors)
+        assert answer.error_message is not None
+        assert f"record {named[0]}: " in answer.error_message
+    assert rig.partition().log.log_end_offset == 0
+
+
+async def test_log_append_time_is_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=replace(LogConfig(), message_timestamp_type="LogAppendTime"))
+    rig.topic("t")
+    assert answers(await send(rig, request(("t", 0, batch()))))[0].log_append_time_ms == NOW_MS

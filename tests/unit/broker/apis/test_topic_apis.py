@@ -1,0 +1,360 @@
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from odradek.broker.apis import create_partitions, create_topics, delete_topics, describe_configs, find_coordinator
+from odradek.broker.config.properties import PROPERTIES
+from odradek.broker.config.topics import TOPIC_PROPERTIES, TopicSettings
+from odradek.broker.dispatch.api import AnyApi
+from odradek.broker.security.authorizer import CLUSTER_RESOURCE, AclOperation
+from odradek.cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import RESOURCE_BROKER
+from odradek.cluster.metadata.records import ConfigRecord
+from odradek.coordinator.hashing import partition_for
+from odradek.protocol.codec import encode
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from odradek.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
+from odradek.protocol.primitives import ZERO_UUID
+from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
+
+E = ErrorCode
+
+
+async def test_create_topics_asks_for_what_the_request_says_and_tells_what_came_of_it() -> None:
+    made = CreatedTopic(
+        "a", topic_id=UUID(int=5), num_partitions=2, replication_factor=1, configs=(ConfigValue("x", "1", 5),)
+    )
+    controller = ControllerOf([made, CreatedTopic("b", E.TOPIC_ALREADY_EXISTS, "there")])
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name="a", num_partitions=2, replication_factor=-1, configs=[CreatableTopicConfig("x", "1")]),
+            CreatableTopic(name="b", num_partitions=1, replication_factor=1),
+            CreatableTopic(name="__cluster_metadata"),
+        ],
+        timeout_ms=77,
+        validate_only=True,
+    )
+    response = await answer(create_topics.handle(context(7, image(), controller=controller), request))
+    topics, options = controller.calls[0]
+    assert topics == (NewTopic("a", 2, -1, (), (("x", "1"),)), NewTopic("b", 1, 1))
+    assert options == {"validate_only": True, "timeout_ms": 77}
+    assert [(each.name, each.error_code) for each in response.topics] == [
+        ("a", E.NONE),
+        ("b", E.TOPIC_ALREADY_EXISTS),
+        ("__cluster_metadata", E.INVALID_REQUEST),
+    ]
+    assert response.topics[0].topic_id == UUID(int=5)
+    assert [(each.name, each.value) for each in response.topics[0].configs] == [("x", "1")]
+
+
+async def test_topics_that_may_not_be_created_are_not_asked_for() -> None:
+    controller = ControllerOf()
+    deny = Deny(
+        (AclOperation.CREATE, CLUSTER_RESOURCE), (AclOperation.CREATE, "a"), (AclOperation.DESCRIBE_CONFIGS, "b")
+    )
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")])
+    asking = context(7, image(), controller=controller, authorizer=deny)
+    response = await answer(create_topics.handle(asking, request))
+    assert [each.name for each in controller.calls[0][0]] == ["b"]
+    assert response.topics[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
+    hidden = response.topics[1]
+    assert (hidden.topic_config_error_code, hidden.configs, hidden.num_partitions) == (
+        E.TOPIC_AUTHORIZATION_FAILED,
+        None,
+        -1,
+    )
+
+
+async def test_create_partitions_names_the_new_total() -> None:
+    controller = ControllerOf([TopicResult("a"), TopicResult("b", error=E.INVALID_PARTITIONS, message="fewer")])
+    request = CreatePartitionsRequest(
+        topics=[
+            CreatePartitionsTopic(name="a", count=4, assignments=None),
+            CreatePartitionsTopic(name="c", count=9, assignments=None),
+            CreatePartitionsTopic(name="b", count=1, assignments=[]),
+        ]
+    )
+    deny = Deny((AclOperation.ALTER, "c"))
+    response = await answer(
+        create_partitions.handle(context(3, image(), controller=controller, authorizer=deny), request)
+    )
+    assert controller.calls[0][0] == (NewPartitions("a", 4), NewPartitions("b", 1, ()))
+    assert [(each.name, each.error_code) for each in response.results] == [
+        ("a", E.NONE),
+        ("c", E.TOPIC_AUTHORIZATION_FAILED),
+        ("b", E.INVALID_PARTITIONS),
+    ]
+
+
+async def test_delete_topics_by_name_and_by_id() -> None:
+    known = topic("a", 1, [1])
+    controller = ControllerOf([TopicResult("a", UUID(int=1)), TopicResult("b", error=E.UNKNOWN_TOPIC_OR_PARTITION)])
+    request = DeleteTopicsRequest(
+        topics=[
+            DeleteTopicState(name=None, topic_id=UUID(int=1)),
+            DeleteTopicState(name="b"),
+            DeleteTopicState(name="x", topic_id=UUID(int=3)),
+            DeleteTopicState(name=None),
+            DeleteTopicState(name="twice"),
+            DeleteTopicState(name="twice"),
+        ]
+    )
+    response = await answer(delete_topics.handle(context(6, image([known]), controller=controller), request))
+    assert controller.calls[0][0] == (TopicName(None, UUID(int=1)), TopicName("b"))
+    assert [(each.name, each.error_code) for each in response.responses] == [
+        ("a", E.NONE),
+        ("b", E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("x", E.INVALID_REQUEST),
+        (None, E.INVALID_REQUEST),
+        ("twice", E.INVALID_REQUEST),
+    ]
+
+
+async def test_a_hidden_name_is_not_disclosed_for_its_id() -> None:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=UUID(int=1))])
+    hidden = Deny((AclOperation.DESCRIBE, "a"))
+    response = await answer(delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=hidden), request))
+    assert [(each.name, each.error_code) for each in response.responses] == [(None, E.TOPIC_AUTHORIZATION_FAILED)]
+    kept = Deny((AclOperation.DELETE, "a"))
+    response = await answer(delete_topics.handle(context(6, image([topic("a", 1, [1])]), authorizer=kept), request))
+    assert [(each.name, each.error_code) for each in response.responses] == [("a", E.TOPIC_AUTHORIZATION_FAILED)]
+
+
+@pytest.mark.parametrize(("version", "error"), [(2, E.INVALID_REQUEST), (3, E.TOPIC_DELETION_DISABLED)])
+async def test_deletion_can_be_switched_off(version: int, error: ErrorCode) -> None:
+    with pytest.raises(Refusal) as caught:
+        await answer(
+            delete_topics.handle(
+                context(version, image(), "delete.topic.enable=false"), DeleteTopicsRequest(topic_names=["a"])
+            )
+        )
+    assert caught.value.error is error
+
+
+def described(
+    resource_type: int, name: str, *assignments: str, given: dict[str, str] | None = None, keys: list[str] | None = None
+) -> Any:
+    seen = image([topic("t", 1, [1])], configs={"t": given or {}})
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    return describe_configs.handle(context(4, seen, *assignments), request).results[0]
+
+
+def test_a_topics_setting_says_where_it_comes_from_and_what_it_hides() -> None:
+    result = described(
+        2, "t", "log.retention.minutes=2", "log.retention.ms=9", given={"retention.ms": "5"}, keys=["retention.ms"]
+    )
+    (entry,) = result.configs
+    assert (entry.name, entry.value, entry.config_source, entry.config_type) == ("retention.ms", "5", 1, 5)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "9", 4),
+        ("log.retention.minutes", "2", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert entry.documentation
+
+
+@pytest.mark.parametrize(
+    ("assignments", "value", "source"),
+    [
+        ((), "604800000", 5),
+        (("log.retention.minutes=2",), "120000", 5),
+        (("log.retention.minutes=2", "log.retention.ms=9"), "9", 4),
+        (("log.retention.hours=-1",), "-1", 5),
+    ],
+)
+def test_retention_is_taken_from_the_finest_unit_that_is_set(
+    assignments: tuple[str, ...], value: str, source: int
+) -> None:
+    (entry,) = described(2, "t", *assignments, keys=["retention.ms"]).configs
+    assert (entry.value, entry.config_source) == (value, source)
+
+
+def test_every_property_of_topics_and_brokers_is_listed() -> None:
+    assert [entry.name for entry in described(2, "t").configs] == list(TOPIC_PROPERTIES)
+    entries = {entry.name: entry for entry in described(4, "1", "num.partitions=3").configs}
+    assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("3", 4)
+    # As Kafka says it: tests/interop/test_described_configs.py asks both.
+    read_only = [entries[name].read_only for name in ("node.id", "num.partitions", "message.max.bytes")]
+    assert read_only == [True, True, False]
+    assert described(4, "").configs == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (2, "nope", E.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "a b", E.INVALID_TOPIC_EXCEPTION),
+        (4, "2", E.INVALID_REQUEST),
+        (8, "1", E.INVALID_REQUEST),
+    ],
+)
+def test_resources_that_cannot_be_described(kind: int, name: str, error: ErrorCode) -> None:
+    refused = described(kind, name)
+    assert refused.error_code == error
+    assert (refused.error_message or "").startswith("Topic name is invalid: 'a b' ") is (name == "a b")
+
+
+@pytest.mark.parametrize(
+    "given", [{"no.such": "1"}, {"retention.ms": "x"}, {"segment.bytes": "-5"}, {"cleanup.policy": "burn"}]
+)
+def test_settings_of_topics_are_checked(given: dict[str, str]) -> None:
+    with pytest.raises(Refusal) as caught:
+        TopicSettings(config()).validate("t", given)
+    assert caught.value.error is E.INVALID_CONFIG
+
+
+def test_storage_gets_the_topics_settings_over_the_brokers() -> None:
+    made = TopicSettings(config("log.segment.bytes=5000", "log.roll.hours=2", "odradek.validate.records=all"))
+    log_config = made.log_config({"segment.bytes": "6000", "cleanup.policy": "compact"})
+    assert (log_config.segment_bytes, log_config.segment_ms) == (6000, 7_200_000)
+    assert (log_config.cleanup_policy, log_config.validate_records_all) == (("compact",), True)
+    assert made.log_config({}).segment_bytes == 5000
+
+
+def test_what_is_set_for_all_brokers_stands_between_the_topic_and_the_node() -> None:
+    made = TopicSettings(config("log.segment.bytes=5000", "min.insync.replicas=3"))
+    delta = MetadataDelta(image())
+    for name, value in (("log.segment.bytes", "7000"), ("min.insync.replicas", "2")):
+        delta.replay(10, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name=name, value=value))
+    made.on_metadata(delta, delta.build())
+    assert (made.log_config({}).segment_bytes, made.log_config({}).min_insync_replicas) == (7000, 2)
+    assert made.log_config({"segment.bytes": "6000"}).segment_bytes == 6000
+    assert [(each.name, each.value, each.source) for each in made.synonyms("segment.bytes", {})] == [
+        ("log.segment.bytes", "7000", 3),
+        ("log.segment.bytes", "5000", 4),
+        ("log.segment.bytes", "1073741824", 5),
+    ]
+    (min_isr,) = (each for each in made.effective("t", {}) if each.name == "min.insync.replicas")
+    assert (min_isr.value, min_isr.source) == ("2", 3)
+    own = MetadataDelta(delta.build())
+    own.replay(
+        11, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="1", name="log.segment.bytes", value="8000")
+    )
+    made.on_metadata(own, own.build())
+    assert made.log_config({}).segment_bytes == made.current(PROPERTIES["log.segment.bytes"]) == 8000
+    assert [each.source for each in made.synonyms("segment.bytes", {})] == [2, 3, 4, 5]
+    # and a default that is taken back is gone
+    later = MetadataDelta(own.build())
+    later.replay(
+        12, 1, ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value=None)
+    )
+    made.on_metadata(later, later.build())
+    assert made.log_config({}).min_insync_replicas == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"no.such": "1"}, E.INVALID_CONFIG, "Unknown broker config name: no.such"),
+        ({"node.id": "1"}, E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
+        (
+            {"log.segment.bytes": "x"},
+            E.INVALID_REQUEST,
+            "Invalid value x for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            {"log.segment.bytes": "1_000_000"},
+            E.INVALID_REQUEST,
+            "Invalid value 1_000_000 for configuration log.segment.bytes: Not a number of type INT",
+        ),
+        (
+            {"log.cleanup.policy": "none"},
+            E.INVALID_REQUEST,
+            "Invalid value none for configuration log.cleanup.policy: String must be one of: compact, delete",
+        ),
+    ],
+)
+def test_settings_of_brokers_are_checked(given: dict[str, str], error: ErrorCode, message: str) -> None:
+    made = TopicSettings(config())
+    made.validate_broker({"log.segment.bytes": "5000000"})
+    with pytest.raises(Refusal) as caught:
+        made.validate_broker(given)
+    assert caught.value.error is error
+    assert str(caught.value.message).startswith(message)
+
+
+def test_lists_are_known() -> None:
+    made = TopicSettings(config())
+    assert made.list_default(2, "cleanup.policy") == made.list_default(4, "log.cleanup.policy") == ("delete",)
+    assert made.list_default(2, "retention.ms") is made.list_default(2, "no.such") is None
+
+
+KINDS = pytest.mark.parametrize(("kind", "log"), [(0, "__consumer_offsets"), (1, "__transaction_state")])
+
+
+@KINDS
+async def test_the_coordinator_of_a_name_leads_its_partition(kind: int, log: str) -> None:
+    count = 4
+    leaders = [1, 2, 1, 2]
+    seen = image([topic(log, 9, leaders, replicas=(1, 2))], [broker(1), broker(2)])
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b", "c"])
+    response = await answer(find_coordinator.handle(context(4, seen), request))
+    assert [each.node_id for each in response.coordinators] == [
+        leaders[partition_for(k, count)] for k in ("a", "b", "c")
+    ]
+    single = await answer(find_coordinator.handle(context(1, seen), FindCoordinatorRequest(key="a", key_type=kind)))
+    assert (single.node_id, single.port) == (response.coordinators[0].node_id, response.coordinators[0].port)
+
+
+@KINDS
+async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str) -> None:
+    asking = context(1, image())
+    response = await answer(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=kind)))
+    assert (response.error_code, response.node_id) == (E.NONE, 1)
+    assert asking.services.topic_maker.made == [log]  # type: ignore[attr-defined]
+    refused = context(1, image(), refusals={log: E.INVALID_REPLICATION_FACTOR})
+    response = await answer(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=kind)))
+    nobody = (response.error_code, response.node_id, response.host, response.port)
+    assert nobody == (E.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (0, E.GROUP_AUTHORIZATION_FAILED),
+        (1, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (2, E.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_who_may_not_describe_a_name_is_not_told_its_coordinator(kind: int, error: ErrorCode) -> None:
+    asking = context(6, image(), authorizer=Deny((AclOperation.DESCRIBE, "a")))
+    request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
+    response = await answer(find_coordinator.handle(asking, request))
+    assert response.coordinators[0].error_code == error
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "error"),
+    [(6, 2, E.COORDINATOR_NOT_AVAILABLE), (3, 2, E.INVALID_REQUEST), (3, 9, E.INVALID_REQUEST)],
+)
+async def test_what_has_no_coordinator(version: int, kind: int, error: ErrorCode) -> None:
+    request = FindCoordinatorRequest(key="g", key_type=kind, coordinator_keys=["g"])
+    response = await answer(find_coordinator.handle(context(version, image()), request))
+    told = response.coordinators[0] if version >= 4 else response
+    assert told.error_code == error
+
+
+def test_items_without_an_id_have_the_zero_one() -> None:
+    assert TopicName().topic_id == ZERO_UUID
+
+
+@pytest.mark.parametrize(
+    "api",
+    [create_topics.API, create_partitions.API, delete_topics.API, describe_configs.API, find_coordinator.API],
+)
+def test_refusals_encode_in_every_version(api: AnyApi) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        response = api.refuse(context(version, image()), api.request(), E.UNKNOWN_SERVER_ERROR, "why")
+        assert response is not None
+        assert encode(response, version)

@@ -1,0 +1,370 @@
+"""The five transaction APIs over a real coordinator: who may, which version is told what, and how answers are shaped."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.broker.apis import (
+    add_partitions_to_txn,
+    describe_transactions,
+    end_txn,
+    init_producer_id,
+    list_transactions,
+)
+from odradek.broker.dispatch.dispatcher import Call, Dispatcher
+from odradek.broker.network.session import ALL_ROLES
+from odradek.broker.security.authorizer import AclOperation, AllowAll
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+from tests.support.broker_context import Deny, context, image, topic
+from tests.support.coordinator_rig import CoordinatorRig
+from tests.support.txn_rig import ID, NOW_MS, T0, T1
+
+if TYPE_CHECKING:
+    from odradek.broker.dispatch.api import AnyApi
+
+TOPICS = image([topic("t", 1, [1, 1]), topic("u", 2, [1]), topic("__transaction_state", 3, [1])])
+APIS: tuple[AnyApi, ...] = (
+    init_producer_id.API,
+    add_partitions_to_txn.API,
+    end_txn.API,
+    describe_transactions.API,
+    list_transactions.API,
+)
+
+
+async def ask(
+    rig: CoordinatorRig,
+    version: int,
+    request: Any,
+    authorizer: AllowAll | None = None,
+    now_ms: int = NOW_MS,
+    roles: tuple[str, ...] = ALL_ROLES,
+) -> Any:
+    """What a client would read: through dispatch, encoded and decoded in `version`."""
+    api = next(api for api in APIS if api.request is type(request))
+    given = context(version, TOPICS, authorizer=authorizer)
+    given.services.transactions = rig.coordinator
+    given.session.listener = replace(given.session.listener, roles=roles)
+    given.api_key, given.client_id, given.now_ms = api.key, "client-7", now_ms
+    request = decode(api.request, version, encode(request, version))
+    dispatcher = Dispatcher(APIS, given.services, on_unexpected=lambda _where, bug: pytest.fail(repr(bug)))
+    call = Call(api, given, request, None, 0)  # type: ignore[arg-type]
+    response = dispatcher.handle(call)
+    if asyncio.iscoroutine(response) or asyncio.isfuture(response):
+        try:
+            response = await response
+        except Exception as exception:
+            response = dispatcher.refused(call, exception)
+    return decode(api.response, version, encode(response, version))
+
+
+def add_v3(*names: tuple[str, list[int]], pid: int = 0, epoch: int = 0) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=pid,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=parts) for name, parts in names],
+    )
+
+
+def add_v4(*names: tuple[str, list[int]], verify_only: bool = False, epoch: int = 0) -> AddPartitionsToTxnTransaction:
+    return AddPartitionsToTxnTransaction(
+        transactional_id=ID,
+        producer_id=0,
+        producer_epoch=epoch,
+        verify_only=verify_only,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=parts) for name, parts in names],
+    )
+
+
+def told(topics: Any) -> dict[str, str]:
+    return {
+        f"{entry.name}-{result.partition_index}": ErrorCode(result.partition_error_code).name
+        for entry in topics
+        for result in entry.results_by_partition
+    }
+
+
+# ---- InitProducerId -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_an_identity_in_every_version(version: int) -> None:
+    rig = await CoordinatorRig().ready()
+    for transactional_id in (None, ID):
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        response = await ask(rig, version, request)
+        assert (response.error_code, response.producer_epoch) == (0, 0)
+    assert response.producer_id == 1
+
+
+@pytest.mark.parametrize(("version", "error"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
+async def test_a_fenced_producer_is_told_so_in_words_that_it_knows(version: int, error: ErrorCode) -> None:
+    rig = await CoordinatorRig().ready()
+    await ask(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1, producer_id=0, producer_epoch=9)
+    response = await ask(rig, version, request)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
+
+
+async def test_the_id_or_the_cluster_or_a_topic_must_be_allowed() -> None:
+    rig = await CoordinatorRig().ready()
+    request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000)
+    response = await ask(rig, 4, request, Deny((AclOperation.WRITE, ID)))
+    assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    idempotent = InitProducerIdRequest(transactional_id=None)
+    no_cluster = (AclOperation.IDEMPOTENT_WRITE, "kafka-cluster")
+    assert (await ask(rig, 4, idempotent, Deny(no_cluster))).error_code == 0
+    nothing = Deny(no_cluster, *((AclOperation.WRITE, name) for name in TOPICS.topics))
+    assert (await ask(rig, 4, idempotent, nothing)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_half_an_identity_is_no_request() -> None:
+    rig = await CoordinatorRig().ready()
+    request = InitProducerIdRequest(transactional_id=None, producer_id=4)
+    assert (await ask(rig, 4, request)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_new_producer_is_answered_when_the_abort_is_complete() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    response = await ask(rig, 4, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, pid, epoch + 2)
+
+
+# ---- AddPartitionsToTxn -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_clients_add_partitions(version: int) -> None:
+    rig = await CoordinatorRig().ready()
+    await ask(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    response = await ask(rig, version, add_v3(("t", [0, 1]), ("u", [0])))
+    assert told(response.results_by_topic_v3_and_below) == {"t-0": "NONE", "t-1": "NONE", "u-0": "NONE"}
+    txn = (await rig.coordinator.describe(ID)).transaction
+    assert (txn.client_version, txn.client_id) == (0, "client-7")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([("t", [0]), ("t", [9])], {"t-0": "OPERATION_NOT_ATTEMPTED", "t-9": "UNKNOWN_TOPIC_OR_PARTITION"}),
+        ([("t", [0]), ("x", [0])], {"t-0": "OPERATION_NOT_ATTEMPTED", "x-0": "UNKNOWN_TOPIC_OR_PARTITION"}),
+        (
+            [("t", [0]), ("__transaction_state", [0])],
+            {"t-0": "OPERATION_NOT_ATTEMPTED", "__transaction_state-0": "TOPIC_AUTHORIZATION_FAILED"},
+        ),
+        ([("t", [0]), ("u", [0])], {"t-0": "OPERATION_NOT_ATTEMPTED", "u-0": "TOPIC_AUTHORIZATION_FAILED"}),
+    ],
+)
+async def test_one_bad_partition_keeps_out_the_good_ones(names: Any, expected: dict[str, str]) -> None:
+    rig = await CoordinatorRig().ready()
+    await ask(rig, 3, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    response = await ask(rig, 3, add_v3(*names), Deny((AclOperation.WRITE, "u")))
+    assert told(response.results_by_topic_v3_and_below) == expected
+    assert (await rig.coordinator.describe(ID)).partitions == {}
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, "INVALID_PRODUCER_EPOCH"), (2, "PRODUCER_FENCED")])
+async def test_errors_of_the_transaction_stand_on_every_partition(version: int, error: str) -> None:
+    rig = await CoordinatorRig().ready()
+    await ask(rig, version, InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000))
+    response = await ask(rig, version, add_v3(("t", [0, 1]), epoch=5))
+    assert told(response.results_by_topic_v3_and_below) == {"t-0": error, "t-1": error}
+    response = await ask(rig, version, add_v3(("t", [0])), Deny((AclOperation.WRITE, ID)))
+    assert told(response.results_by_topic_v3_and_below) == {"t-0": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+async def test_brokers_add_and_verify_in_batches(version: int) -> None:
+    rig = CoordinatorRig()
+    await rig.running()
+    transactions = [
+        add_v4(("t", [0, 1]), verify_only=True),
+        replace(add_v4(("u", [0])), transactional_id="a"),
+        add_v4(("u", [0])),
+        add_v4(("x", [0]), verify_only=True),
+    ]
+    response = await ask(rig, version, AddPartitionsToTxnRequest(transactions=transactions))
+    assert response.error_code == 0
+    assert [(entry.transactional_id, told(entry.topic_results)) for entry in response.results_by_transaction] == [
+        (ID, {"t-0": "NONE", "t-1": "TRANSACTION_ABORTABLE"}),
+        ("a", {"u-0": "NOT_COORDINATOR"}),
+        (ID, {"u-0": "NONE"}),
+        (ID, {"x-0": "UNKNOWN_TOPIC_OR_PARTITION"}),
+    ]
+    txn = (await rig.coordinator.describe(ID)).transaction
+    assert (txn.client_version, txn.client_id) == (2, "c")
+
+
+async def test_only_brokers_use_the_batched_versions() -> None:
+    rig = CoordinatorRig()
+    await rig.running()
+    denied = Deny((AclOperation.CLUSTER_ACTION, "kafka-cluster"))
+    response = await ask(rig, 4, AddPartitionsToTxnRequest(transactions=[add_v4(("t", [0]))]), denied)
+    assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert response.results_by_transaction == []
+
+
+async def test_where_brokers_have_a_listener_of_their_own_the_batched_versions_are_served_there_alone() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    batched = AddPartitionsToTxnRequest(transactions=[add_v4(("u", [0]))])
+    response = await ask(rig, 5, batched, roles=("client",))
+    assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (await ask(rig, 5, batched, roles=("client", "broker"))).error_code == ErrorCode.NONE
+    response = await ask(rig, 3, add_v3(("t", [1]), pid=pid, epoch=epoch), roles=("client",))
+    assert told(response.results_by_topic_v3_and_below) == {"t-1": "NONE"}
+
+
+async def test_a_batch_waits_for_all_of_its_transactions() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    rig.coordinator.end_txn(ID, pid, epoch, commit=True, client_version=2).result()
+    request = AddPartitionsToTxnRequest(transactions=[add_v4(("u", [0]), epoch=1), add_v4(("u", [0]), epoch=0)])
+    response = await ask(rig, 5, request)
+    assert [told(entry.topic_results) for entry in response.results_by_transaction] == [
+        {"u-0": "NONE"},
+        {"u-0": "PRODUCER_FENCED"},
+    ]
+
+
+# ---- EndTxn -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "identity"), [*((v, (-1, -1)) for v in range(5)), (5, (0, 1))])
+async def test_the_version_says_which_generation_ends(version: int, identity: tuple[int, int]) -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running(version=0)
+    request = EndTxnRequest(transactional_id=ID, producer_id=pid, producer_epoch=epoch, committed=True)
+    response = await ask(rig, version, request)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, *identity)
+
+
+@pytest.mark.parametrize(("version", "error"), [(1, "INVALID_PRODUCER_EPOCH"), (2, "PRODUCER_FENCED")])
+async def test_errors_of_end_txn(version: int, error: str) -> None:
+    rig = CoordinatorRig()
+    pid, _epoch = await rig.running()
+    request = EndTxnRequest(transactional_id=ID, producer_id=pid, producer_epoch=9, committed=True)
+    response = await ask(rig, version, request)
+    assert ErrorCode(response.error_code).name == error
+    response = await ask(rig, version, request, Deny((AclOperation.WRITE, ID)))
+    assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    response = await ask(rig, version, replace(request, transactional_id=""))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_retry_waits_for_its_first_attempt() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running()
+    request = EndTxnRequest(transactional_id=ID, producer_id=pid, producer_epoch=epoch, committed=True)
+    for _ in range(2):
+        response = await ask(rig, 5, request)
+        assert (response.error_code, response.producer_epoch) == (0, epoch + 1)
+
+
+# ---- Describe and list --------------------------------------------------------------------------------------------------
+
+
+async def test_a_description_and_its_errors() -> None:
+    rig = CoordinatorRig()
+    pid, epoch = await rig.running(partitions=(T0, T1))
+    request = DescribeTransactionsRequest(transactional_ids=[ID, "a", "", "denied"])
+    response = await ask(rig, 0, request, Deny((AclOperation.DESCRIBE, "denied")))
+    assert isinstance(response, DescribeTransactionsResponse)
+    found, *failed = response.transaction_states
+    assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", pid, epoch)
+    assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, NOW_MS)
+    assert [(entry.topic, entry.partitions) for entry in found.topics] == [("t", [0, 1])]
+    assert dict(found.unknown_tagged_fields) == {describe_transactions.CLIENT_ID_TAG: b"c"}
+    assert [ErrorCode(entry.error_code).name for entry in failed] == [
+        "NOT_COORDINATOR",
+        "INVALID_REQUEST",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    ]
+    response = await ask(rig, 0, request, Deny((AclOperation.DESCRIBE, "t")))
+    assert response.transaction_states[0].topics == []
+
+
+async def test_an_unknown_id() -> None:
+    rig = await CoordinatorRig().ready()
+    response = await ask(rig, 0, DescribeTransactionsRequest(transactional_ids=[ID]))
+    assert response.transaction_states[0].error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("version", "filters", "found"),
+    [
+        (0, {}, True),
+        (0, {"state_filters": ["Ongoing"]}, True),
+        (0, {"state_filters": ["Empty"]}, False),
+        (0, {"state_filters": ["Nonsense"]}, False),
+        (0, {"producer_id_filters": [0]}, True),
+        (0, {"producer_id_filters": [7]}, False),
+        (1, {"duration_filter": 999}, True),
+        (1, {"duration_filter": 1_000}, False),
+        (1, {"duration_filter": -1}, True),
+        (2, {"transactional_id_pattern": "my-.*"}, True),
+        (2, {"transactional_id_pattern": "my"}, False),
+        (2, {"transactional_id_pattern": ""}, True),
+        (2, {"transactional_id_pattern": r"\pL+-(?P<x>txn)"}, True),
+        (2, {"transactional_id_pattern": "my-.*", "state_filters": ["Empty"]}, False),
+    ],
+)
+async def test_filters(version: int, filters: dict[str, Any], found: bool) -> None:
+    rig = CoordinatorRig()
+    pid, _ = await rig.running()
+    response = await ask(rig, version, ListTransactionsRequest(**filters), now_ms=NOW_MS + 1_000)
+    listed = [
+        (entry.transactional_id, entry.producer_id, entry.transaction_state) for entry in response.transaction_states
+    ]
+    assert listed == ([(ID, pid, "Ongoing")] if found else [])
+    assert response.unknown_state_filters == [name for name in filters.get("state_filters", []) if name == "Nonsense"]
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=x)", r"(a)\1", "x{1,1001}", "((a{100}){100}){100}"])
+async def test_patterns_that_re2_does_not_take(pattern: str) -> None:
+    rig = await CoordinatorRig().ready()
+    response = await ask(rig, 2, ListTransactionsRequest(transactional_id_pattern=pattern))
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+async def test_a_pattern_that_would_backtrack_for_ever_answers_at_once() -> None:
+    rig = await CoordinatorRig().ready()
+    names = ("a" * 60 + str(number) for number in range(1_000))
+    name = next(name for name in names if rig.coordinator.partition_of(name) == 45)
+    rig.coordinator.init_producer_id(name, 1_000).result()
+    async with asyncio.timeout(5):
+        response = await ask(rig, 2, ListTransactionsRequest(transactional_id_pattern="(a+)+(a+)+b"))
+    assert response.transaction_states == []
+
+
+async def test_ids_that_may_not_be_described_are_hidden() -> None:
+    rig = CoordinatorRig()
+    await rig.running()
+    response = await ask(rig, 2, ListTransactionsRequest(), Deny((AclOperation.DESCRIBE, ID)))
+    assert response.transaction_states == []
+
+
+def test_announced_versions() -> None:
+    assert [(api.key, api.min_version, api.max_version) for api in APIS] == [
+        (22, 0, 5),
+        (24, 0, 5),
+        (26, 0, 5),
+        (65, 0, 0),
+        (66, 0, 2),
+    ]

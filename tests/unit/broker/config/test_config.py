@@ -1,0 +1,140 @@
+import dataclasses
+
+import pytest
+
+from odradek.broker.config import doc as config_doc
+from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.property import ConfigError
+from odradek.broker.config.sources import load, parse_properties, variable_name, with_host_name
+from odradek.broker.network.addresses import parse_listeners
+
+NEEDED = "log.dirs=/data"
+
+
+def loaded(*assignments: str, properties: str = "", environment: dict[str, str] | None = None) -> Config:
+    return load(properties=properties, environment=environment or {}, assignments=(NEEDED, *assignments))
+
+
+def test_every_default_is_valid_by_its_own_row() -> None:
+    for prop in PROPERTIES.values():
+        text = prop.render(prop.default)
+        if text:
+            assert prop.parse(text) == prop.default, prop.name
+
+
+def test_every_row_is_a_typed_attribute_of_the_snapshot() -> None:
+    fields = {field.name for field in dataclasses.fields(Config)} - {"given"}
+    assert fields == {prop.attribute for prop in PROPERTIES.values()}
+
+
+def test_variables_of_the_command_line_are_not_properties() -> None:
+    assert loaded(environment={"ODRADEK_BOOTSTRAP": "127.0.0.1:9092"}).given == frozenset({"log.dirs"})
+
+
+def test_the_environment_wins_over_the_file_and_assignments_over_both() -> None:
+    config = loaded(
+        "num.partitions=7",
+        properties="num.partitions=5\nmessage.max.bytes=1000\nlog.segment.bytes=2000",
+        environment={"ODRADEK_NUM_PARTITIONS": "6", "ODRADEK_MESSAGE_MAX_BYTES": "1001", "PATH": "/bin"},
+    )
+    assert (config.num_partitions, config.message_max_bytes, config.log_segment_bytes) == (7, 1001, 2000)
+    assert config.given == {"log.dirs", "num.partitions", "message.max.bytes", "log.segment.bytes"}
+
+
+def test_names_of_variables_are_unique() -> None:
+    assert len({variable_name(name) for name in PROPERTIES}) == len(PROPERTIES)
+    assert variable_name("odradek.validate.records") == "ODRADEK_VALIDATE_RECORDS"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "complaint"),
+    [
+        ("num.partitions=abc", "num.partitions: 'abc' is not a whole number of 32 bits (--set)"),
+        ("num.partitions=0", "num.partitions: 0 is below the smallest allowed value, 1 (--set)"),
+        ("num.partitions=2147483648", "num.partitions: '2147483648' is not a whole number of 32 bits (--set)"),
+        ("auto.create.topics.enable=yes", "auto.create.topics.enable: 'yes' is not true or false (--set)"),
+        ("odradek.initial.transaction.version=3", "odradek.initial.transaction.version: 3 is above"),
+        ("log.cleanup.policy=shred", "log.cleanup.policy: 'shred' is not one of compact, delete (--set)"),
+        ("no.such.name=1", "no.such.name: no such property (--set)"),
+        ("num.partition=1", "num.partition: no such property (--set); did you mean num.partitions?"),
+        ("num.partitions", "num.partitions: not of the form name=value (--set)"),
+        ("log.dirs=", "log.dirs: not set"),
+        ("log.dirs=/a,/b", "log.dirs: '/a,/b' names more than one directory"),
+        ("listeners=", "listeners: at least one is needed"),
+        ("listeners=A://h:1,", "listeners: 'A://h:1,' has an empty item (--set)"),
+        ("advertised.listeners=", "advertised.listeners: at least one is needed (--set)"),
+        ("controller.listener.names=,", "controller.listener.names: ',' has an empty item"),
+        ("controller.quorum.voters=1@h:1,,2@h:2", "controller.quorum.voters: '1@h:1,,2@h:2' has an empty item"),
+        ("group.consumer.assignors=", "group.consumer.assignors: at least one is needed"),
+        ("log.cleaner.min.cleanable.ratio=1_0", "log.cleaner.min.cleanable.ratio: '1_0' is not a number"),
+        ("listeners=PLAINTEXT:9092", "listeners: 'PLAINTEXT:9092' is not of the form NAME://host:port"),
+        ("listeners=PLAINTEXT://h:65536", "listeners: 'PLAINTEXT://h:65536' is not of the form"),
+        ("listeners=SSL://h:1", "listeners: SSL is not supported"),
+        ("listeners=A://h:1,B://h:1", "listeners: two of them have the same port"),
+        ("listeners=A://h:1,a://h:2", "listeners: A is there twice"),
+        ("advertised.listeners=OTHER://h:1", "advertised.listeners: OTHER is not in listeners"),
+        ("advertised.listeners=PLAINTEXT://:1", "advertised.listeners: PLAINTEXT must name a host"),
+        ("queued.max.request.bytes=1000", "queued.max.request.bytes: 1000 is less than one request may have"),
+        ("broker.heartbeat.interval.ms=9000", "broker.heartbeat.interval.ms: must be less than"),
+    ],
+)
+def test_a_bad_value_or_name_is_one_clear_line(assignment: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loaded(assignment)
+    assert str(caught.value).startswith(complaint)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_line_of_a_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"num\.partitions: 'x' is not .* \(server\.properties line 3\)"):
+        load(properties="# c\nlog.dirs=/d\nnum.partitions=x", properties_name="server.properties", environment={})
+
+
+def test_an_unknown_variable_is_named() -> None:
+    with pytest.raises(
+        ConfigError,
+        match=r"ODRADEK_NUM_PARTITION: no such property \(environment\); did you mean ODRADEK_NUM_PARTITIONS\?",
+    ):
+        loaded(environment={"ODRADEK_NUM_PARTITION": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", [(1, "a", "b")]),
+        ("a = b c ", [(1, "a", "b c ")]),
+        ("a:b", [(1, "a", "b")]),
+        ("a b", [(1, "a", "b")]),
+        ("a", [(1, "a", "")]),
+        ("# x\n! y\n\n  a=1", [(4, "a", "1")]),
+        ("a=1,\\\n   2\nb=3", [(1, "a", "1,2"), (3, "b", "3")]),
+        ("a=C:\\\\x", [(1, "a", "C:\\x")]),
+        ("a\\=b=c", [(1, "a=b", "c")]),
+        ("a=x\\\\\nb=y", [(1, "a", "x\\"), (2, "b", "y")]),
+        ("a=1\\", [(1, "a", "1")]),
+    ],
+)
+def test_properties_files_are_read_as_java_reads_them(text: str, expected: list[tuple[int, str, str]]) -> None:
+    assert list(parse_properties(text)) == expected
+
+
+def test_addresses_are_advertised_as_bound_unless_told_otherwise() -> None:
+    config = loaded("listeners=A://127.0.0.1:1,B://[::1]:0,C://0.0.0.0:3", "advertised.listeners=C://host:33")
+    a, b, c = parse_listeners(config)
+    assert (a.host, a.port, a.advertised_host, a.advertised_port) == ("127.0.0.1", 1, "127.0.0.1", 1)
+    assert (b.host, b.port, b.advertised_host) == ("::1", 0, "::1")
+    assert (c.host, c.advertised_host, c.advertised_port) == ("", "host", 33)
+
+
+def test_all_interfaces_are_advertised_by_the_name_of_the_host() -> None:
+    config = with_host_name(loaded("listeners=PLAINTEXT://:9092"), "box")
+    assert parse_listeners(config)[0].advertised_host == "box"
+    mixed = with_host_name(loaded("listeners=A://[::1]:1,B://:2,C://:3", "advertised.listeners=C://c:4"), "box")
+    told = [(each.advertised_host, each.advertised_port) for each in parse_listeners(mixed)]
+    assert told == [("::1", 1), ("box", 2), ("c", 4)]
+    named = loaded("listeners=PLAINTEXT://127.0.0.1:9092")
+    assert with_host_name(named, "box") is named
+
+
+def test_the_documentation_is_fresh() -> None:
+    assert config_doc.PATH.read_text() == config_doc.render(), "python -m odradek.broker.config.doc --write"

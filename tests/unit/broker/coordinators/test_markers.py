@@ -1,0 +1,310 @@
+"""WriteTxnMarkers, the writer behind it, and the coordinator's ways to it: a call here, a request elsewhere."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.apis import write_txn_markers
+from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
+from odradek.broker.quorum.peers import Channel
+from odradek.broker.security.authorizer import AclOperation
+from odradek.coordinator.txn.ports import Marker, TopicPartition
+from odradek.protocol.codec import decode, encode
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from odradek.runtime import shard
+from odradek.storage.producers.entry import Origin
+from tests.support import broker_context
+from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig, batch, outcome
+
+E = ErrorCode
+
+
+def open_transaction(rig: Rig, producer_id: int, index: int = 0, epoch: int = 0, sequence: int = 0) -> None:
+    partition = rig.partition("t", index)
+    guard = partition.log.start_verification(producer_id, epoch, sequence, False)
+    data = batch(producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
+    partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+
+
+def marker(producer_id: int, *indexes: int, epoch: int = 0, coordinator_epoch: int = 0, version: int = 0) -> Marker:
+    partitions = tuple(TopicPartition("t", index) for index in indexes)
+    return Marker(producer_id, epoch, coordinator_epoch, True, partitions, version)
+
+
+async def test_every_marker_is_written_and_told_partition_by_partition(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t", 3)
+    rig.partition("t", 2).take_offline(OSError(EIO, "injected"))
+    open_transaction(rig, 7, 0)
+    open_transaction(rig, 7, 1)
+    open_transaction(rig, 8, 1, epoch=5)
+    markers = [
+        WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0, 1, 2, 9])], 3),
+        WritableTxnMarker(8, 4, False, [WritableTxnMarkerTopic("t", [1])], 3),
+    ]
+    response = write_txn_markers.handle(rig.context(27, 1), WriteTxnMarkersRequest(markers))
+    assert isinstance(response, WriteTxnMarkersResponse)
+    told = [
+        (result.producer_id, answer.partition_index, ErrorCode(answer.error_code))
+        for result in response.markers
+        for topic in result.topics
+        for answer in topic.partitions
+    ]
+    assert told == [
+        (7, 0, E.NONE),
+        (7, 1, E.NONE),
+        (7, 2, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (7, 9, E.UNKNOWN_TOPIC_OR_PARTITION),
+        (8, 1, E.INVALID_PRODUCER_EPOCH),
+    ]
+    assert [rig.partition("t", index).log.last_stable_offset for index in (0, 1)] == [2, 1]
+
+
+async def test_an_older_coordinator_is_fenced_and_a_repetition_is_written(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    writer = rig.services.markers
+    open_transaction(rig, 7)
+    key = TopicPartition("t", 0)
+    for coordinator_epoch, error in ((3, E.NONE), (3, E.NONE), (2, E.TRANSACTION_COORDINATOR_FENCED)):
+        assert writer.write([marker(7, 0, coordinator_epoch=coordinator_epoch)]).result() == [{key: error}]
+    assert rig.partition().log.log_end_offset == 3
+
+
+async def test_a_marker_is_told_when_it_is_committed(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, gate=gate)
+    rig.topic("t", 2)
+    written = rig.services.markers.write([marker(7, 0, 1)])
+    gates[1].open()
+    assert not written.done()
+    gates[0].open()
+    assert written.result() == [{TopicPartition("t", 0): E.NONE, TopicPartition("t", 1): E.NONE}]
+
+
+async def test_a_marker_that_is_not_committed_in_time_or_loses_its_leader(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "request.timeout.ms=1", gate=Gate)
+    rig.topic("t", 2)
+    late = rig.services.markers.write([marker(7, 0)])
+    lost = rig.services.markers.write([marker(8, 1)])
+    rig.partition("t", 1).follow(9)
+    assert lost.result() == [{TopicPartition("t", 1): E.NOT_LEADER_OR_FOLLOWER}]
+    assert await late == [{TopicPartition("t", 0): E.REQUEST_TIMED_OUT}]
+
+
+async def test_nothing_asked_nothing_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    response = await outcome(write_txn_markers.handle(rig.context(27, 2), WriteTxnMarkersRequest()))
+    assert response.markers == []
+
+
+async def test_markers_need_the_cluster_permission(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    both = ((AclOperation.ALTER, "kafka-cluster"), (AclOperation.CLUSTER_ACTION, "kafka-cluster"))
+    asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
+    for denied, refused in ((both[:1], False), (both[1:], False), (both, True)):
+        rig.services.authorizer = broker_context.Deny(*denied)
+        if not refused:
+            write_txn_markers.handle(rig.context(27, 1), asked)
+            continue
+        with pytest.raises(Refusal) as refusal:
+            write_txn_markers.handle(rig.context(27, 1), asked)
+        assert refusal.value.error is E.CLUSTER_AUTHORIZATION_FAILED
+    told = write_txn_markers.refuse(rig.context(27, 1), asked, E.CLUSTER_AUTHORIZATION_FAILED, None)
+    assert told.markers[0].topics[0].partitions[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+
+
+class Peers:
+    """Holds requests to other brokers back until the test answers them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, Channel, Any, int, int]] = []
+        self.answers: list[asyncio.Future[Any]] = []
+
+    def request(
+        self, node_id: int, channel: Channel, request: Any, version: int, *, timeout_ms: int
+    ) -> "asyncio.Future[Any]":
+        self.asked.append((node_id, channel, request, version, timeout_ms))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+
+async def answered(rig: Rig, peers: Peers) -> None:
+    """The other broker does what it was asked for (its partitions are those of `rig`), over the wire and back."""
+    _, _, request, version, _ = peers.asked[-1]
+    received = decode(WriteTxnMarkersRequest, version, encode(request, version))
+    response = await outcome(write_txn_markers.handle(rig.context(27, version), received))
+    peers.answers[-1].set_result(decode(WriteTxnMarkersResponse, version, encode(response, version)))
+
+
+async def test_markers_for_this_broker_are_written_without_a_request(tmp_path: Path) -> None:
+    rig, peers = Rig(tmp_path), Peers()
+    rig.topic("t")
+    sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
+    assert sender.write_markers(NODE, [marker(7, 0)]).result() == [{TopicPartition("t", 0): E.NONE}]
+    assert peers.asked == []
+
+
+async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_path: Path) -> None:
+    rig, peers = Rig(tmp_path), Peers()
+    rig.topic("t", 2)
+    open_transaction(rig, 7, 0)
+    open_transaction(rig, 8, 1, epoch=5)
+    sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
+    sent = sender.write_markers(2, [marker(7, 0, 9, coordinator_epoch=3), marker(8, 1, epoch=4)])
+    assert [(node, channel, version, limit) for node, channel, _, version, limit in peers.asked] == [
+        (2, Channel.MARKERS, 2, 5_000)
+    ]
+    await answered(rig, peers)
+    assert await sent == [
+        {TopicPartition("t", 0): E.NONE, TopicPartition("t", 9): E.UNKNOWN_TOPIC_OR_PARTITION},
+        {TopicPartition("t", 1): E.INVALID_PRODUCER_EPOCH},
+    ]
+    assert [rig.partition("t", index).log.last_stable_offset for index in (0, 1)] == [2, 0]
+
+
+async def test_a_lost_connection_or_an_answer_to_something_else_says_nothing_about_the_markers() -> None:
+    peers = Peers()
+    sender = RemoteMarkerSender(peers, 5_000)
+    lost, strange = sender.write_markers(2, [marker(7, 0)]), sender.write_markers(2, [marker(7, 0)])
+    peers.answers[0].set_exception(ConnectionError("gone"))
+    peers.answers[1].set_result(WriteTxnMarkersResponse())
+    for each in (lost, strange):
+        with pytest.raises(ConnectionError):
+            await each
+
+
+async def test_an_error_that_this_version_does_not_know_is_a_failure_of_the_other_broker() -> None:
+    peers = Peers()
+    sent = RemoteMarkerSender(peers, 5_000).write_markers(2, [marker(7, 0)])
+    answer = WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0, 9_999)])
+    peers.answers[0].set_result(WriteTxnMarkersResponse([WritableTxnMarkerResult(7, [answer])]))
+    assert await sent == [{TopicPartition("t", 0): E.UNKNOWN_SERVER_ERROR}]
+
+
+def impatient(tmp_path: Path) -> tuple[Rig, list[Gate]]:
+    """A broker that waits for no marker, and the gate of its only partition."""
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig = Rig(tmp_path, "request.timeout.ms=1", gate=gate)
+    rig.topic("t")
+    return rig, gates
+
+
+async def test_a_marker_that_was_not_committed_in_time_is_not_written_again_by_the_same_leader(tmp_path: Path) -> None:
+    rig, gates = impatient(tmp_path)
+    open_transaction(rig, 7)
+    key = TopicPartition("t", 0)
+    for _ in range(3):
+        assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
+    assert rig.partition().log.log_end_offset == 2
+    assert await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)]) == [{key: E.REQUEST_TIMED_OUT}]
+    assert rig.partition().log.log_end_offset == 3  # a new coordinator's own
+    gates[0].open()
+    for coordinator_epoch in (0, 1):
+        written = rig.services.markers.write([marker(7, 0, coordinator_epoch=coordinator_epoch)])
+        assert written.result() == [{key: E.NONE}]
+    assert rig.partition().log.log_end_offset == 3
+    assert rig.services.markers._stuck == {}
+    gates[0].open(0)
+    assert (await rig.services.markers.write([marker(7, 0, coordinator_epoch=1)])) == [{key: E.REQUEST_TIMED_OUT}]
+    assert rig.partition().log.log_end_offset == 4  # asked for once more after it was done: the answer was lost
+
+
+async def test_a_marker_that_nobody_asked_for_again_is_not_that_of_the_next_transaction(tmp_path: Path) -> None:
+    """An administrator's, who was told that it is late: a classic producer goes on in the same epoch."""
+    rig, gates = impatient(tmp_path)
+    log, key = rig.partition().log, TopicPartition("t", 0)
+    abort, commit = replace(marker(7, 0), commit=False), marker(7, 0)
+    open_transaction(rig, 7)
+    assert await rig.services.markers.write([abort]) == [{key: E.REQUEST_TIMED_OUT}]
+    gates[0].open()
+    open_transaction(rig, 7, sequence=1)
+    for end, ending in ((4, abort), (6, commit)):
+        gates[0].open()
+        written = rig.services.markers.write([ending])
+        gates[0].open()
+        assert (written.result(), log.log_end_offset, log.last_stable_offset) == ([{key: E.NONE}], end, end)
+        open_transaction(rig, 7, sequence=end // 2)
+    assert rig.services.markers._stuck == {}
+
+
+class StateOf:
+    """Takes markers in as a coordinator does whose state lies in the topic."""
+
+    def __init__(self) -> None:
+        self.refuse: E | None = None
+        self.taken: list[tuple[int, int, shard.Marker]] = []
+
+    def mark(self, partition: int, marker: shard.Marker, write: Callable[[], int]) -> None:
+        if self.refuse is not None:
+            raise Refusal(self.refuse)
+        self.taken.append((partition, write(), marker))
+
+
+async def test_a_topic_that_holds_the_state_of_a_coordinator_takes_its_markers_in(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: Any) -> Gate:
+        gates.append(Gate(topic, index, advance))
+        return gates[-1]
+
+    rig, state = Rig(tmp_path, "request.timeout.ms=1", gate=gate), StateOf()
+    rig.topic("t", 2)
+    rig.services.markers.listen("t", state)
+    key = TopicPartition("t", 0)
+    open_transaction(rig, 7)
+    state.refuse = E.COORDINATOR_LOAD_IN_PROGRESS
+    assert rig.services.markers.write([marker(7, 0)]).result() == [{key: E.COORDINATOR_LOAD_IN_PROGRESS}]
+    assert rig.partition().log.log_end_offset == 1
+    state.refuse = None
+    assert await rig.services.markers.write([marker(7, 0)]) == [{key: E.REQUEST_TIMED_OUT}]
+    assert state.taken == [(0, 1, shard.Marker(7, 0, 0, commit=True))]
+    again = rig.services.markers.write([marker(7, 0)])  # it is in the log and in the state already
+    gates[0].open()
+    assert (again.result(), len(state.taken)) == ([{key: E.NONE}], 1)
+
+
+async def test_a_marker_that_is_refused_is_not_taken_in(tmp_path: Path) -> None:
+    rig, state = Rig(tmp_path), StateOf()
+    rig.topic("t")
+    rig.services.markers.listen("t", state)
+    open_transaction(rig, 7, epoch=5)
+    key = TopicPartition("t", 0)
+    assert rig.services.markers.write([marker(7, 0, epoch=4)]).result() == [{key: E.INVALID_PRODUCER_EPOCH}]
+    rig.partition().follow(9)
+    assert rig.services.markers.write([marker(7, 0, epoch=5)]).result() == [{key: E.NOT_LEADER_OR_FOLLOWER}]
+    assert state.taken == []
+
+
+async def test_another_broker_is_told_to_come_again_with_what_a_shard_cannot_take_in(tmp_path: Path) -> None:
+    rig, state = Rig(tmp_path), StateOf()
+    rig.topic("t")
+    rig.services.markers.listen("t", state)
+    asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
+    for error in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE):
+        state.refuse = error
+        response = await outcome(write_txn_markers.handle(rig.context(27, 1), asked))
+        assert response.markers[0].topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER

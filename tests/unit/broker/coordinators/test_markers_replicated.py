@@ -1,0 +1,134 @@
+"""Ends of transactions while the partitions that they are written to change their leader."""
+
+from asyncio import ensure_future
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.config import LogConfig
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.producers.entry import Origin
+from tests.support.cleaning import clean, fetched
+from tests.support.data_rig import NOW_MS, batch
+from tests.support.replication_rig import Broker, Brokers
+
+E = ErrorCode
+T0 = TopicPartition("t", 0)
+PID = 7
+
+
+@pytest.fixture
+async def brokers(tmp_path: Path) -> AsyncIterator[Brokers]:
+    made = Brokers(tmp_path, config=LogConfig(min_insync_replicas=2))
+    made.topic()
+    yield made
+    await made.close()
+
+
+def marker(coordinator_epoch: int, epoch: int = 1, version: int = 2, *, commit: bool = True) -> Marker:
+    return Marker(PID, epoch, coordinator_epoch, commit, (T0,), version)
+
+
+def write(broker: Broker, epoch: int, sequence: int = 0) -> None:
+    partition = broker.partition()
+    guard = partition.log.start_verification(PID, epoch, sequence, True)
+    data = batch(producer_id=PID, epoch=epoch, sequence=sequence, transactional=True)
+    partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
+
+
+async def written(brokers: Brokers, node_id: int, sent: Marker) -> MarkerResults:
+    future = ensure_future(brokers[node_id].services.markers.write([sent]))
+    await brokers.until(future.done)
+    results: MarkerResults = future.result()
+    return results
+
+
+async def test_a_marker_counts_when_it_is_committed(brokers: Brokers) -> None:
+    write(brokers[1], 0)
+    brokers.cut[2] = brokers.cut[3] = None
+    future = brokers[1].services.markers.write([marker(3)])
+    assert not future.done()
+    del brokers.cut[2], brokers.cut[3]
+    await brokers.until(future.done)
+    assert future.result() == [{T0: E.NONE}]
+    assert brokers[1].partition().log.last_stable_offset == 2
+
+
+async def test_a_deposed_coordinator_is_fenced_by_every_later_leader_of_the_partition(brokers: Brokers) -> None:
+    """1. The coordinator of epoch 3 has its marker written. 2. Its predecessor, of epoch 2, has one in flight. 3. The
+    partition's leader dies; its successor knows the coordinator epoch from the marker alone, and refuses the old one.
+    """
+    write(brokers[1], 0)
+    assert await written(brokers, 1, marker(3)) == [{T0: E.NONE}]
+    brokers.change(leader=2)
+    assert await written(brokers, 2, marker(2)) == [{T0: E.TRANSACTION_COORDINATOR_FENCED}]
+    brokers.change(leader=3)
+    assert await written(brokers, 3, marker(2)) == [{T0: E.TRANSACTION_COORDINATOR_FENCED}]
+    assert await written(brokers, 3, marker(3)) == [{T0: E.NONE}]  # its answer was lost with the first leader
+
+
+async def test_the_coordinator_epoch_outlives_a_restart_of_the_replica(brokers: Brokers) -> None:
+    write(brokers[1], 0)
+    assert await written(brokers, 1, marker(3)) == [{T0: E.NONE}]
+    await brokers.until(lambda: brokers[2].committed() == 2)
+    log = brokers[2].partition().log
+    log.close(clean=True)
+    reopened = PartitionLog.open(
+        brokers[2].disk,
+        log.directory,
+        log.config,
+        topic="t",
+        partition=0,
+        topic_id=log.topic_id,
+        recovery_point=log.log_end_offset,
+        log_start_offset=0,
+        clean=True,
+        now_ms=NOW_MS,
+    )
+    (producer,) = reopened.active_producers()
+    assert (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch) == (PID, 1, 3)
+
+
+async def test_a_marker_that_is_lost_with_its_leader_is_asked_for_again_and_ends_the_transaction(
+    brokers: Brokers,
+) -> None:
+    write(brokers[1], 0)
+    await brokers.until(lambda: brokers[1].committed() == 1)
+    brokers.cut[1] = None
+    lost = brokers[1].services.markers.write([marker(3)])
+    brokers.fence(1, leader=2, isr=[2, 3])
+    await brokers.until(lost.done)
+    assert lost.result() == [{T0: E.NOT_LEADER_OR_FOLLOWER}]
+    assert await written(brokers, 2, marker(3)) == [{T0: E.NONE}]
+    assert brokers[2].partition().log.last_stable_offset == 2
+    with pytest.raises(Refusal) as late:
+        write(brokers[2], 0, sequence=1)  # the producer goes on with the epoch that has ended
+    assert late.value.error is E.INVALID_PRODUCER_EPOCH
+    write(brokers[2], 1)  # and with its next
+
+
+async def test_a_replica_that_was_away_until_the_marker_was_compacted_away_drops_what_it_has_of_the_transaction(
+    brokers: Brokers,
+) -> None:
+    """Whether that was committed is not to be learned any more. Of the marker only its producer's epoch is left."""
+    leader, follower = (brokers[number].partition().log for number in (1, 3))
+    write(brokers[1], 0)
+    await brokers.until(lambda: brokers[3].committed() == 1)
+    brokers.cut[3] = None
+    brokers.fence(3, isr=[1, 2])
+    assert await written(brokers, 1, marker(3, commit=False)) == [{T0: E.NONE}]
+    brokers[1].append(b"later")
+    await brokers.until(lambda: brokers[1].committed() == 3)
+    leader.roll(NOW_MS)
+    leader.update_config(replace(leader.config, delete_retention_ms=0))
+    for passes in range(3):
+        leader.cleaned_to = None
+        await clean(leader, now_ms=NOW_MS + passes)
+    await brokers.back(3)
+    assert brokers[3].content() == brokers[1].content()
+    assert follower.last_stable_offset == 3
+    assert fetched(follower, committed=True) == []

@@ -1,0 +1,111 @@
+import errno
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.coordinators.log_replay import Turns
+from odradek.broker.coordinators.partition_log import PartitionLogPort
+from odradek.protocol.batch import end_txn_marker
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.records.metadata import PartitionChangeRecord
+from odradek.runtime.shard import Marker, ShardRecord
+from odradek.storage.config import LogConfig
+from odradek.storage.producers.entry import Origin
+from tests.support.data_rig import EIO, NODE, NOW_MS, Gate, Rig
+
+Visited = list[tuple[int, ShardRecord | Marker, int]]
+
+
+def port(rig: Rig, read_bytes: int = 1_000_000) -> PartitionLogPort:
+    return PartitionLogPort(rig.partition(), read_bytes=read_bytes, turns=Turns(1))
+
+
+async def replayed(log: PartitionLogPort) -> Visited:
+    visited: Visited = []
+    await log.replay(lambda offset, record, epoch: visited.append((offset, record, epoch)))
+    return visited
+
+
+@pytest.mark.usefixtures("from_the_file")
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("read_bytes", [1, 200, 1_000_000])
+async def test_what_is_appended_is_replayed(tmp_path: Path, read_bytes: int, cold: bool) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t")
+    records = [ShardRecord(b"k%d" % number, None if number == 3 else b"v" * 50) for number in range(7)]
+    assert port(rig).append(records[:3], NOW_MS) == 3
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE))
+    assert port(rig).append(records[3:], NOW_MS) == 7
+    if cold:
+        rig.disk.failing["cold"] = 0
+    expected = [(offset, record, 0 if offset < 3 else 1) for offset, record in enumerate(records)]
+    assert await replayed(port(rig, read_bytes)) == expected
+
+
+async def test_records_of_a_transaction_and_its_marker_are_replayed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(verification_enabled=False))
+    rig.topic("t")
+    record = ShardRecord(b"k", b"v", 7, 3)
+    port(rig).append([record], NOW_MS)
+    marker = end_txn_marker(producer_id=7, producer_epoch=3, coordinator_epoch=2, commit=True, timestamp=NOW_MS)
+    rig.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    assert await replayed(port(rig)) == [(0, record, 0), (1, Marker(7, 3, 2, True), 0)]
+
+
+async def test_what_the_visitor_raises_ends_the_replay(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    port(rig).append([ShardRecord(b"k", b"v")], NOW_MS)
+
+    def visit(*_: object) -> None:
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        await port(rig).replay(visit)
+
+
+async def test_an_append_of_an_earlier_leadership_is_refused(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t")
+    old = port(rig)
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=NODE))
+    with pytest.raises(Refusal) as refused:
+        old.append([ShardRecord(b"k", b"v")], NOW_MS)
+    assert refused.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert rig.partition().log.log_end_offset == 0
+
+
+async def test_what_is_refused_before_writing_and_what_is_not_are_told_apart(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, config=LogConfig(max_message_bytes=200))
+    rig.topic("t")
+    with pytest.raises(Refusal) as refused:
+        port(rig).append([ShardRecord(b"k", b"v" * 500)], NOW_MS)
+    assert refused.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    rig.disk.failing["write"] = EIO
+    with pytest.raises(OSError) as failed:
+        port(rig).append([ShardRecord(b"k", b"v")], NOW_MS)
+    assert failed.value.errno == errno.EIO
+    with pytest.raises(Refusal) as offline:
+        port(rig).append([ShardRecord(b"k", b"v")], NOW_MS)
+    assert offline.value.error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_subscribers_hear_of_every_advance_until_they_leave(tmp_path: Path) -> None:
+    gates: list[Gate] = []
+
+    def gate(topic: str, index: int, advance: object) -> Gate:
+        gates.append(Gate(topic, index, advance))  # type: ignore[arg-type]  # an Advance
+        return gates[-1]
+
+    rig = Rig(tmp_path, gate=gate)
+    rig.topic("t")
+    heard: list[int] = []
+    log = port(rig)
+    log.subscribe(heard.append)
+    log.append([ShardRecord(b"k", b"v")] * 2, NOW_MS)
+    assert (heard, log.high_watermark, log.log_end_offset) == ([], 0, 2)
+    gates[0].open(2)
+    log.append([ShardRecord(b"k", b"v")], NOW_MS)
+    log.unsubscribe(heard.append)
+    gates[0].open()
+    assert (heard, log.high_watermark) == ([2], 3)

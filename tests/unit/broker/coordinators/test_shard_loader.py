@@ -1,0 +1,124 @@
+"""A coordinator's partitions over many elections: what a broker has read along is good for one of them."""
+
+from __future__ import annotations
+
+from asyncio import ensure_future, sleep
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from odradek.broker.coordinators.log_replay import RECORDS_AT_A_TIME, Turns
+from odradek.broker.coordinators.partition_log import PartitionLogPort
+from odradek.broker.coordinators.shard_loader import CoordinatorShards
+from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
+from odradek.protocol.batch import end_txn_marker
+from odradek.protocol.records.metadata import PartitionRecord
+from odradek.runtime.shard import Marker, ShardRecord
+from odradek.storage.config import DAY_MS, LogConfig
+from odradek.storage.producers.entry import Origin
+from tests.support.cleaning import clean
+from tests.support.data_rig import NODE, NOW_MS, Rig
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    from odradek.runtime.log_port import ShardLog
+
+Seen = list[tuple[bytes | None, bytes | None] | Marker]
+
+
+class Coordinator:
+    """Keeps the log that it was given at its last election."""
+
+    def __init__(self) -> None:
+        self.log: ShardLog | None = None
+
+    def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
+        self.log = log
+        return sleep(0)
+
+    def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
+        """Nothing is to be given up."""
+
+    async def loaded(self) -> Seen:
+        seen: Seen = []
+        assert self.log is not None
+        await self.log.replay(
+            lambda _, entry, __: seen.append(entry if isinstance(entry, Marker) else (entry.key, entry.value))
+        )
+        return seen
+
+
+class Elections(Rig):
+    """One replica of `t-0` that leads or follows by turns."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, config=LogConfig(segment_bytes=250, cleanup_policy=("compact",)))
+        self.coordinator_of_t = Coordinator()
+        self.shards = CoordinatorShards(
+            "t", self.coordinator_of_t, self.partitions, self.spawn, self.clock, load_bytes=1_000, base_sequence=0
+        )
+        self.partitions.listen("t", self.shards)
+        self.epoch = 0
+        self.topic("t")
+
+    def led_by(self, node: int) -> None:
+        self.epoch += 1
+        self.play(
+            PartitionRecord(
+                partition_id=0,
+                topic_id=UUID(int=100),
+                replicas=[NODE],
+                isr=[NODE],
+                leader=node,
+                leader_epoch=self.epoch,
+                partition_epoch=self.epoch,
+                directories=[DIRECTORY_UNASSIGNED],
+            )
+        )
+
+    def write(self, key: bytes, value: bytes | None, producer_id: int = -1) -> None:
+        partition = self.partition()
+        port = PartitionLogPort(partition, read_bytes=1, turns=Turns(1), base_sequence=0)
+        if producer_id < 0:
+            port.append([ShardRecord(key, value)], NOW_MS)
+        else:
+            guard = partition.log.start_verification(producer_id, 0, 0, False)
+            port.append([ShardRecord(key, value, producer_id, 0)], NOW_MS, guard)
+
+
+async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Path) -> None:
+    """Compaction took tombstones and markers while it led, and nobody could tell it of them afterwards."""
+    rig = Elections(tmp_path)
+    log = rig.partition().log
+    rig.write(b"deleted", b"1")
+    rig.write(b"moved", b"of a transaction", 7)
+    rig.led_by(2)
+    await rig.shards.follow()
+    rig.led_by(NODE)
+    marker = end_txn_marker(producer_id=7, producer_epoch=0, coordinator_epoch=0, commit=True, timestamp=NOW_MS)
+    rig.partition().append(marker, origin=Origin.COORDINATOR, now_ms=NOW_MS)
+    rig.write(b"deleted", None)
+    for day in range(3):
+        for number in range(6):
+            rig.write(b"moved", b"%d" % number)
+        log.state.expire(NOW_MS + 2 * DAY_MS, DAY_MS)
+        await clean(log, now_ms=NOW_MS + day * DAY_MS)
+        await rig.shards.follow()
+    rig.led_by(2)
+    await rig.shards.follow()
+    rig.led_by(NODE)
+    loaded = await rig.coordinator_of_t.loaded()
+    assert loaded == [(b"moved", b"5")]
+
+
+async def test_an_election_while_the_logs_are_read_along(tmp_path: Path) -> None:
+    rig = Elections(tmp_path)
+    for number in range(RECORDS_AT_A_TIME + 1):
+        rig.write(b"k%d" % number, b"1")
+    rig.led_by(2)
+    following = ensure_future(rig.shards.follow())
+    await sleep(0)
+    rig.led_by(NODE)
+    assert len(await rig.coordinator_of_t.loaded()) == RECORDS_AT_A_TIME + 1
+    await following

@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+import pytest
+
+from odradek.broker.dispatch import doc as api_doc
+from odradek.broker.dispatch.api import CONTROLLER
+from odradek.broker.dispatch.table import API_TABLE, check
+from odradek.protocol.messages.metadata import MetadataResponse
+
+# What Apache Kafka 4.3 announces for the APIs that are implemented (Produce from 0, KAFKA-18659).
+KAFKA_4_3 = {
+    "Produce": (0, 13),
+    "Fetch": (4, 18),
+    "ListOffsets": (1, 11),
+    "Metadata": (0, 13),
+    "OffsetCommit": (2, 10),
+    "OffsetFetch": (1, 10),
+    "FindCoordinator": (0, 6),
+    "JoinGroup": (0, 9),
+    "Heartbeat": (0, 4),
+    "LeaveGroup": (0, 5),
+    "SyncGroup": (0, 5),
+    "DescribeGroups": (0, 6),
+    "ListGroups": (0, 5),
+    "ApiVersions": (0, 4),
+    "CreateTopics": (2, 7),
+    "DeleteTopics": (1, 6),
+    "DeleteRecords": (0, 2),
+    "InitProducerId": (0, 5),
+    "OffsetForLeaderEpoch": (2, 4),
+    "AddPartitionsToTxn": (0, 5),
+    "AddOffsetsToTxn": (0, 4),
+    "EndTxn": (0, 5),
+    "WriteTxnMarkers": (1, 2),
+    "TxnOffsetCommit": (0, 5),
+    "DescribeAcls": (1, 3),
+    "CreateAcls": (1, 3),
+    "DeleteAcls": (1, 3),
+    "DescribeConfigs": (1, 4),
+    "AlterConfigs": (0, 2),
+    "DescribeLogDirs": (1, 5),
+    "CreatePartitions": (0, 3),
+    "IncrementalAlterConfigs": (0, 1),
+    "DeleteGroups": (0, 2),
+    "ElectLeaders": (0, 2),
+    "AlterPartitionReassignments": (0, 1),
+    "ListPartitionReassignments": (0, 0),
+    "OffsetDelete": (0, 0),
+    "DescribeClientQuotas": (0, 1),
+    "AlterClientQuotas": (0, 1),
+    "DescribeUserScramCredentials": (0, 0),
+    "DescribeQuorum": (0, 2),
+    "UpdateFeatures": (0, 2),
+    "UnregisterBroker": (0, 0),
+    "DescribeCluster": (0, 2),
+    "DescribeProducers": (0, 0),
+    "DescribeTransactions": (0, 0),
+    "ListTransactions": (0, 2),
+    "ConsumerGroupHeartbeat": (0, 1),
+    "ConsumerGroupDescribe": (0, 1),
+    "ListConfigResources": (0, 1),
+    "DescribeTopicPartitions": (0, 0),
+}
+
+
+# Controllers ask these of each other, and brokers of controllers; no client is told of them.
+FOR_CONTROLLERS = {
+    "Vote": (0, 2),
+    "BeginQuorumEpoch": (0, 1),
+    "EndQuorumEpoch": (0, 1),
+    "AlterPartition": (2, 3),
+    "Envelope": (0, 0),
+    "FetchSnapshot": (0, 1),
+    "BrokerRegistration": (0, 4),
+    "BrokerHeartbeat": (0, 1),
+    "AllocateProducerIds": (0, 0),
+    "ControllerRegistration": (0, 0),
+}
+
+
+def test_versions_are_those_of_kafka() -> None:
+    served = {api.name: (api.lowest_announced, api.max_version) for api in API_TABLE}
+    assert served == KAFKA_4_3 | FOR_CONTROLLERS
+
+
+def test_what_is_for_controllers_is_not_announced_to_clients() -> None:
+    assert {api.name for api in API_TABLE if api.listeners == (CONTROLLER,)} == FOR_CONTROLLERS.keys()
+
+
+def test_only_produce_announces_what_it_does_not_serve() -> None:
+    assert [(api.name, api.min_version) for api in API_TABLE if api.announced_min is not None] == [("Produce", 3)]
+
+
+@pytest.mark.parametrize(
+    "change", [{"key": 999}, {"max_version": 99}, {"response": MetadataResponse}, {"announced_min": 9}]
+)
+def test_a_wrong_row_is_refused(change: dict[str, object]) -> None:
+    first = API_TABLE[0]
+    with pytest.raises(AssertionError):
+        check((replace(first, **change), *API_TABLE[1:]))  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_rows_are_in_order_and_there_once() -> None:
+    for table in ((API_TABLE[1], API_TABLE[0]), (API_TABLE[0], API_TABLE[0])):
+        with pytest.raises(AssertionError, match="in order of their keys"):
+            check(table)
+
+
+def test_the_documentation_is_fresh() -> None:
+    assert api_doc.PATH.read_text() == api_doc.render(API_TABLE), "python -m odradek.broker.dispatch.doc --write"
+
+
+def test_every_handler_says_what_it_does_and_what_its_versions_are() -> None:
+    text = api_doc.render(API_TABLE)
+    for api in API_TABLE:
+        section = text.partition(f"\n## {api.name}\n")[2].partition("\n## ")[0]
+        assert "Behavior:" in section, api.name
+
+
+def test_no_sentence_ends_twice() -> None:
+    assert [line for line in api_doc.render(API_TABLE).splitlines() if line.endswith("..")] == []

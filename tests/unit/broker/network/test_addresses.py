@@ -1,0 +1,80 @@
+"""Listeners, what they are for, and the voters."""
+
+import pytest
+
+from odradek.broker.config.property import ConfigError
+from odradek.broker.network.addresses import Voter, parse_listeners, parse_voters
+from tests.support.broker_context import config
+
+EVERYBODY = ("client", "broker", "controller")
+TWO = "listeners=A://:1,B://:2"
+
+
+@pytest.mark.parametrize(
+    ("settings", "roles"),
+    [
+        ([TWO], {"A": EVERYBODY, "B": EVERYBODY}),
+        ([TWO, "inter.broker.listener.name=B"], {"A": ("client",), "B": EVERYBODY}),
+        ([TWO, "controller.listener.names=B"], {"A": ("client", "broker"), "B": ("controller",)}),
+        (
+            ["listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B", "controller.listener.names=C"],
+            {"A": ("client",), "B": ("client", "broker"), "C": ("controller",)},
+        ),
+    ],
+)
+def test_a_listener_is_for_those_that_the_configuration_names(
+    settings: list[str], roles: dict[str, tuple[str, ...]]
+) -> None:
+    assert {each.name: each.roles for each in parse_listeners(config(*settings))} == roles
+
+
+@pytest.mark.parametrize(
+    ("settings", "protected"),
+    [
+        (["listeners=A://:1", "inter.broker.listener.name=A"], []),
+        ([TWO], []),
+        ([TWO, "inter.broker.listener.name=B"], ["B"]),
+        ([TWO, "controller.listener.names=B"], ["B"]),
+        ([TWO, "inter.broker.listener.name=A", "controller.listener.names=B"], ["B"]),
+        (
+            ["listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B", "controller.listener.names=C"],
+            ["B", "C"],
+        ),
+    ],
+)
+def test_a_listener_of_the_nodes_own_is_protected_where_clients_have_another(
+    settings: list[str], protected: list[str]
+) -> None:
+    assert [each.name for each in parse_listeners(config(*settings)) if each.protected] == protected
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("inter.broker.listener.name=X", "inter.broker.listener.name: X is not in listeners"),
+        ("controller.listener.names=X,A", "controller.listener.names: X is not in listeners"),
+        ("controller.listener.names=A,B", "controller.listener.names: no listener is left for clients"),
+        ("controller.quorum.voters=1@a", "controller.quorum.voters: '1@a' is not of the form id@host:port"),
+        ("controller.quorum.voters=1@a:0", "controller.quorum.voters: '1@a:0' is not of the form id@host:port"),
+        ("controller.quorum.voters=1@a:1,1@b:2", "controller.quorum.voters: node 1 is there twice"),
+        ("controller.quorum.voters=1@a:1,2@a:1", "controller.quorum.voters: two nodes at a:1"),
+        ("odradek.cluster.id=short", "odradek.cluster.id: 'short' is not 22 characters of base64url"),
+    ],
+)
+def test_what_cannot_be_is_one_line(setting: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(TWO, setting)
+    assert str(error.value) == message
+
+
+def test_a_listener_for_both_brokers_and_controllers_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="B is the listener for brokers"):
+        config(TWO, "inter.broker.listener.name=B", "controller.listener.names=B")
+
+
+def test_voters_come_in_order_of_their_ids() -> None:
+    assert parse_voters(config("controller.quorum.voters=3@[::1]:9,1@a.b:8")) == (
+        Voter(1, "a.b", 8),
+        Voter(3, "::1", 9),
+    )
+    assert parse_voters(config()) == ()

@@ -1,0 +1,158 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.partition import background_jobs as jobs
+from odradek.broker.partition.background_jobs import Jobs
+from odradek.runtime.tasks import Tasks
+from odradek.storage.config import LogConfig
+from odradek.storage.files.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
+from odradek.storage.log.manager import LogManager
+from odradek.storage.producers.entry import Origin
+from tests.support.data_rig import EIO, Rig, batch
+
+
+class Bench:
+    def __init__(self, folder: Path, config: LogConfig | None = None, *assignments: str) -> None:
+        self.rig = Rig(folder, *assignments, config=config)
+        self.logs = LogManager(self.rig.disk, str(folder), LogConfig())
+        self.rig.logs = self.logs  # type: ignore[assignment]  # the whole manager in place of the part
+        self.rig.partitions._logs = self.logs
+        self.rig.topic("t", 2)
+        self.failures: list[tuple[str, BaseException]] = []
+        self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
+        rig = self.rig
+        self.jobs = Jobs(
+            rig.config, rig.clock, rig.partitions, self.logs, self.tasks, rig.replication, TopicSettings(rig.config)
+        )
+
+    def append(self, index: int = 0, **producer: Any) -> None:
+        data = batch(b"x" * 100, **producer)
+        self.rig.partition("t", index).append(data, origin=Origin.CLIENT, now_ms=self.rig.clock.now_ms)
+
+    def offsets(self, folder: Path, name: str) -> dict[tuple[str, int], int]:
+        return decode_offsets((folder / name).read_bytes())
+
+
+async def test_old_segments_go_and_their_files_later(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LogConfig(segment_bytes=200, retention_ms=1_000, file_delete_delay_ms=50))
+    for _ in range(3):
+        bench.append()
+    log = bench.rig.partition().log
+    await bench.jobs.delete_expired()
+    assert log.log_start_offset == 0
+    bench.rig.clock.now_ms += 5_000
+    await bench.jobs.delete_expired()
+    assert log.log_start_offset == 3
+    assert len(list((tmp_path / "t-0").glob("*.deleted"))) > 0
+    await bench.jobs._remove_deleted()
+    bench.rig.clock.now_ms += 50
+    await bench.jobs._remove_deleted()
+    assert list((tmp_path / "t-0").glob("*.deleted")) == []
+
+
+async def test_checkpoints_hold_what_the_logs_say(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LogConfig(segment_bytes=200))
+    for _ in range(3):
+        bench.append()
+    await bench.jobs.flush_sealed()
+    await bench.logs.checkpoint_high_watermarks()
+    await bench.logs.checkpoint_log_starts()
+    assert bench.offsets(tmp_path, HIGH_WATERMARKS) == {("t", 0): 3, ("t", 1): 0}
+    assert bench.offsets(tmp_path, LOG_START_OFFSETS) == {("t", 0): 0, ("t", 1): 0}
+    assert bench.offsets(tmp_path, RECOVERY_POINTS) == {("t", 0): 2, ("t", 1): 0}  # all but the active segment
+
+
+async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LogConfig(producer_id_expiration_ms=1_000))
+    bench.append(producer_id=5, epoch=0, sequence=0)
+    await bench.jobs.expire_producers()
+    assert len(bench.rig.partition().log.active_producers()) == 1
+    bench.rig.clock.now_ms += 1_000
+    await bench.jobs.expire_producers()
+    assert bench.rig.partition().log.active_producers() == []
+
+
+async def test_what_is_unflushed_for_flush_ms_is_flushed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LogConfig(flush_ms=1_000))
+    bench.append()
+    await bench.jobs.flush_by_time()
+    bench.rig.clock.now_ms += 999
+    await bench.jobs.flush_by_time()
+    assert bench.rig.partition().log.flushed_offset == 0
+    bench.rig.clock.now_ms += 1
+    await bench.jobs.flush_by_time()
+    assert bench.rig.partition().log.flushed_offset == 1
+
+
+async def test_a_disk_that_refuses_takes_one_partition_offline_and_the_job_goes_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, LogConfig(segment_bytes=200))
+    for index in (0, 1):
+        for _ in range(3):
+            bench.append(index)
+    failing = bench.rig.partition("t", 0)
+    flush = failing.log.flush
+
+    async def refuse(upto: int | None = None) -> None:
+        raise OSError(EIO, "injected")
+
+    failing.log.flush = refuse  # type: ignore[method-assign]  # one log's disk
+    await bench.jobs.flush_sealed()
+    assert [partition.online for partition in bench.rig.partitions] == [False, True]
+    assert bench.rig.partition("t", 1).log.flushed_offset == 2
+    failing.log.flush = flush  # type: ignore[method-assign]  # as it was
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, None, "replica.high.watermark.checkpoint.interval.ms=1")
+    attempts: list[int] = []
+    enough = asyncio.Event()
+
+    async def refuse() -> None:
+        attempts.append(1)
+        if len(attempts) == 3:
+            enough.set()
+        raise OSError(EIO, "injected")
+
+    monkeypatch.setattr(bench.logs, "checkpoint_high_watermarks", refuse)
+    bench.jobs.start()
+    await asyncio.wait_for(enough.wait(), 10)
+    await bench.tasks.cancel_all()
+    assert bench.failures == []
+
+
+async def test_every_job_has_its_own_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assignments = (
+        "log.initial.task.delay.ms=7",
+        "log.retention.check.interval.ms=11",
+        "log.flush.scheduler.interval.ms=12",
+        "log.flush.offset.checkpoint.interval.ms=13",
+        "log.flush.start.offset.checkpoint.interval.ms=14",
+        "replica.high.watermark.checkpoint.interval.ms=15",
+        "producer.id.expiration.check.interval.ms=16",
+        "log.segment.delete.delay.ms=5000",
+    )
+    bench = Bench(tmp_path, None, *assignments)
+    bench.rig.replication.lag_max_ms = 35
+    started: list[tuple[int, int]] = []
+
+    async def note(job: Callable[[], Any], first_ms: int, interval_ms: int) -> None:
+        started.append((first_ms, interval_ms))
+
+    monkeypatch.setattr(jobs, "repeat", note)
+    bench.jobs.start()
+    await asyncio.sleep(0)
+    assert started == [(7, 11), (7, 12), (7, 13), (7, 14), (15, 15), (5_000, 5_000), (17, 17), (16, 16)]
+
+
+async def test_a_job_without_an_interval_never_runs(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)  # log.flush.scheduler.interval.ms is 2**63 - 1 by default
+    bench.jobs.start()
+    assert len(bench.tasks) == 8
+    await bench.tasks.cancel_all()

@@ -1,0 +1,283 @@
+"""Compaction as a broker's job: which log, when, how far, how fast, and what it leaves for the next start."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.coordinators.log_replay import replay
+from odradek.broker.coordinators.standby_cache import LatestRecords
+from odradek.broker.partition.compaction_job import pacing
+from odradek.protocol.batch import Compression, build_batch
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import Marker, ShardRecord
+from odradek.storage.config import LogConfig
+from odradek.storage.files.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.log.manager import LogManager
+from odradek.storage.producers.entry import Origin
+from tests.support.cleaning import fetched, latest
+from tests.support.compaction_bench import COMPACTED, Bench
+
+
+async def test_logs_are_cleaned_and_it_is_written_down(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.put(1, keys=20)
+    before = [latest(fetched(bench.log(index), committed=False)) for index in (0, 1)]
+    sizes = [bench.log(index).segments.size for index in (0, 1)]
+    await bench.compaction.clean_due()
+    assert [latest(fetched(bench.log(index), committed=False)) for index in (0, 1)] == before
+    ends = {("t", index): bench.log(index).segments.active.base_offset for index in (0, 1)}
+    assert bench.offsets(CLEANER_OFFSETS) == ends
+    assert all(bench.offsets(RECOVERY_POINTS)[key] >= end for key, end in ends.items())
+    assert bench.log(0).segments.size < sizes[0]
+    assert bench.log(1).segments.size == sizes[1], "every key once"
+
+
+async def test_only_compacted_topics_that_are_dirty_enough_are_cleaned(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.log().update_config(LogConfig(segment_bytes=400))
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to is None
+    bench.log().update_config(COMPACTED)
+    await bench.compaction.clean_due()
+    cleaned_to = bench.log().cleaned_to
+    assert cleaned_to == bench.log().segments.active.base_offset
+    bench.put(count=7)
+    assert bench.log().segments.active.base_offset > cleaned_to
+    bench.log().update_config(LogConfig(segment_bytes=400, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.9))
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == cleaned_to
+    lag = LogConfig(
+        segment_bytes=400, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.9, max_compaction_lag_ms=1_000
+    )
+    bench.log().update_config(lag)
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == cleaned_to, "it has not waited for so long"
+    bench.rig.clock.now_ms += 1_001
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == bench.log().segments.active.base_offset
+
+
+async def test_both_policies_at_once(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=400, cleanup_policy=("compact", "delete"), retention_ms=1_000)
+    bench = Bench(tmp_path, config)
+    bench.put()
+    await bench.compaction.clean_due()
+    assert bench.log().log_start_offset == 0
+    bench.rig.clock.now_ms += 5_000
+    bench.put(count=5)
+    assert bench.log().delete_expired_segments(bench.rig.clock.now_ms) > 0
+    assert bench.log().log_start_offset > 0
+    await bench.compaction.clean_due()
+    assert bench.log().log_start_offset == bench.log().segments.first.base_offset
+
+
+async def test_a_damaged_log_is_left_alone_and_the_others_are_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.put(1)
+    path = Path(bench.log().segments.first.path(".log"))
+    with path.open("r+b") as file:
+        file.seek(70)
+        file.write(os.urandom(4))
+    files = sorted(each.name for each in path.parent.glob("0*"))
+    await bench.compaction.clean_due()
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to is None
+    assert bench.log(1).cleaned_to == bench.log(1).segments.active.base_offset
+    assert sorted(each.name for each in path.parent.glob("0*")) == files
+    assert bench.rig.partition("t", 0).online
+
+
+async def test_a_disk_that_takes_no_cleaned_segment_costs_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    before = latest(fetched(bench.log(), committed=False))
+    for operation, suffix in (("write", ".log.cleaned"), ("sync", ".index.cleaned"), ("sync_directory", "t-0")):
+        await bench.log().flush()
+        bench.disk.refuse(operation, suffix)
+        await bench.compaction.clean_due()
+        bench.disk.heal()
+        assert bench.log().cleaned_to is None, operation
+        assert latest(fetched(bench.log(), committed=False)) == before
+        assert not [each.name for each in (tmp_path / "t-0").iterdir() if each.suffix in {".cleaned", ".swap"}]
+    assert bench.rig.partition("t", 0).online
+    await bench.compaction.clean_due()
+    assert bench.log().cleaned_to == bench.log().segments.active.base_offset
+
+
+async def test_a_disk_that_refuses_in_the_middle_of_a_swap_ends_the_partition(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    before = latest(fetched(bench.log(), committed=False))
+    bench.disk.refuse("rename", ".log.swap")
+    await bench.compaction.clean_due()
+    assert not bench.rig.partition("t", 0).online
+    bench.disk.heal()
+    again = LogManager(bench.disk, str(tmp_path), LogConfig())
+    again.load_all(bench.rig.clock.now_ms)
+    log = again.get("t", 0)
+    assert log is not None
+    log.update_high_watermark(log.log_end_offset)
+    assert latest(fetched(log, committed=False)) == before
+
+
+async def test_it_rests_three_times_as_long_as_it_works_and_obeys_the_limit() -> None:
+    loop = asyncio.get_running_loop()
+    pace = pacing(1_000_000.0)
+    started = loop.time()
+    await pace(50_000)
+    assert loop.time() - started >= 0.05
+    worked_to = loop.time() + 0.01
+    while loop.time() < worked_to:
+        pass
+    started = loop.time()
+    await pace(0)
+    assert loop.time() - started >= 0.03
+
+
+@pytest.mark.parametrize("ending", ["cut", "closed"])
+async def test_a_log_that_is_cut_or_closed_meanwhile_is_left_as_it_is(tmp_path: Path, ending: str) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    log = bench.log()
+    await log.flush()
+    task = asyncio.create_task(bench.compaction.clean_due())
+    while not list((tmp_path / "t-0").glob("*.cleaned")):
+        await asyncio.sleep(0)
+    if ending == "cut":
+        log.truncate_to(log.log_end_offset - 1, now_ms=0)
+    else:
+        log.close(clean=True)
+    await task
+    assert log.cleaned_to is None
+    assert not list((tmp_path / "t-0").glob("*.swap"))
+
+
+@pytest.mark.parametrize("ending", ["cut", "closed"])
+async def test_a_log_that_is_cut_or_closed_while_it_is_flushed_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """What was planned for whole segments would be done to the one that is written to now."""
+    bench = Bench(tmp_path)
+    bench.put()
+    log, flush = bench.log(), PartitionLog.flush
+
+    async def flush_then_end(self: PartitionLog, upto: int | None = None) -> None:
+        await flush(self, upto)
+        if ending == "cut":
+            log.truncate_to(log.log_start_offset + 2, now_ms=0)
+        elif not log.closed:
+            log.close(clean=False)
+
+    monkeypatch.setattr(PartitionLog, "flush", flush_then_end)
+    await bench.compaction.clean_due()
+    assert log.cleaned_to is None
+    assert not list((tmp_path / "t-0").glob("*.cleaned"))
+    if ending == "cut":
+        assert [record.offset for record in fetched(log, committed=False)] == [0, 1]
+
+
+async def test_an_engine_replays_what_is_left_over_the_gaps(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put(count=60, keys=7)
+    await bench.compaction.clean_due()
+    bench.put(count=30, keys=7)
+    await bench.compaction.clean_due()
+    partition, log = bench.rig.partition(), bench.log()
+    expected = [(record.offset, record.key, record.value) for record in fetched(log, committed=False)]
+    assert len(expected) < 30
+    visited: list[tuple[int, bytes | None, bytes | None]] = []
+
+    def visit(offset: int, entry: ShardRecord | Marker, leader_epoch: int) -> None:
+        assert isinstance(entry, ShardRecord)
+        visited.append((offset, entry.key, entry.value))
+
+    await replay(partition, log.log_start_offset, log.log_end_offset, visit, read_bytes=100)
+    assert visited == expected
+    kept = LatestRecords(partition, bench.rig.clock)
+    await kept.read_on(read_bytes=100)
+    assert await kept.replay(lambda *_: None) == log.log_end_offset
+    assert len(kept) == 7
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+async def test_a_compacted_topic_takes_no_record_without_a_key(tmp_path: Path, codec: Compression) -> None:
+    bench = Bench(tmp_path)
+    now_ms = bench.rig.clock.now_ms
+    data = build_batch([(b"k", b"v", now_ms, ()), (None, b"v", now_ms, ())], compression=codec)
+    with pytest.raises(Refusal) as refused:
+        bench.rig.partition().append(data, origin=Origin.CLIENT, now_ms=now_ms)
+    assert refused.value.error is ErrorCode.INVALID_RECORD
+
+
+async def test_what_was_cut_is_dirty_again_and_that_is_written_down_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    await bench.compaction.clean_due()
+    log = bench.log()
+    assert bench.offsets(CLEANER_OFFSETS)["t", 0] == log.cleaned_to
+    assert log.cleaned_to is not None
+    offset = log.cleaned_to - 1
+    await bench.logs.lower_recovery_point("t", 0, offset)
+    assert bench.offsets(CLEANER_OFFSETS)["t", 0] == offset == log.cleaned_to
+    log.truncate_to(offset - 1, now_ms=0)
+    assert log.cleaned_to <= offset - 1
+
+
+async def test_a_stop_is_a_stop_also_where_the_disk_does_not_remove_what_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    bench.put()
+    task = asyncio.create_task(bench.compaction.run())
+    while not list((tmp_path / "t-0").glob("*.cleaned")):
+        await asyncio.sleep(0)
+
+    def refuse(path: str) -> None:
+        raise OSError(5, "remove refused", path)
+
+    monkeypatch.setattr(bench.disk, "remove", refuse)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(asyncio.shield(task), 1)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("moment", ["before", "amid"])
+async def test_retention_may_take_what_is_to_be_cleaned(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LogConfig(segment_bytes=400, cleanup_policy=("compact", "delete"), retention_ms=1_000)
+    bench = Bench(tmp_path, config)
+    bench.put()
+    log, clock = bench.log(), bench.rig.clock
+
+    def expire() -> None:
+        clock.now_ms += 5_000
+        assert log.delete_expired_segments(clock.now_ms) > 0
+        clock.now_ms -= 5_000
+
+    if moment == "before":
+        written = bench.logs.checkpoint_recovery_points
+
+        async def checkpoint() -> None:
+            await written()
+            expire()
+
+        monkeypatch.setattr(bench.logs, "checkpoint_recovery_points", checkpoint)
+        await bench.compaction.clean_due()
+    else:
+        task = asyncio.create_task(bench.compaction.clean_due())
+        while not list((tmp_path / "t-0").glob("*.cleaned")):
+            await asyncio.sleep(0)
+        expire()
+        await task
+    assert len(log.segments) == 1
+    assert log.log_start_offset == log.log_end_offset == log.segments.active.base_offset
+    assert not [path for path in (tmp_path / "t-0").iterdir() if path.suffix in {".cleaned", ".swap"}]
+    assert bench.rig.partition().online

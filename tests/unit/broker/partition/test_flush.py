@@ -1,0 +1,133 @@
+import asyncio
+import errno
+
+import pytest
+
+from odradek.broker.partition.flush import GroupFlush, LocalCommitGate
+
+
+class FlushedByHand:
+    """A log whose flush ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.log_end_offset = 0
+        self.flushed_offset = 0
+        self.flushes: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def flush(self) -> None:
+        covers = self.log_end_offset
+        done = asyncio.get_running_loop().create_future()
+        self.flushes.append((covers, done))
+        await done
+        self.flushed_offset = max(self.flushed_offset, covers)
+
+
+class Bench:
+    def __init__(self, messages: int) -> None:
+        self.log = FlushedByHand()
+        self.acknowledged: list[int] = []
+        self.failures: list[OSError] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self.flush = GroupFlush(
+            self.log,
+            name="t-0",
+            messages=messages,
+            spawn=self.spawn,
+            acknowledgeable=self.acknowledged.append,
+            failed=self.failures.append,
+        )
+
+    def spawn(self, coro: object, name: str) -> "asyncio.Task[None]":
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coro, name=name)  # type: ignore[arg-type]  # a Coroutine
+        self.tasks.append(task)
+        return task
+
+    async def append(self, count: int) -> None:
+        self.log.log_end_offset += count
+        self.flush.appended()
+        await asyncio.sleep(0)
+
+    async def finish(self, number: int, error: OSError | None = None) -> None:
+        done = self.log.flushes[number][1]
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+        for _ in range(4):
+            await asyncio.sleep(0)
+
+
+async def test_without_flush_messages_the_append_is_enough() -> None:
+    bench = Bench(messages=2**63 - 1)
+    await bench.append(3)
+    assert bench.acknowledged == [3]
+    assert bench.log.flushes == []
+
+
+async def test_flush_before_acknowledge_tells_nothing_before_the_flush() -> None:
+    bench = Bench(messages=1)
+    await bench.append(1)
+    assert bench.acknowledged == []
+    await bench.finish(0)
+    assert bench.acknowledged == [1]
+
+
+async def test_one_flush_at_a_time_and_the_next_covers_what_came_meanwhile() -> None:
+    bench = Bench(messages=1)
+    await bench.append(1)
+    for _ in range(5):
+        await bench.append(1)
+    assert len(bench.log.flushes) == 1
+    await bench.finish(0)
+    assert bench.acknowledged == [1]
+    assert [covers for covers, _ in bench.log.flushes] == [1, 6]
+    await bench.finish(1)
+    assert bench.acknowledged == [1, 6]
+    await bench.append(1)
+    assert len(bench.log.flushes) == 3
+
+
+async def test_fewer_than_flush_messages_are_acknowledged_unflushed() -> None:
+    bench = Bench(messages=4)
+    await bench.append(3)
+    assert bench.acknowledged == [3]
+    await bench.append(1)  # four unflushed: as Kafka, whose append of the fourth flushes before it returns
+    assert bench.acknowledged == [3]
+    await bench.append(2)
+    await bench.finish(0)
+    assert bench.acknowledged == [3, 6]  # two unflushed are allowed again
+
+
+async def test_a_failed_flush_is_told_and_acknowledges_nothing() -> None:
+    bench = Bench(messages=1)
+    await bench.append(1)
+    await bench.finish(0, OSError(errno.EIO, "flush"))
+    assert bench.acknowledged == []
+    assert [failure.errno for failure in bench.failures] == [errno.EIO]
+
+
+async def test_a_flush_that_ends_after_the_leadership_tells_nobody() -> None:
+    bench = Bench(messages=1)
+    await bench.append(1)
+    bench.flush.close()
+    await bench.finish(0)
+    assert bench.acknowledged == []
+
+
+@pytest.mark.parametrize(("messages", "told"), [(1, [2]), (100, [2, 3])])
+async def test_a_change_of_flush_messages_takes_effect_at_once(messages: int, told: list[int]) -> None:
+    bench = Bench(messages=3)
+    await bench.append(2)
+    bench.flush.set_messages(messages)
+    await asyncio.sleep(0)
+    await bench.append(1)
+    assert list(dict.fromkeys(bench.acknowledged)) == told
+
+
+async def test_the_local_gate_commits_what_this_broker_has_until_it_is_closed() -> None:
+    advanced: list[int] = []
+    gate = LocalCommitGate("t", 0, advanced.append)
+    gate.acknowledgeable(4)
+    gate.close()
+    gate.acknowledgeable(5)
+    assert advanced == [4]

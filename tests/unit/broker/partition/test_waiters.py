@@ -1,0 +1,216 @@
+import asyncio
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from odradek.broker.partition import waiters
+from odradek.broker.partition.waiters import CommitWait, FetchWait, FetchWatchers, OffsetWaiters, Watermark
+from odradek.protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+
+
+def hosted() -> Any:
+    return SimpleNamespace(fetch_watchers=FetchWatchers())
+
+
+def test_offsets_are_woken_in_order_and_only_when_reached() -> None:
+    queue = OffsetWaiters()
+    woken: list[tuple[str, ErrorCode]] = []
+    for name, offset in (("a", 5), ("b", 9), ("c", 9), ("d", 7)):
+        queue.add(offset, partial(lambda name, error: woken.append((name, error)), name))
+    queue.advance(4)
+    assert woken == []
+    queue.advance(7)
+    assert woken == [("a", NONE), ("d", NONE)]
+    queue.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert woken[2:] == [("b", ErrorCode.NOT_LEADER_OR_FOLLOWER), ("c", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    queue.advance(100)
+    assert len(woken) == 4
+    assert len(queue) == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(offsets=st.lists(st.integers(0, 20), max_size=20), steps=st.lists(st.integers(0, 20), max_size=6))
+def test_any_order_of_adding_wakes_by_offset(offsets: list[int], steps: list[int]) -> None:
+    queue = OffsetWaiters()
+    woken: list[tuple[int, int]] = []
+    for number, offset in enumerate(offsets):
+        queue.add(offset, partial(lambda mine, _error: woken.append(mine), (offset, number)))
+    for step in sorted(steps):
+        queue.advance(step)
+    reached = max(steps, default=-1)
+    assert woken == sorted((offset, number) for number, offset in enumerate(offsets) if offset <= reached)
+
+
+async def test_a_commit_is_answered_when_every_partition_is_settled() -> None:
+    outcome: dict[str, ErrorCode] = {}
+    first, second = OffsetWaiters(), OffsetWaiters()
+    wait: CommitWait[dict[str, ErrorCode]] = CommitWait(outcome)
+    wait.expect(first, 3, lambda error: outcome.update(first=error))
+    wait.expect(second, 4, lambda error: outcome.update(second=error))
+    first.advance(3)
+    future = wait.start(60_000)
+    assert not future.done()
+    second.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert future.result() == {"first": NONE, "second": ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+async def test_a_commit_of_nothing_is_done_at_once() -> None:
+    assert CommitWait("answer").start(60_000).result() == "answer"
+
+
+async def test_a_commit_that_is_settled_before_the_start_is_done_at_the_start() -> None:
+    queue = OffsetWaiters()
+    wait: CommitWait[str] = CommitWait("answer")
+    wait.expect(queue, 1, lambda _error: None)
+    queue.advance(1)
+    assert wait.start(60_000).done()
+
+
+async def test_a_commit_times_out_once_for_what_is_missing_and_leaves_its_queues() -> None:
+    told: list[tuple[str, ErrorCode]] = []
+    queue = OffsetWaiters()
+    other: list[ErrorCode] = []
+    wait: CommitWait[None] = CommitWait(None)
+    wait.expect(queue, 1, lambda error: told.append(("a", error)))
+    wait.expect(queue, 2, lambda error: told.append(("b", error)))
+    queue.add(2, other.append)
+    wait.expect(queue, 3, lambda error: told.append(("c", error)))
+    queue.advance(1)
+    await wait.start(0)
+    assert (len(queue), queue.next_offset) == (1, 2)
+    queue.advance(9)
+    timed_out = ErrorCode.REQUEST_TIMED_OUT
+    assert told == [("a", NONE), ("b", timed_out), ("c", timed_out)]
+    assert other == [NONE]
+
+
+async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
+    partition = hosted()
+    watchers = partition.fetch_watchers
+    uncommitted, committed = FetchWait(), FetchWait()
+    uncommitted.watch(partition, Watermark.HIGH_WATERMARK, 1_000)
+    committed.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000)
+    uncommitted.start(1, 60_000)
+    committed.start(1, 60_000)
+    watchers.appended(10, 300)
+    assert not uncommitted.woken.done()
+    watchers.advanced(10, None)
+    assert uncommitted.woken.done()
+    assert not committed.woken.done()
+    watchers.advanced(10, 10)
+    assert committed.woken.done()
+    assert len(watchers) == 0
+
+
+async def test_min_bytes_are_counted_over_partitions_and_capped_in_each() -> None:
+    one, two = hosted(), hosted()
+    wait = FetchWait()
+    wait.watch(one, Watermark.HIGH_WATERMARK, 300)
+    wait.watch(two, Watermark.HIGH_WATERMARK, 300)
+    wait.start(500, 60_000)
+    for end, size in ((1, 200), (2, 200), (3, 200)):
+        one.fetch_watchers.appended(end, size)
+        one.fetch_watchers.advanced(end, None)
+    assert not wait.woken.done()  # 600 bytes, of which the reader has room for 300
+    two.fetch_watchers.appended(1, 200)
+    assert not wait.woken.done()  # appended, and not yet visible
+    two.fetch_watchers.advanced(1, None)
+    assert wait.woken.done()
+    assert len(one.fetch_watchers) == len(two.fetch_watchers) == 0
+
+
+async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
+    partition = hosted()
+    watchers = partition.fetch_watchers
+    for end in range(1, 11):
+        watchers.appended(end, 100)
+    wait = FetchWait()
+    wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 10_000)
+    wait.start(450, 60_000)
+    watchers.advanced(10, None)
+    watchers.advanced(10, 4)
+    assert not wait.woken.done()
+    watchers.advanced(10, 5)
+    assert wait.woken.done()
+
+
+async def test_time_and_loss_of_the_partition_wake_a_fetch() -> None:
+    partition = hosted()
+    timed, lost = FetchWait(), FetchWait()
+    timed.watch(partition, Watermark.HIGH_WATERMARK, 10)
+    timed.start(1, 0)
+    await timed.woken
+    lost.watch(partition, Watermark.LOG_END, 10)
+    lost.start(1, 60_000)
+    partition.fetch_watchers.wake_all()
+    assert lost.woken.done()
+    assert len(partition.fetch_watchers) == 0
+
+
+async def test_waking_twice_is_harmless() -> None:
+    wait = FetchWait()
+    wait.start(1, 60_000)
+    wait.wake()
+    wait.wake()
+    assert wait.woken.done()
+
+
+async def test_what_is_remembered_of_a_long_transaction_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiters, "GROWTH_ENTRIES_MAX", 16)
+    partition = hosted()
+    watchers = partition.fetch_watchers
+    for end in range(1, 1_001):
+        watchers.appended(end, 10)
+        watchers.advanced(end, None)
+        assert len(watchers._ends) <= 17
+    wait = FetchWait()
+    wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 100_000)
+    wait.start(10_000, 60_000)
+    watchers.advanced(1_000, 1_000)
+    assert wait.woken.done()  # merged entries lose no bytes at the end
+    assert len(watchers._ends) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
+    """Merged entries or not: a reader with min_bytes=1 never sleeps through an advance of its watermark."""
+
+    async def play() -> None:
+        partition = hosted()
+        watchers = partition.fetch_watchers
+        end = data.draw(st.integers(1, 40))
+        for offset in range(1, end + 1):
+            watchers.appended(offset, data.draw(st.integers(61, 70)))
+            if data.draw(st.booleans()):
+                watchers._merge()
+        mark = 0
+        while mark < end:
+            wait = FetchWait()
+            wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000_000)
+            wait.start(1, 60_000)
+            mark = data.draw(st.integers(mark + 1, end))
+            watchers.advanced(end, mark)
+            assert wait.woken.done()
+
+    asyncio.run(play())
+
+
+async def test_many_fetches_are_woken_in_the_order_they_came() -> None:
+    partition = hosted()
+    woken: list[int] = []
+    for number in range(5):
+        wait = FetchWait()
+        wait.watch(partition, Watermark.HIGH_WATERMARK, 10)
+        wait.start(1, 60_000)
+        wait.woken.add_done_callback(partial(lambda number, _done: woken.append(number), number))
+    partition.fetch_watchers.appended(1, 61)
+    partition.fetch_watchers.advanced(1, None)
+    await asyncio.sleep(0)
+    assert woken == [0, 1, 2, 3, 4]

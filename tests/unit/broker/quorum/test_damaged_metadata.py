@@ -1,0 +1,75 @@
+"""Rot in a log that only this node has: it is named and refused, never cut away or believed in silence."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.coordinators.log_replay import Turns
+from odradek.broker.coordinators.partition_log import PartitionLogPort
+from odradek.broker.node import CannotStartError
+from odradek.protocol.batch import iter_batches
+from odradek.protocol.errors import Malformed
+from odradek.runtime.shard import ShardRecord
+from tests.support.data_rig import NOW_MS, Rig
+from tests.unit.broker.test_node_smoke import make, running
+
+LOG = "__cluster_metadata-0/00000000000000000000.log"
+
+
+def damage(path: Path, batch_number: int) -> int:
+    """Flip a bit in a record of that batch (negative: from the end); the batch's offset."""
+    content = bytearray(path.read_bytes())
+    batches = [(header, len(batch)) for header, batch in iter_batches(bytes(content))]
+    ends = [sum(size for _, size in batches[: number + 1]) for number in range(len(batches))]
+    content[ends[batch_number] - 2] ^= 1
+    path.write_bytes(content)
+    return batches[batch_number][0].base_offset
+
+
+async def refusal(path: Path) -> str:
+    node, _ = make(path)
+    try:
+        with pytest.raises(CannotStartError) as caught:
+            await node.start()
+    finally:
+        await node.stop()
+    return str(caught.value)
+
+
+async def test_rot_in_the_metadata_is_found_after_a_clean_stop(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.metadata("t")
+    offset = damage(tmp_path / LOG, 1)
+    reason = await refusal(tmp_path)
+    assert "__cluster_metadata-0" in reason
+    assert f"offset {offset}" in reason
+
+
+async def test_committed_metadata_is_not_cut_away_after_a_crash(tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed"
+    async with running(tmp_path / "running") as node:
+        await node.metadata("t")
+        await node.node.logs.checkpoint_high_watermarks()
+        committed = node.node.raft.high_watermark
+        shutil.copytree(tmp_path / "running", crashed)
+    offset = damage(crashed / LOG, 1)
+    reason = await refusal(crashed)
+    assert "__cluster_metadata-0" in reason
+    assert f"offset {offset}" in reason
+    assert f"{committed} " in reason
+
+
+@pytest.mark.usefixtures("from_the_file")
+async def test_rot_in_a_log_of_transactions_is_found_when_it_is_loaded(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.topic("t")
+    port = PartitionLogPort(rig.partition(), read_bytes=1_000_000, turns=Turns(1))
+    for number in range(3):
+        port.append([ShardRecord(b"k%d" % number, b"v")], NOW_MS)
+    path = next(tmp_path.rglob("t-0/00000000000000000000.log"))
+    damage(path, 1)
+    visited: list[int] = []
+    with pytest.raises(Malformed, match=r"t-0.*offset 1"):
+        await port.replay(lambda offset, *_: visited.append(offset))
+    assert visited == [0]

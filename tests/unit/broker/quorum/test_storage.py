@@ -1,0 +1,249 @@
+"""The files of the metadata log: what survives, what is noticed, and what becomes of log and snapshots that do not fit."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.broker.process.clock import SystemClock
+from odradek.broker.quorum.snapshots import DAMAGED_SUFFIX, file_name, parse_file_name
+from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.cluster.metadata.image import EMPTY_IMAGE, METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.cluster.metadata.snapshot import snapshot_batches
+from odradek.cluster.raft.batches import encode_records
+from odradek.cluster.raft.messages import EpochEnd, HardState, Standing
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.log.manager import LogManager
+from tests.support.raft_memory import CLUSTER_ID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+CONFIG = replace(LogConfig(), retention_ms=-1, retention_bytes=-1)
+
+
+class Replica:
+    """One replica's directory. `reopened` is its next life, after a stop that was clean or not."""
+
+    def __init__(self, path: Path, *, alone: bool = False) -> None:
+        self.path, self.alone = path, alone
+        self.logs = LogManager(OsDisk(), str(path), CONFIG)
+        self.logs.open_directory(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
+        self.logs.load_all(0, refuse_loss=(METADATA_TOPIC,) if alone else ())
+        self.log = self.logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, CONFIG, 0)
+        voters = [1] if alone else [1, 2, 3]
+        self.storage = PartitionRaftStorage(self.logs, self.log, self.logs.disk, voters, SystemClock(), alone=alone)
+
+    @property
+    def folder(self) -> Path:
+        return self.path / f"{METADATA_TOPIC}-0"
+
+    @property
+    def log_file(self) -> Path:
+        return max(self.folder.glob("*.log"))
+
+    async def append(self, count: int, epoch: int = 1) -> None:
+        for _ in range(count):
+            offset = self.storage.log_end_offset
+            self.storage.write([encode_records([(None, b"x" * 40)], base_offset=offset, epoch=epoch, now_ms=1)])
+        await self.storage.sync()
+
+    async def snapshot(self, end_offset: int, epoch: int = 1) -> EpochEnd:
+        snapshot = EpochEnd(epoch, end_offset)
+        writer = self.storage.begin_snapshot(snapshot)
+        for data in snapshot_batches(EMPTY_IMAGE, snapshot, last_contained_ms=1, now_ms=1):
+            writer.append(data)
+        await writer.finish()
+        return snapshot
+
+    async def commit(self, offset: int) -> None:
+        self.storage.set_high_watermark(offset)
+        await self.logs.checkpoint_high_watermarks()
+
+    def reopened(self, *, clean: bool = False) -> Replica:
+        self.logs.close(clean=clean)
+        return Replica(self.path, alone=self.alone)
+
+
+def test_names_of_snapshots() -> None:
+    assert file_name(EpochEnd(3, 154)) == "00000000000000000154-0000000003.checkpoint"
+    assert parse_file_name("00000000000000000154-0000000003.checkpoint") == EpochEnd(3, 154)
+    for name in ("1-2.checkpoint", file_name(EpochEnd(3, 154)) + ".part", f"{2**63:020d}-0000000003.checkpoint"):
+        assert parse_file_name(name) is None
+
+
+async def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    assert await replica.storage.open()
+    await replica.append(3)
+    await replica.append(2, epoch=4)
+    state = HardState(4, 2, -1, Standing.NEW)
+    await replica.storage.save_hard_state(state)
+    again = replica.reopened().storage
+    assert await again.open()
+    assert (again.log_start_offset, again.log_end_offset, list(again.epochs())) == (0, 5, [(1, 0), (4, 3)])
+    assert again.load_hard_state() == state
+
+
+async def test_an_unfinished_snapshot_is_gone(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(5)
+    replica.storage.begin_snapshot(EpochEnd(1, 3)).append(b"half")
+    again = replica.reopened().storage
+    assert await again.open()
+    assert not again.snapshots()
+    assert not list(replica.folder.glob("*.part"))
+
+
+async def test_the_log_begins_with_the_older_of_two_snapshots(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.commit(10)
+    first = await replica.snapshot(4)
+    second = await replica.snapshot(8)
+    await replica.storage.forget_before(first)
+    assert (replica.storage.log_start_offset, list(replica.storage.snapshots())) == (4, [first, second])
+    again = replica.reopened()  # nobody has written down where the log starts
+    assert await again.storage.open()
+    assert (again.storage.log_start_offset, again.storage.log_end_offset) == (4, 10)
+    await again.append(5)
+    third = await again.snapshot(12)
+    await again.storage.forget_before(second)
+    assert (again.storage.log_start_offset, list(again.storage.snapshots())) == (8, [second, third])
+
+
+async def test_files_of_the_log_go_when_a_snapshot_has_taken_their_place(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    for round_ in range(1, 5):
+        await replica.append(10)
+        await replica.commit(10 * round_)
+        await replica.snapshot(10 * round_)
+        if round_ > 1:
+            await replica.storage.forget_before(replica.storage.snapshots()[-2])
+    assert [path.name[:20] for path in sorted(replica.folder.glob("*.log"))] == [f"{30:020d}", f"{40:020d}"]
+    assert len(list(replica.folder.glob("*.checkpoint"))) == 2
+
+
+async def test_power_is_cut_between_the_snapshot_of_the_leader_and_the_new_log(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(5)
+    await replica.commit(5)
+    snapshot = await replica.snapshot(100, epoch=7)
+    again = replica.reopened()
+    assert await again.storage.open()
+    assert (again.storage.log_start_offset, again.storage.log_end_offset) == (100, 100)
+    await again.append(2, epoch=8)
+    last = again.reopened().storage
+    assert await last.open()
+    assert (last.log_start_offset, last.log_end_offset, list(last.snapshots())) == (100, 102, [snapshot])
+
+
+async def test_a_snapshot_of_the_leader_makes_everything_else_obsolete(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.snapshot(5)
+    snapshot = await replica.snapshot(100, epoch=7)
+    await replica.storage.restart_at(snapshot)
+    assert list(replica.storage.snapshots()) == [snapshot]
+    assert (replica.storage.log_end_offset, list(replica.storage.epochs())) == (100, [])
+    found = await replica.storage.read_snapshot(snapshot, 0, 10)
+    assert found is not None
+    assert (len(found.data), found.size) == (10, (replica.folder / file_name(snapshot)).stat().st_size)
+    assert await replica.storage.read_snapshot(EpochEnd(7, 99), 0, 10) is None
+    for position in (-1, found.size, found.size + 5):
+        beyond = await replica.storage.read_snapshot(snapshot, position, 10)
+        assert beyond is not None
+        assert beyond.data == b""
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_was_cut_is_durable_before_anything_is_written_behind_it(tmp_path: Path, *, restarted: bool) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    snapshot = await replica.snapshot(5)
+    await (replica.storage.restart_at(snapshot) if restarted else replica.storage.truncate_to(5))
+    assert (replica.log.cuts, replica.log.log_end_offset, replica.log.unsynced_cut) == (1, 5, None)
+
+
+# ---- loss -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_ends_below_what_was_committed_is_noticed(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.commit(10)
+    with replica.log_file.open("r+b") as file:
+        file.truncate(300)
+    again = replica.reopened().storage
+    assert not await again.open()
+    assert again.log_end_offset < 10
+
+
+async def test_what_had_been_flushed_counts_as_acknowledged_even_if_it_was_not_known_to_be_committed(
+    tmp_path: Path,
+) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.logs.checkpoint_recovery_points()
+    with replica.log_file.open("r+b") as file:
+        file.truncate(300)
+    assert not await replica.reopened().storage.open()
+
+
+async def test_alone_such_a_log_is_refused(tmp_path: Path) -> None:
+    replica = Replica(tmp_path, alone=True)
+    await replica.append(10)
+    await replica.commit(10)
+    with replica.log_file.open("r+b") as file:
+        file.truncate(300)
+    with pytest.raises(OSError, match="10 were committed"):
+        replica.reopened()
+
+
+@pytest.mark.parametrize("at", [0.02, 0.3, 0.6, 0.97])
+async def test_a_rotted_batch_and_all_behind_it_is_cut(tmp_path: Path, at: float) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    replica.logs.close(clean=True)  # so that the files are believed
+    content = bytearray(replica.log_file.read_bytes())
+    content[int(len(content) * at)] ^= 0x40
+    replica.log_file.write_bytes(content)
+    again = Replica(tmp_path).storage
+    assert not await again.open()
+    assert again.log_end_offset <= int(10 * at)
+
+
+async def test_a_damaged_snapshot_is_set_aside_and_the_older_one_takes_its_place(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.commit(10)
+    first = await replica.snapshot(4)
+    second = await replica.snapshot(8)
+    await replica.storage.forget_before(first)
+    await replica.logs.checkpoint_log_starts()
+    path = replica.folder / file_name(second)
+    path.write_bytes(path.read_bytes()[:-5])
+    again = replica.reopened().storage
+    assert await again.open()
+    assert (again.log_start_offset, again.log_end_offset, list(again.snapshots())) == (4, 10, [first])
+    assert path.with_name(path.name + DAMAGED_SUFFIX).exists()
+
+
+async def test_without_its_snapshot_a_log_that_does_not_begin_at_0_is_fetched_anew(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    await replica.append(10)
+    await replica.commit(10)
+    first = await replica.snapshot(4)
+    second = await replica.snapshot(8)
+    await replica.storage.forget_before(first)
+    await replica.logs.checkpoint_log_starts()
+    for snapshot in (first, second):
+        (replica.folder / file_name(snapshot)).unlink()
+    again = replica.reopened().storage
+    assert not await again.open()
+    assert (again.log_start_offset, again.log_end_offset) == (0, 0)

@@ -1,0 +1,114 @@
+"""What has to be on the disk when a replica is made to agree with its leader."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.replication.follower_truncation import Mender
+from odradek.broker.replication.log_start_check import LostHeads
+from odradek.cluster.replication.follower import Event
+from odradek.protocol.records.metadata import PartitionChangeRecord
+from odradek.storage.producers.entry import Origin
+from tests.support.data_rig import EIO, NODE, NOW_MS, Rig, batch
+
+LEADER = 2
+
+
+def followed_by(rig: Rig) -> Any:
+    """A replica of four batches that follows LEADER."""
+    topic_id = rig.topic("t", replicas=(NODE, LEADER))
+    partition = rig.partition()
+    for _ in range(4):
+        partition.log.append_as_leader(batch(), leader_epoch=0, origin=Origin.REPLICATION, now_ms=NOW_MS)
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=LEADER))
+    following = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
+    return SimpleNamespace(partition=partition, following=following)
+
+
+def mender_of(rig: Rig, done: list[tuple[str, int]]) -> Mender:
+    peers: Any = Leader()
+    return Mender(
+        NODE,
+        Directory(rig, done),
+        peers,
+        rig.clock,
+        1000,
+        LostHeads(lambda: done.append(("vouched", 0)), lambda _: None),
+    )
+
+
+class Directory:
+    """The data directory, as far as it is asked; what happens is noted in `done`."""
+
+    def __init__(self, rig: Rig, done: list[tuple[str, int]]) -> None:
+        self.rig = rig
+        self.done = done
+        self.failing = False
+
+    async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
+        self.done.append(("recovery point", offset))
+
+    async def checkpoint_log_starts(self) -> None:
+        if self.failing:
+            raise OSError(EIO, "injected")
+        self.done.append(("log start", self.rig.partition().log.log_start_offset))
+
+
+class Leader:
+    """Its log has the offsets from 0 to 9."""
+
+    async def request(self, *_: Any, **__: Any) -> Any:
+        self.asked = not getattr(self, "asked", False)
+        row = SimpleNamespace(error_code=0, offset=9 if self.asked else 0)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[row])])
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_first(
+    tmp_path: Path, *, failing: bool
+) -> None:
+    """A log start that was written down would hide what is replicated anew from the next life, which doubts nothing."""
+    rig = Rig(tmp_path)
+    topic_id = rig.topic("t", replicas=(NODE, LEADER))
+    partition = rig.partition()
+    rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=LEADER))
+    partition.log.truncate_fully_and_start_at(5, now_ms=NOW_MS)
+    partition.log.append_as_leader(batch(), leader_epoch=1, origin=Origin.REPLICATION, now_ms=NOW_MS)
+    done: list[tuple[str, int]] = []
+    lost_heads = LostHeads(lambda: done.append(("vouched", 0)), lambda _: None)
+    lost_heads.begin([partition.log], rig.metadata.image, NODE, trusted=False)
+    directory = Directory(rig, done)
+    directory.failing = failing
+    peers: Any = Leader()
+    mender = Mender(NODE, directory, peers, rig.clock, 1000, lost_heads)
+    following = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
+    followed: Any = SimpleNamespace(partition=partition, following=following)
+    event = await mender.locate(followed, lambda _: partition.online)
+    assert event is (Event.DISK_FAILED if failing else Event.TRUNCATED)
+    assert done == ([("recovery point", 0)] if failing else [("recovery point", 0), ("log start", 0), ("vouched", 0)])
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("failing", [False, True])
+async def test_what_is_cut_is_cut_on_the_disk_before_anything_is_fetched_again(
+    tmp_path: Path, *, anew: bool, failing: bool
+) -> None:
+    rig = Rig(tmp_path)
+    followed = followed_by(rig)
+    log = followed.partition.log
+    mender = mender_of(rig, [])
+    rig.disk.sync_gate = asyncio.Event()
+    work = mender.start_at(followed, 2, lambda _: True) if anew else mender.cut_to_epoch(followed, 0, 2, lambda _: True)
+    mending = asyncio.ensure_future(work)
+    while log.unsynced_cut is None:
+        await asyncio.sleep(0)
+    assert log.log_end_offset == 2
+    assert not mending.done()
+    if failing:
+        rig.disk.failing["sync"] = EIO
+    rig.disk.sync_gate.set()
+    assert await mending is (Event.DISK_FAILED if failing else Event.TRUNCATED)
+    assert (log.unsynced_cut is None, followed.partition.online) == (not failing, not failing)

@@ -1,0 +1,61 @@
+"""Where new replicas go: racks first, then evenly, and never under a leader that is not there."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.cluster.controller.partitions.placement import place
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.protocol.errors import Refusal
+
+
+def image(*brokers: tuple[str | None, bool]) -> MetadataImage:
+    """One broker for each (rack, fenced), with ids from 1 on."""
+    made = {
+        number: BrokerImage(number, number, UUID(int=number), (), {}, rack, fenced, False, (UUID(int=1000 + number),))
+        for number, (rack, fenced) in enumerate(brokers, 1)
+    }
+    return MetadataImage(brokers=made)
+
+
+BROKERS = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.booleans()), min_size=1, max_size=9)
+
+
+@given(BROKERS, st.integers(1, 5), st.integers(1, 40), st.integers(0, 7), st.integers(0, 99))
+def test_what_holds_for_every_placement(
+    brokers: list[tuple[str | None, bool]], factor: int, partitions: int, first: int, seed: int
+) -> None:
+    cluster = image(*brokers)
+    active = [number for number, broker in cluster.brokers.items() if broker.is_active]
+    if factor > len(brokers) or not active:
+        with pytest.raises(Refusal):
+            place(cluster, random.Random(seed), first_partition=first, partitions=partitions, replication_factor=factor)
+        return
+    rows = place(cluster, random.Random(seed), first_partition=first, partitions=partitions, replication_factor=factor)
+    racks = {broker.rack for broker in cluster.brokers.values()}
+    for row in rows:
+        assert len(set(row)) == len(row) == factor
+        assert row[0] in active
+        assert len({cluster.brokers[number].rack for number in row}) == min(factor, len(racks))
+    led = Counter(row[0] for row in rows)
+    assert max(led.values()) - min(led[number] for number in active) <= 1
+
+
+def test_followers_of_one_leader_are_spread_over_the_others() -> None:
+    rows = place(image(*[(None, False)] * 4), random.Random(1), first_partition=0, partitions=12, replication_factor=2)
+    assert Counter(rows) == Counter({(a, b): 1 for a in range(1, 5) for b in range(1, 5) if a != b})
+
+
+def test_fenced_brokers_come_last_and_partitions_that_are_added_go_on_where_the_others_ended() -> None:
+    cluster = image((None, False), (None, True), (None, False))
+    rows = place(cluster, random.Random(0), first_partition=0, partitions=4, replication_factor=3)
+    assert [row[-1] for row in rows] == [2, 2, 2, 2]
+    assert [row[0] for row in rows] == [rows[0][0], rows[1][0]] * 2
+    later = place(cluster, random.Random(0), first_partition=4, partitions=1, replication_factor=3)
+    assert later[0][0] == rows[0][0]

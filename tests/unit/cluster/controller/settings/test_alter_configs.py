@@ -1,0 +1,243 @@
+"""Changes of settings as the controller decides them (KIP-339), and what they do to eligible leader replicas (KIP-966)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from odradek.cluster.controller.commands import (
+    AlterConfigs,
+    AlterPartition,
+    CreateTopics,
+    FenceBroker,
+    UnfenceBroker,
+    UpdateFeatures,
+)
+from odradek.cluster.controller.port import (
+    ConfigChange,
+    ConfigOperation,
+    ConfigResult,
+    FeatureUpdate,
+    NewTopic,
+    PartitionIsr,
+)
+from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
+from odradek.protocol.errors import ErrorCode
+from tests.support.raft_memory import ControllerRig
+
+E = ErrorCode
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+def cluster(*, elr: bool = True) -> ControllerRig:
+    rig = ControllerRig().with_brokers(1, 2, elr=elr)
+    rig.do(CreateTopics((NewTopic("t", assignments=((0, (1, 2)),), configs=(("min.insync.replicas", "2"),)),)))
+    return rig
+
+
+def alter(
+    rig: ControllerRig, kind: int, name: str, *changes: tuple[str, ConfigOperation, str | None]
+) -> tuple[ErrorCode, str | None]:
+    (result,) = rig.do(AlterConfigs((ConfigChange(kind, name, changes),)))
+    assert (result.kind, result.name) == (kind, name)
+    return result.error, result.message
+
+
+def test_settings_are_set_removed_added_to_and_taken_from() -> None:
+    rig = cluster()
+    assert alter(rig, 2, "t", ("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "compact")) == (E.NONE, None)
+    image = rig.core.state.image
+    assert image.topic_config("t") == {
+        "min.insync.replicas": "2", "retention.ms": "5", "cleanup.policy": "delete,compact",
+    }  # fmt: skip
+    alter(rig, 2, "t", ("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete"))
+    assert rig.core.state.image.topic_config("t") == {"min.insync.replicas": "2", "cleanup.policy": "compact"}
+    before = len(rig.log)
+    alter(rig, 2, "t", ("cleanup.policy", SET, "compact"), ("retention.ms", DELETE, None))
+    assert len(rig.log) == before, "nothing is written for what is so already"
+
+
+@pytest.mark.parametrize(
+    ("operation", "value", "left"),
+    [
+        (APPEND, "compact,,", "delete,compact"),
+        (APPEND, ",", "delete"),
+        (APPEND, ",compact", "delete,,compact"),
+        (APPEND, "", "delete,"),
+        (SUBTRACT, "delete,,", ""),
+    ],
+)
+def test_lists_are_taken_apart_as_java_splits_them(operation: ConfigOperation, value: str, left: str) -> None:
+    """What has an empty item then is for the settings to refuse."""
+    rig = cluster()
+    alter(rig, 2, "t", ("cleanup.policy", SET, "delete,"))
+    alter(rig, 2, "t", ("cleanup.policy", operation, value))
+    assert rig.core.state.image.topic_config("t")["cleanup.policy"] == left
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "changes", "error", "message"),
+    [
+        (2, "nope", (), E.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),
+        (2, "", (), E.INVALID_REQUEST, "Default topic resources are not allowed."),
+        (32, "", (), E.INVALID_REQUEST, "Default group resources are not allowed."),
+        (32, "g", (("no.such", SET, "1"),), E.INVALID_CONFIG, "Unknown group config name"),
+        (8, "1", (), E.INVALID_REQUEST, "Unknown resource type 8"),
+        (
+            2, "t", (("retention.ms", SET, "1" * 32_768),), E.INVALID_CONFIG,
+            "The configuration value cannot be added because it exceeds the maximum value size of 32767 bytes.",
+        ),
+        (4, "9", (), E.BROKER_ID_NOT_REGISTERED, "No broker with id 9 is registered."),
+        (4, "x", (), E.INVALID_REQUEST, "Node id must be an integer, but it is: x"),
+        (2, "t", (("no.such", SET, "1"),), E.INVALID_CONFIG, "Unknown topic config name: no.such"),
+        (
+            2, "t", (("retention.ms", SET, "1"), ("retention.ms", SET, "2")),
+            E.INVALID_REQUEST, "Error due to duplicate config keys",
+        ),
+        (2, "t", (("retention.ms", SET, None),), E.INVALID_REQUEST, "Null value not supported for : retention.ms"),
+        (
+            2, "t", (("retention.ms", APPEND, "1"),),
+            E.INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            4, "1", (("min.insync.replicas", SET, "2"),),
+            E.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.",
+        ),
+        (
+            4, "", (("min.insync.replicas", DELETE, None),),
+            E.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+        ),
+    ],
+)  # fmt: skip
+def test_changes_that_are_refused(
+    kind: int,
+    name: str,
+    changes: tuple[tuple[str, ConfigOperation, str | None], ...],
+    error: ErrorCode,
+    message: str,
+) -> None:
+    rig = cluster()
+    before = len(rig.log)
+    assert alter(rig, kind, name, *changes) == (error, message)
+    assert len(rig.log) == before
+
+
+def test_a_resource_that_is_refused_does_not_keep_the_others_from_being_changed() -> None:
+    rig = cluster()
+    good = ConfigChange(RESOURCE_BROKER, "2", (("retention.ms", SET, "7"),))
+    twice = ConfigChange(RESOURCE_TOPIC, "t", (("retention.ms", SET, "7"),))
+    results = rig.do(AlterConfigs((good, twice, twice)))
+    assert [result.error for result in results] == [E.NONE, E.INVALID_REQUEST, E.INVALID_REQUEST]
+    assert rig.core.state.image.config(RESOURCE_BROKER, "2") == {"retention.ms": "7"}
+
+
+def test_what_replaces_leaves_nothing_else_set() -> None:
+    rig = cluster(elr=False)
+    alter(rig, 2, "t", ("retention.ms", SET, "5"))
+    whole = ConfigChange(RESOURCE_TOPIC, "t", (("cleanup.policy", SET, "compact"),), replaces=True)
+    assert rig.do(AlterConfigs((whole,))) == (ConfigResult(RESOURCE_TOPIC, "t"),)
+    assert rig.core.state.image.topic_config("t") == {"cleanup.policy": "compact"}
+    before = len(rig.log)
+    rig.do(AlterConfigs((whole,)))
+    assert len(rig.log) == before, "nothing is written for what is so already"
+    rig.do(AlterConfigs((ConfigChange(RESOURCE_TOPIC, "t", (), replaces=True),)))
+    assert rig.core.state.image.topic_config("t") == {}
+
+
+def test_what_replaces_cannot_take_back_what_has_to_be_there() -> None:
+    rig = cluster()
+    (result,) = rig.do(AlterConfigs((ConfigChange(RESOURCE_BROKER, "", (), replaces=True),)))
+    assert (result.error, result.message) == (
+        E.INVALID_CONFIG,
+        "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.",
+    )
+
+
+def test_groups_have_settings_whether_they_exist_or_not() -> None:
+    rig = cluster()
+    assert alter(rig, 32, "g", ("consumer.session.timeout.ms", SET, "50000")) == (E.NONE, None)
+    assert rig.core.state.image.config(32, "g") == {"consumer.session.timeout.ms": "50000"}
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    rig = cluster()
+    before = len(rig.log)
+    change = ConfigChange(RESOURCE_TOPIC, "t", (("retention.ms", SET, "7"),))
+    assert rig.do(AlterConfigs((change,), validate_only=True)) == (ConfigResult(RESOURCE_TOPIC, "t"),)
+    assert len(rig.log) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "eligible"), [("2", "1", False), ("2", "3", True), ("3", "2", True), ("1", "2", False)]
+)
+def test_with_a_lower_min_isr_nobody_is_eligible_by_the_old_one(before: str, after: str, eligible: bool) -> None:
+    """By the new one the leader acknowledges alone what the other has not got."""
+    for kind, name in ((RESOURCE_TOPIC, "t"), (RESOURCE_BROKER, "")):
+        rig = cluster()
+        alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", DELETE, None))
+        alter(rig, kind, name, ("min.insync.replicas", SET, before))
+        rig.do(FenceBroker(2))
+        assert rig.core.state.image.topics["t"].partitions[0].elr == ((2,) if before != "1" else ())
+        assert alter(rig, kind, name, ("min.insync.replicas", SET, after)) == (E.NONE, None)
+        assert (2 in rig.core.state.image.topics["t"].partitions[0].elr) == eligible
+
+
+@pytest.mark.parametrize(("kind", "name"), [(RESOURCE_TOPIC, "t"), (RESOURCE_BROKER, "")])
+def test_a_leader_that_has_not_heard_of_a_higher_min_isr_does_not_get_a_smaller_isr(kind: int, name: str) -> None:
+    """It would acknowledge alone by the old value, while who leaves is eligible by the new one."""
+    rig = cluster()
+    alter(rig, RESOURCE_TOPIC, "t", ("min.insync.replicas", DELETE, None))
+    known = rig.core.state.image.topics["t"].partitions[0]
+    alter(rig, kind, name, ("min.insync.replicas", SET, "2"))
+    raised = rig.core.state.image.topics["t"].partitions[0]
+    assert (raised.partition_epoch, raised.leader_epoch) == (known.partition_epoch + 1, known.leader_epoch)
+    wish = PartitionIsr(
+        rig.core.state.image.topics["t"].topic_id, 0, known.leader_epoch, known.partition_epoch, ((1, -1),)
+    )
+    epoch = rig.core.state.image.brokers[1].epoch
+    (refused,) = rig.do(AlterPartition(1, epoch, (wish,)))
+    assert refused.error is E.INVALID_UPDATE_VERSION
+    assert rig.core.state.image.topics["t"].partitions[0] == raised
+    (granted,) = rig.do(AlterPartition(1, epoch, (replace(wish, partition_epoch=raised.partition_epoch),)))
+    assert granted.error is E.NONE
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (2,)
+    # lower values, and others, are no news to leaders
+    before = rig.core.state.image.topics["t"].partitions[0].partition_epoch
+    alter(rig, RESOURCE_TOPIC, "t", ("retention.ms", SET, "5"))
+    assert rig.core.state.image.topics["t"].partitions[0].partition_epoch == before
+
+
+def test_leaders_hear_of_elr_before_anybody_is_eligible() -> None:
+    rig = cluster(elr=False)
+    before = rig.core.state.image.topics["t"].partitions[0].partition_epoch
+    on = UpdateFeatures((FeatureUpdate("eligible.leader.replicas.version", 1),))
+    rig.do(on)
+    assert rig.core.state.image.topics["t"].partitions[0].partition_epoch == before + 1
+    length = len(rig.log)
+    rig.do(on)
+    assert len(rig.log) == length
+
+
+def test_topics_with_their_own_min_isr_do_not_follow_that_of_all_brokers() -> None:
+    rig = cluster()
+    rig.do(FenceBroker(2))
+    assert alter(rig, 4, "", ("min.insync.replicas", SET, "1")) == (E.NONE, None)
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (2,)
+
+
+def test_who_is_eligible_without_a_leader_stays_so_until_somebody_leads_alone() -> None:
+    rig = cluster()
+    rig.do(FenceBroker(2))
+    rig.do(FenceBroker(1))
+    assert alter(rig, 2, "t", ("min.insync.replicas", SET, "1")) == (E.NONE, None)
+    assert rig.core.state.image.topics["t"].partitions[0].elr == (1, 2), "nothing was acknowledged since"
+    rig.do(UnfenceBroker(1))
+    back = rig.core.state.image.topics["t"].partitions[0]
+    assert (back.leader, back.isr, back.elr) == (1, (1,), ()), "1 acknowledges alone from now on"
+
+
+def test_without_elr_a_broker_may_have_its_own_min_isr() -> None:
+    rig = cluster(elr=False)
+    assert alter(rig, 4, "1", ("min.insync.replicas", SET, "2"))[0] is E.NONE
+    assert alter(rig, 4, "", ("min.insync.replicas", DELETE, None))[0] is E.NONE

@@ -1,0 +1,186 @@
+"""The controller as it runs in a node: raft driver, engine, publisher and broker life cycle together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.cluster.controller.port import NewTopic, TopicName
+from odradek.cluster.metadata.records import NotUnderstood
+from odradek.cluster.raft.batches import encode_records
+from odradek.cluster.raft.messages import HardState
+from odradek.protocol.errors import ErrorCode, Refusal
+from tests.support.controller_node import NO_LEVELS, ControllerNode
+from tests.support.raft_memory import MemoryRaftStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.cluster.metadata.delta import MetadataDelta
+    from odradek.cluster.metadata.image import MetadataImage
+
+
+class Node(ControllerNode):
+    def __init__(
+        self, storage: MemoryRaftStorage, incarnation: int = 7, *, levels: Mapping[str, int] = NO_LEVELS
+    ) -> None:
+        super().__init__(storage, incarnation, levels=levels)
+        self.disk = storage
+
+
+async def started(storage: MemoryRaftStorage, incarnation: int = 7) -> Node:
+    node = Node(storage, incarnation)
+    await node.start()
+    return node
+
+
+async def test_an_answer_means_that_the_change_is_published_here() -> None:
+    node = await started(MemoryRaftStorage())
+    (created,) = await node.service.create_topics([NewTopic("orders", 4)])
+    topic = node.cache.image.topic("orders")
+    assert topic is not None
+    assert topic.topic_id == created.topic_id
+    assert [partition.leader for partition in topic.partitions.values()] == [1, 1, 1, 1]
+    await node.service.delete_topics([TopicName("orders")])
+    assert node.cache.image.topic("orders") is None
+    await node.stop()
+
+
+async def test_a_restart_gives_the_same_metadata_and_moves_every_leader_epoch() -> None:
+    node = await started(MemoryRaftStorage())
+    await node.service.create_topics([NewTopic("orders", 2, configs=(("retention.ms", "5"),))])
+    block = await node.service.allocate_producer_ids(1, node.lifecycle.broker_epoch)
+    before = node.cache.image
+    left = node.disk.crash()
+    await node.kill()
+    again = await started(left, 8)
+    after = again.cache.image
+    assert after.topics["orders"].topic_id == before.topics["orders"].topic_id
+    assert after.topic_config("orders") == {"retention.ms": "5"}
+    # leader -1 when the dead incarnation was replaced, 1 again when the new one was unfenced
+    assert [p.leader_epoch for p in after.topics["orders"].partitions.values()] == [2, 2]
+    assert again.driver.core.epoch == 2
+    next_block = await again.service.allocate_producer_ids(1, again.lifecycle.broker_epoch)
+    assert next_block.first == block.first + block.length
+    await again.stop()
+
+
+async def test_an_orderly_stop_leaves_nothing_led() -> None:
+    node = await started(MemoryRaftStorage())
+    await node.service.create_topics([NewTopic("orders", 2)])
+    await node.stop()
+    partitions = node.cache.image.topics["orders"].partitions.values()
+    assert [(p.leader, p.isr) for p in partitions] == [(-1, ()), (-1, ())]
+    assert node.cache.image.brokers[1].fenced
+
+
+async def test_what_is_not_synced_is_neither_answered_nor_published() -> None:
+    node = await started(MemoryRaftStorage())
+    node.disk.gate = asyncio.Event()
+    creation = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
+    refused = asyncio.ensure_future(node.service.create_topics([NewTopic("orders", 1)]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    # the second answer stands on the first, uncommitted one: it waits too
+    assert not creation.done()
+    assert not refused.done()
+    assert node.cache.image.topic("orders") is None
+    survivors = node.disk.crash()
+    node.disk.gate.set()
+    await creation
+    (second,) = await refused
+    assert second.error is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert node.cache.image.topic("orders") is not None
+    await node.stop()
+    # had the power been cut meanwhile, nothing of it would be there
+    again = await started(survivors, 8)
+    assert again.cache.image.topic("orders") is None
+    await again.stop()
+
+
+async def test_appends_that_meet_a_running_sync_share_the_next_one() -> None:
+    node = await started(MemoryRaftStorage())
+    gate = node.disk.gate = asyncio.Event()
+    first = asyncio.ensure_future(node.service.create_topics([NewTopic("t0", 1)]))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    before = node.disk.syncs
+    others = [asyncio.ensure_future(node.service.create_topics([NewTopic(f"t{n}", 1)])) for n in range(1, 6)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gate.set()
+    for number, waiting in enumerate((first, *others)):
+        (created,) = await waiting
+        assert created.error is ErrorCode.NONE
+        assert node.cache.image.topic(f"t{number}") is not None
+    assert node.disk.syncs == before + 2
+    await node.stop()
+
+
+async def test_fencing_takes_leadership_away_and_unfencing_gives_it_back_in_a_new_epoch() -> None:
+    node = await started(MemoryRaftStorage())
+    await node.service.create_topics([NewTopic("orders", 1)])
+    seen: list[tuple[int, int]] = []
+
+    def watch(delta: MetadataDelta, image: MetadataImage) -> None:
+        seen.extend((p.leader, p.leader_epoch) for p in image.topics["orders"].partitions.values())
+
+    node.cache.subscribe(watch)
+    await node.service.fence_broker(1)
+    await node.service.unfence_broker(1)
+    assert seen == [(-1, 1), (1, 2)]
+    await node.stop()
+
+
+async def test_a_failing_disk_ends_the_node_and_acknowledges_nothing() -> None:
+    node = await started(MemoryRaftStorage())
+    node.disk.broken = True
+    with pytest.raises(Refusal) as refused:
+        await node.service.create_topics([NewTopic("orders", 1)])
+    assert refused.value.error is ErrorCode.NOT_CONTROLLER
+    assert [type(error) for _, error in node.failures] == [OSError]
+    assert node.cache.image.topic("orders") is None
+    await node.tasks.cancel_all()
+
+
+async def test_without_the_active_controller_every_call_is_refused() -> None:
+    node = Node(MemoryRaftStorage())
+    with pytest.raises(Refusal) as refused:
+        await node.service.create_topics([NewTopic("orders", 1)])
+    assert refused.value.error is ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_log_with_an_unknown_record_ends_the_node_and_names_it() -> None:
+    acl = encode_records([(None, b"\x01\x12\x00")], base_offset=0, epoch=1, now_ms=1_000)
+    storage = MemoryRaftStorage([acl], HardState(1, 1), synced=1)
+    node = Node(storage)
+    failed = asyncio.Event()
+    report = node.fail
+
+    def fail(name: str, error: BaseException) -> None:
+        report(name, error)
+        failed.set()
+
+    node.driver._on_failure = fail
+    node.service._on_failure = fail
+    await node.driver.start()
+    await asyncio.wait_for(failed.wait(), 10)
+    _, error = node.failures[0]
+    assert isinstance(error, NotUnderstood)
+    assert str(error) == "metadata record type 18 is not supported by this version"
+    assert not node.service.is_active
+    await node.tasks.cancel_all()
+
+
+async def test_feature_levels_of_a_new_cluster_can_be_chosen() -> None:
+    node = Node(MemoryRaftStorage(), levels={"transaction.version": 1})
+    await node.start()
+    assert node.cache.image.feature("transaction.version") == 1
+    left = node.disk.crash()
+    await node.stop()
+    again = Node(left, 8, levels={"transaction.version": 2})  # too late: the cluster has begun
+    await again.start()
+    assert again.cache.image.feature("transaction.version") == 1
+    await again.stop()

@@ -1,0 +1,254 @@
+"""The driver on real UDP sockets, on asyncio's loop and on uvloop. Events are waited for; no time is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
+
+from odradek.cluster.membership.driver import DATAGRAMS_PER_TURN, OUTGOING_MAX
+from odradek.cluster.membership.messages import Codec, Ping
+from odradek.cluster.membership.transitions import State
+from odradek.runtime.tasks import Tasks
+from tests.support.membership_process import HOST, member
+from tests.support.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from odradek.cluster.membership.driver import MembershipDriver
+    from odradek.cluster.membership.members import Change
+
+ROOT = Path(__file__).resolve().parents[4]
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+UNTIL_S = 30
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Iterator[Callable[[Coroutine[Any, Any, None]], None]]:
+    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+
+        def bounded(coro: Coroutine[Any, Any, None]) -> None:
+            runner.run(asyncio.wait_for(coro, UNTIL_S))
+
+        yield bounded
+
+
+class Cluster:
+    """Drivers of one process on real sockets."""
+
+    def __init__(self, count: int, host: str = HOST) -> None:
+        self.host = host
+        self.ports = free_ports(count)
+        self.errors: list[tuple[str, BaseException]] = []
+        self.tasks = Tasks(lambda name, error: self.errors.append((name, error)))
+        self.changes: asyncio.Queue[tuple[int, Change]] = asyncio.Queue()
+        self.drivers: dict[int, MembershipDriver] = {}
+
+    async def start(self, *node_ids: int, cluster: str = "a cluster") -> None:
+        for node_id in node_ids:
+            driver = member(
+                node_id,
+                self.ports,
+                self.tasks,
+                lambda change, node_id=node_id: self.changes.put_nowait((node_id, change)),  # type: ignore[misc]
+                cluster=cluster,
+                host=self.host,
+            )
+            self.drivers[node_id] = driver
+            await driver.start(HOST, self.ports[node_id - 1])
+
+    async def until(self, *wanted: tuple[int, int, State]) -> None:
+        """Until each (who, of whom) has come to that state."""
+        missing = list(wanted)
+        while missing:
+            node_id, change = await self.changes.get()
+            missing = [each for each in missing if each != (node_id, change.node_id, change.state)]
+
+    async def end(self) -> None:
+        for driver in self.drivers.values():
+            driver.close()
+        await self.tasks.cancel_all()
+        await turns(3)  # transports end in a later turn
+        assert self.errors == []
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_who_answers_lives_and_who_is_silent_dies_and_may_come_back(run: Any) -> None:
+    async def story() -> None:
+        cluster = Cluster(3)
+        await cluster.start(1, 2)
+        await cluster.until((1, 3, State.DEAD), (2, 3, State.DEAD))
+        await cluster.start(3)
+        await cluster.until((1, 3, State.ALIVE), (2, 3, State.ALIVE))
+        states = {each.node_id: each.state for each in cluster.drivers[1].view()}
+        assert states == {2: State.ALIVE, 3: State.ALIVE}
+        await cluster.end()
+
+    run(story())
+
+
+def test_names_are_looked_up(run: Any) -> None:
+    async def story() -> None:
+        cluster = Cluster(3, "localhost")
+        await cluster.start(1, 2)
+        await cluster.until((1, 3, State.DEAD))
+        assert cluster.drivers[1].view()[0].state is not State.DEAD
+        assert cluster.drivers[2].traffic.received > 0
+        await cluster.end()
+
+    run(story())
+
+
+def test_another_clusters_datagrams_are_dropped_and_counted(run: Any) -> None:
+    async def story() -> None:
+        cluster = Cluster(2)
+        await cluster.start(1)
+        await cluster.start(2, cluster="another")
+        await cluster.until((1, 2, State.DEAD), (2, 1, State.DEAD))
+        for driver in cluster.drivers.values():
+            assert driver.traffic.received == 0
+            assert driver.traffic.rejected > 0
+        await cluster.end()
+
+    run(story())
+
+
+def test_a_node_without_an_address_is_not_sent_to_and_a_stranger_is_answered_where_it_asks(run: Any) -> None:
+    async def story() -> None:
+        cluster = Cluster(1)
+        await cluster.start(1)
+        loop = asyncio.get_running_loop()
+        answered = loop.create_future()
+
+        class Stranger(asyncio.DatagramProtocol):
+            def datagram_received(self, data: bytes, addr: Any) -> None:
+                if not answered.done():
+                    answered.set_result(data)
+
+        transport, _ = await loop.create_datagram_endpoint(Stranger, remote_addr=(HOST, cluster.ports[0]))
+        transport.sendto(Codec("a cluster").encode(Ping(9, 1, 9, 0, 1), 0))
+        assert await answered
+        transport.close()
+        await cluster.end()
+
+    run(story())
+
+
+def test_a_flood_is_dropped_unread_in_the_turn_in_which_it_comes() -> None:
+    """asyncio-dgram queues without a limit: what lies in its queue must go at once, and only a part of it is worked on."""
+
+    async def story() -> None:
+        cluster = Cluster(1)
+        await cluster.start(1)
+        driver = cluster.drivers[1]
+        for _ in range(10 * DATAGRAMS_PER_TURN):
+            driver._stream._recvq.put_nowait((b"garbage", ("127.0.0.1", 9)))
+        await turns(2)
+        assert driver._stream._recvq.empty()
+        assert driver.traffic.rejected == DATAGRAMS_PER_TURN
+        assert driver.traffic.overflow == 9 * DATAGRAMS_PER_TURN
+        await turns(2)
+        driver._stream._recvq.put_nowait((b"garbage", ("127.0.0.1", 9)))
+        await turns(2)
+        assert driver.traffic.rejected == DATAGRAMS_PER_TURN + 1
+        await cluster.end()
+
+    asyncio.run(story())
+
+
+def test_answers_that_cannot_be_sent_do_not_pile_up() -> None:
+    async def story() -> None:
+        cluster = Cluster(1)
+        await cluster.start(1)
+        driver = cluster.drivers[1]
+        for sequence in range(OUTGOING_MAX + 10):
+            driver._take(Codec("a cluster").encode(Ping(9, 1, 9, 0, sequence), 0), ("127.0.0.1", 9))
+        assert driver.traffic.overflow == 10
+        await cluster.end()
+
+    asyncio.run(story())
+
+
+def test_the_error_of_one_datagram_does_not_cost_the_next() -> None:
+    """asyncio-dgram raises an error of an earlier datagram in place of sending the next one, to whomever."""
+
+    async def story() -> None:
+        cluster = Cluster(2)
+        await cluster.start(1, 2)
+        driver = cluster.drivers[1]
+        for _ in range(3):
+            driver._stream._excq.put_nowait(OSError(113, "no route to host"))
+        before = driver.traffic.sent
+        driver._outgoing.put_nowait(Ping(1, 2, 1, 0, 1))
+        await turns(5)
+        assert driver.traffic.errors == 3
+        assert driver.traffic.sent > before
+        await cluster.end()
+
+    asyncio.run(story())
+
+
+def test_a_taken_port_is_an_error() -> None:
+    async def story() -> None:
+        cluster = Cluster(2)
+        await cluster.start(1)
+        cluster.ports[1] = cluster.ports[0]
+        with pytest.raises(OSError, match="in use"):
+            await cluster.start(2)
+        await cluster.end()
+
+    asyncio.run(story())
+
+
+def test_processes_find_out_about_one_another() -> None:
+    """kill -9, SIGSTOP and SIGCONT of real processes on uvloop."""
+    ports = free_ports(3)
+    arguments = [str(port) for port in ports]
+    processes = {
+        node_id: Popen(
+            [sys.executable, "-P", "-m", "tests.support.membership_process", str(node_id), *arguments],
+            cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT)},
+            stdin=PIPE,
+            stdout=PIPE,
+            text=True,
+        )
+        for node_id in (1, 2, 3)
+    }
+
+    def until(node_id: int, line: str) -> list[str]:
+        out = processes[node_id].stdout
+        assert out is not None
+        seen: list[str] = []
+        while not seen or not seen[-1].startswith(line):
+            seen.append(out.readline().strip())
+            assert seen[-1], f"{node_id} has ended without {line!r}: {seen}"
+        return seen
+
+    try:
+        for node_id in processes:
+            until(node_id, "ready")
+        processes[3].send_signal(signal.SIGSTOP)
+        assert not any("1 dead" in line for line in until(2, "3 dead"))
+        until(1, "3 dead")
+        processes[3].send_signal(signal.SIGCONT)
+        until(1, "3 alive")
+        until(2, "3 alive")
+        processes[2].kill()
+        until(1, "2 dead")
+        assert "1 dead" not in " ".join(until(3, "2 dead"))
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.communicate()

@@ -1,0 +1,108 @@
+"""Datagrams: every message survives its bytes, and no bytes do any harm."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.cluster.membership.messages import (
+    DATAGRAM_BYTES_MAX,
+    RUMOURS_MAX,
+    TAG_BYTES,
+    Ack,
+    Codec,
+    Datagram,
+    Message,
+    Ping,
+    PingRequest,
+    Rejected,
+    Rumour,
+)
+from odradek.cluster.membership.transitions import TRANSITIONS, State
+
+U32 = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
+RUMOURS = st.lists(st.builds(Rumour, U32, U64, U32, st.sampled_from(State)), max_size=RUMOURS_MAX).map(tuple)
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    st.builds(Ping, U32, U32, U64, U32, U32, RUMOURS),
+    st.builds(PingRequest, U32, U32, U64, U32, U32, U32, RUMOURS),
+    st.builds(Ack, U32, U32, U64, U32, U32, U32, U64, U32, RUMOURS),
+)
+TIMES = st.integers(-(2**63), 2**63 - 1)
+CODEC = Codec("MkU3OEVBNTcwNTJENDM2Qk")
+FULL = Ack(1, 2, 3, 4, 5, 6, 7, 8, tuple(Rumour(node, 1, 2, State.DEAD) for node in range(RUMOURS_MAX)))
+
+
+@given(MESSAGES, TIMES)
+def test_every_message_survives_its_bytes(message: Message, sent_ms: int) -> None:
+    data = CODEC.encode(message, sent_ms)
+    assert len(data) <= DATAGRAM_BYTES_MAX
+    assert CODEC.decode(data) == Datagram(sent_ms, message)
+
+
+def test_the_longest_datagram_is_below_the_limit_and_not_far_below() -> None:
+    assert DATAGRAM_BYTES_MAX - 20 < len(CODEC.encode(FULL, 0)) <= DATAGRAM_BYTES_MAX
+
+
+def test_the_bytes_of_a_ping() -> None:
+    data = CODEC.encode(Ping(1, 2, 3, 4, 5, (Rumour(6, 7, 8, State.SUSPECT),)), 9)
+    head = "02 01 0000000000000009 00000001 00000002 0000000000000003 00000004 00000005"
+    assert data[:-TAG_BYTES].hex() == (head + "01 00000006 0000000000000007 00000008 01").replace(" ", "")
+
+
+def test_the_datagrams_of_another_cluster_are_refused() -> None:
+    assert Codec("another").decode(CODEC.encode(Ping(1, 2, 3, 4, 5), 0)) is Rejected.FOREIGN
+
+
+@given(st.binary(max_size=DATAGRAM_BYTES_MAX + 10))
+def test_garbage_is_refused(data: bytes) -> None:
+    assert isinstance(CODEC.decode(data), Rejected)
+
+
+@given(st.binary(max_size=DATAGRAM_BYTES_MAX - TAG_BYTES))
+def test_authentic_garbage_is_a_message_or_refused(body: bytes) -> None:
+    """Whoever knows the cluster's id can make the tag; what lies before it may still be anything."""
+    body = b"\x02" + body[1:]
+    decoded = CODEC.decode(body + CODEC._tag(body))
+    if not isinstance(decoded, Rejected):
+        assert CODEC.encode(decoded.message, decoded.sent_ms) == body + CODEC._tag(body)
+
+
+@given(MESSAGES, st.data())
+def test_a_changed_byte_is_noticed(message: Message, data: st.DataObject) -> None:
+    encoded = bytearray(CODEC.encode(message, 0))
+    position = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[position] ^= data.draw(st.integers(1, 255))
+    assert isinstance(CODEC.decode(bytes(encoded)), Rejected)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda body: b"\x01" + body[1:], Rejected.VERSION),
+        (lambda body: body[:1] + b"\x09" + body[2:], Rejected.CONTENT),
+        (lambda body: body[:-1] + b"\x05", Rejected.CONTENT),
+        (lambda body: body[:-1] + b"\x00" + body, Rejected.CONTENT),
+        (lambda body: body[:-1], Rejected.SIZE),
+        (lambda body: body + bytes(DATAGRAM_BYTES_MAX), Rejected.SIZE),
+        (lambda body: body[:-1] + b"\x01" + struct.pack(">IQIB", 1, 1, 1, 3), Rejected.CONTENT),
+    ],
+    ids=["version", "kind", "count", "more than the count says", "too short", "too long", "state"],
+)
+def test_what_cannot_be_understood_says_so(change: object, reason: Rejected) -> None:
+    assert callable(change)
+    body = change(CODEC.encode(Ping(1, 2, 3, 4, 5), 0)[:-TAG_BYTES])
+    assert CODEC.decode(body + CODEC._tag(body)) is reason
+
+
+def test_the_documented_table_is_the_one_that_is_obeyed() -> None:
+    document = (Path(__file__).resolve().parents[4] / "docs" / "membership.md").read_text()
+    rows = [
+        f"| {event.value} | " + " | ".join("-" if state is None else state.value for state in following) + " |"
+        for event, following in TRANSITIONS.items()
+    ]
+    assert [line for line in document.splitlines() if line.count("|") == 5][2:][: len(rows)] == rows

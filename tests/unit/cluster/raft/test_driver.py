@@ -1,0 +1,311 @@
+"""Three drivers over a network in memory: the loop that runs the core, with timers and disks of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.cluster.raft.batches import encode_entry, encode_records
+from odradek.cluster.raft.driver import RaftDriver
+from odradek.cluster.raft.election import RaftConfig
+from odradek.cluster.raft.follower import DifferentVoters, LostCommitted
+from odradek.cluster.raft.messages import (
+    BeginQuorumEpochRequest,
+    Entry,
+    EpochEnd,
+    FetchReply,
+    FetchRequest,
+    HardState,
+    LeaderChange,
+    VoteRequest,
+)
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.shard import ShardRecord
+from odradek.runtime.tasks import Tasks
+from tests.support.controller_node import LoopClock
+from tests.support.raft_memory import MemoryRaftStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from odradek.cluster.raft.batches import LogBatch
+    from odradek.cluster.raft.messages import Leadership, Message
+
+FAST = RaftConfig(election_timeout_ms=40, fetch_timeout_ms=80, election_backoff_max_ms=40, fetch_wait_ms_max=20)
+
+
+class Cluster:
+    """Messages are delivered by the loop, in order; `cut` nodes neither send nor receive."""
+
+    def __init__(self) -> None:
+        self.drivers: dict[int, RaftDriver] = {}
+        self.storages: dict[int, MemoryRaftStorage] = {}
+        self.values: dict[int, list[bytes | None]] = {}
+        self.leadership: dict[int, Leadership] = {}
+        self.cut: list[int] = []
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(lambda _, error: self.failures.append(error))
+        self.changed = asyncio.Event()
+        self.config = FAST
+
+    async def start(self, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            await self.start_node(node, nodes)
+
+    async def start_node(self, node: int, voters: Sequence[int]) -> None:
+        storage = self.storages.setdefault(node, MemoryRaftStorage())
+        driver = self.drivers[node] = RaftDriver(
+            node,
+            voters,
+            storage,
+            self,
+            clock=LoopClock(),
+            rng=random.Random(node),
+            tasks=self.tasks,
+            on_failure=lambda _, error: self.failures.append(error),
+            config=self.config,
+        )
+        self.values[node] = []
+        driver.on_committed(lambda batches: self.committed(node, batches))
+        driver.on_leadership(lambda leadership: self.lead(node, leadership))
+        self.prepare(node)
+        await driver.start()
+
+    def prepare(self, node: int) -> None:
+        """For those who build more upon a driver, before it starts."""
+
+    def committed(self, node: int, batches: Sequence[LogBatch]) -> None:
+        self.values[node] += [value for batch in batches for _, value in batch.records]
+        self.changed.set()
+
+    def lead(self, node: int, leadership: Leadership) -> None:
+        self.leadership[node] = leadership
+        self.changed.set()
+
+    def send(self, message: Message) -> None:
+        asyncio.get_running_loop().call_soon(self.deliver, message)
+
+    def deliver(self, message: Message) -> None:
+        if message.source not in self.cut and message.target not in self.cut:
+            self.drivers[message.target].step(message)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def leader(self) -> RaftDriver:
+        def leaders() -> list[int]:
+            return [node for node, known in self.leadership.items() if known.is_leader and node not in self.cut]
+
+        await self.until(lambda: bool(leaders()))
+        return self.drivers[max(leaders(), key=lambda node: self.leadership[node].epoch)]
+
+    async def stop(self) -> None:
+        for driver in self.drivers.values():
+            await driver.stop()
+        await self.tasks.cancel_all()
+        assert self.failures == []
+
+
+async def test_three_nodes_agree_and_go_on_without_their_leader() -> None:
+    cluster = Cluster()
+    await cluster.start([1, 2, 3])
+    first = await cluster.leader()
+    first.append([ShardRecord(None, b"a"), ShardRecord(None, b"b")], 1_000)
+    await cluster.until(lambda: all(values == [b"a", b"b"] for values in cluster.values.values()))
+
+    cluster.cut = [first.node_id]
+    first.append([ShardRecord(None, b"lost")], 1_000)
+    second = await cluster.leader()
+    assert second is not first
+    second.append([ShardRecord(None, b"c")], 1_000)
+    rest = [node for node in cluster.drivers if node != first.node_id]
+    await cluster.until(lambda: all(cluster.values[node] == [b"a", b"b", b"c"] for node in rest))
+
+    cluster.cut = []
+    await cluster.until(lambda: cluster.values[first.node_id] == [b"a", b"b", b"c"])
+    with pytest.raises(Refusal) as refused:
+        first.append([ShardRecord(None, b"late")], 1_000)
+    assert refused.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await cluster.stop()
+
+
+async def test_a_replica_that_comes_back_empty_handed_gets_everything() -> None:
+    cluster = Cluster()
+    await cluster.start([1, 2, 3])
+    leader = await cluster.leader()
+    for number in range(50):
+        leader.append([ShardRecord(None, b"%d" % number)], 1_000)
+    expected: list[bytes | None] = [b"%d" % number for number in range(50)]
+    await cluster.until(lambda: all(values == expected for values in cluster.values.values()))
+    back = next(node for node in cluster.drivers if node != leader.node_id)
+    await cluster.drivers[back].stop()
+    cluster.storages[back] = MemoryRaftStorage(hard_state=cluster.storages[back].hard_state)
+    await cluster.start_node(back, [1, 2, 3])
+    await cluster.until(lambda: cluster.values[back] == expected)
+    assert cluster.drivers[back].log_end_offset == leader.log_end_offset
+    assert not cluster.leadership[back].is_leader
+    await cluster.stop()
+
+
+async def test_a_batch_beyond_the_limit_is_refused_before_it_is_written() -> None:
+    cluster = Cluster()
+    await cluster.start([1])
+    leader = await cluster.leader()
+    end = leader.log_end_offset
+    with pytest.raises(Refusal) as refused:
+        leader.append([ShardRecord(None, bytes(9 * 1024 * 1024))], 1_000)
+    assert refused.value.error is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert leader.log_end_offset == end
+    await cluster.stop()
+
+
+# ---- durable before it is answered ------------------------------------------------------------------------------------
+
+
+class Recorded:
+    """One node of three; what it sends stands between what its disk has done."""
+
+    def __init__(self, node_id: int = 1, voters: Sequence[int] = (1, 2, 3)) -> None:
+        self.failures: list[BaseException] = []
+        self.tasks = Tasks(lambda _, error: self.failures.append(error))
+        self.storage = MemoryRaftStorage(
+            batches=[encode_records([(None, b"a")], base_offset=0, epoch=1, now_ms=1)],
+            synced=1,
+            hard_state=HardState(1),
+        )
+        self.driver = RaftDriver(
+            node_id,
+            voters,
+            self.storage,
+            self,
+            clock=LoopClock(),
+            rng=random.Random(1),
+            tasks=self.tasks,
+            on_failure=lambda _, error: self.failures.append(error),
+            config=RaftConfig(),
+        )
+        self.messages: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.messages.append(message)
+        self.storage.done.append(type(message).__name__)
+
+    async def rest(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        await self.tasks.cancel_all()
+        assert self.failures == []
+
+
+async def test_a_vote_is_on_the_disk_before_it_is_answered() -> None:
+    node = Recorded()
+    await node.driver.start()
+    await node.rest()
+    node.storage.done.clear()
+    node.storage.gate = asyncio.Event()
+    node.driver.step(VoteRequest(2, 1, 5, 1, 1, pre_vote=False))
+    await node.rest()
+    assert node.storage.done == []
+    assert node.storage.hard_state == HardState(1)
+    node.storage.gate.set()
+    await node.rest()
+    assert node.storage.done == ["saved", "VoteReply"]
+    assert node.storage.hard_state == HardState(5, -1, 2)
+    await node.end()
+
+
+async def test_entries_are_synced_before_they_are_acknowledged() -> None:
+    node = Recorded()
+    await node.driver.start()
+    node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
+    await node.rest()
+    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    node.storage.done.clear()
+    node.storage.gate = asyncio.Event()
+    data = encode_records([(None, b"b")], base_offset=1, epoch=3, now_ms=1)
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, 0, (Entry(1, 1, 3, data),), request_id=asked.request_id))
+    await node.rest()
+    assert node.storage.done == ["written"]
+    node.storage.gate.set()
+    await node.rest()
+    assert node.storage.done == ["written", "synced", "FetchRequest"]
+    assert node.messages[-1].fetch_offset == 2  # type: ignore[union-attr]
+    await node.end()
+
+
+async def test_a_leader_that_counts_other_voters_ends_the_node() -> None:
+    node = Recorded()
+    await node.driver.start()
+    node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
+    await node.rest()
+    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    data = encode_entry(Entry(1, 1, 3, LeaderChange(2, (1, 2, 4), (2, 4))), 1)
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, 0, (Entry(1, 1, 3, data),), request_id=asked.request_id))
+    await node.rest()
+    (failure,) = node.failures
+    assert isinstance(failure, DifferentVoters)
+    assert "[1, 2, 4]" in str(failure)
+    assert "controller.quorum.voters" in str(failure)
+    assert node.storage.log_end_offset == 1
+    await node.tasks.cancel_all()
+
+
+async def test_a_leader_that_is_no_voter_by_the_own_list_ends_the_node() -> None:
+    node = Recorded(4, [1, 2])
+    await node.driver.start()
+    await node.rest()
+    [asked] = [message for message in node.messages if isinstance(message, FetchRequest)]
+    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    node.driver.step(FetchReply(asked.target, 4, 3, 3, 1, error=refused, request_id=asked.request_id))
+    await node.rest()
+    (failure,) = node.failures
+    assert isinstance(failure, DifferentVoters)
+    assert str(failure) == (
+        "node 3 leads the metadata, but this node is told that [1, 2] vote: set controller.quorum.voters to the same on every node"
+    )
+    await node.driver.stop()
+    await node.tasks.cancel_all()
+
+
+async def test_a_leader_without_what_is_committed_ends_the_node() -> None:
+    node = Recorded()
+    await node.driver.start()
+    node.driver.step(BeginQuorumEpochRequest(2, 1, 3))
+    await node.rest()
+    asked = next(message for message in node.messages if isinstance(message, FetchRequest))
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 1, request_id=asked.request_id))
+    await node.rest()
+    asked = [message for message in node.messages if isinstance(message, FetchRequest)][-1]
+    node.driver.step(FetchReply(2, 1, 3, 2, 1, 0, diverging=EpochEnd(0, 0), request_id=asked.request_id))
+    await node.rest()
+    (failure,) = node.failures
+    assert isinstance(failure, LostCommitted)
+    await node.driver.stop()
+    await node.tasks.cancel_all()
+
+
+async def test_suspicion_elects_without_waiting_for_a_time_out() -> None:
+    """With time-outs of minutes, whatever happens here happens at once."""
+    cluster = Cluster()
+    cluster.config = RaftConfig(election_timeout_ms=100_000, fetch_timeout_ms=200_000)
+    await cluster.start([1, 2, 3])
+    first = await cluster.leader()
+    await cluster.until(lambda: all(known.leader_id == first.node_id for known in cluster.leadership.values()))
+    first.append([ShardRecord(None, b"a")], 1_000)
+    await cluster.until(lambda: all(values == [b"a"] for values in cluster.values.values()))
+    cluster.cut = [first.node_id]
+    for node, driver in cluster.drivers.items():
+        if node != first.node_id:
+            driver.suspect(first.node_id)
+            driver.suspect(99)
+    second = await cluster.leader()
+    assert second is not first
+    await cluster.stop()

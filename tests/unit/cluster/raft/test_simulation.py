@@ -1,0 +1,93 @@
+"""Hundreds of short lives of a quorum, and the proof that the checks would see it if a rule of agreement were missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.cluster.raft import election, follower
+from odradek.cluster.raft.core import RaftCore
+from odradek.cluster.raft.election import Election
+from odradek.cluster.raft.log_view import LogView
+from tests.support.raft_sim import RaftSim
+from tests.support.raft_watch import Violated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from odradek.cluster.raft.messages import Ready
+
+LIFE_MS = 3_000
+SEEDS = 200
+SEEDS_TO_FIND_A_BUG = 300
+
+
+def live(seed: int, voters: int) -> RaftSim:
+    sim = RaftSim(seed, voters, observers=seed % 2)
+    sim.run(LIFE_MS)
+    sim.settle()
+    return sim
+
+
+@pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])
+def test_what_is_agreed_stays_agreed(voters: int) -> None:
+    lives = [live(seed, voters).watch for seed in range(SEEDS)]
+    assert sum(len(life.leaders) for life in lives) > SEEDS
+    assert sum(len(life.committed) for life in lives) > 10 * SEEDS
+    assert sum(life.lost for life in lives) > SEEDS // 10
+    if voters >= 3:
+        assert sum(life.truncations for life in lives) > 10
+        assert sum(life.installed for life in lives) > 2
+        assert sum(life.replaced for life in lives) > 10
+
+
+# ---- rules taken away -----------------------------------------------------------------------------------------------
+
+
+def votes_without_looking_at_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "log_is_up_to_date", lambda *_: True)
+
+
+def answers_before_its_vote_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = RaftCore.take_ready
+
+    def forgetful(core: RaftCore) -> Ready | None:
+        ready = take(core)
+        state = None if ready is None else ready.hard_state
+        if ready is not None and state is not None and state.voted_id not in {-1, core.node_id}:
+            return replace(ready, hard_state=None)
+        return ready
+
+    monkeypatch.setattr(RaftCore, "take_ready", forgetful)
+
+
+def acknowledges_before_it_has_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    append = LogView.append
+
+    def at_once(log: LogView, entry: object) -> None:
+        append(log, entry)  # type: ignore[arg-type]
+        log.stable_end = log.end_offset
+
+    monkeypatch.setattr(LogView, "append", at_once)
+
+
+def counts_votes_of_voters_that_have_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Election, "_counted", lambda self: len(self.granted))
+
+
+PLANTED = [
+    votes_without_looking_at_the_log,
+    answers_before_its_vote_is_durable,
+    acknowledges_before_it_has_synced,
+    counts_votes_of_voters_that_have_forgotten,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_missing_rule_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises((Violated, AssertionError, follower.LostCommitted)):
+        for seed in range(SEEDS_TO_FIND_A_BUG):
+            live(seed, 3)

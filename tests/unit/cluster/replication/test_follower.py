@@ -1,0 +1,118 @@
+"""A followed partition: the table, and the arithmetic of truncation."""
+
+import pytest
+
+from odradek.cluster.replication.follower import (
+    TABLE,
+    Bug,
+    Event,
+    Following,
+    Remedy,
+    State,
+    cut_for,
+    event_of,
+    pause_ms,
+    remedy_for,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.files.leader_epochs import LeaderEpochs
+
+ROADS = [
+    ("data", [Event.DATA, Event.DATA], State.FETCHING),
+    ("divergence", [Event.DIVERGED, Event.TRUNCATED, Event.DATA], State.FETCHING),
+    ("out of range", [Event.OUT_OF_RANGE, Event.LOCATED, Event.TRUNCATED], State.FETCHING),
+    ("not located", [Event.OUT_OF_RANGE, Event.NOT_NOW, Event.PAUSED], State.FETCHING),
+    ("a pause", [Event.NOT_NOW, Event.PAUSED], State.FETCHING),
+    ("fenced", [Event.FENCED], State.WAITING),
+    ("fenced while locating", [Event.OUT_OF_RANGE, Event.FENCED], State.WAITING),
+    ("a broken disk", [Event.DISK_FAILED, Event.DISK_FAILED], State.BROKEN),
+    ("a broken disk while truncating", [Event.DIVERGED, Event.DISK_FAILED], State.BROKEN),
+]
+
+
+@pytest.mark.parametrize(("events", "ends"), [row[1:] for row in ROADS], ids=[row[0] for row in ROADS])
+def test_roads(events: list[Event], ends: State) -> None:
+    following = Following(2, 7)
+    for event in events:
+        following.step(event)
+    assert following.state is ends
+
+
+def test_every_state_is_reached_and_what_cannot_be_is_a_bug() -> None:
+    assert {new for new in TABLE.values() if new is not None} == set(State)
+    for (state, event), new in TABLE.items():
+        following = Following(2, 7)
+        following.state = state
+        if new is None:
+            with pytest.raises(Bug):
+                following.step(event)
+            assert following.state is state
+        else:
+            assert following.step(event) is new
+
+
+def test_an_answer_counts_only_for_the_question_asked_last() -> None:
+    following = Following(2, 7)
+    following.asked_offset = 10
+    following.step(Event.DATA)
+    assert following.asked_offset == 10
+    following.step(Event.DIVERGED)
+    following.step(Event.TRUNCATED)
+    assert following.asked_offset == -1
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Event.OUT_OF_RANGE),
+        (ErrorCode.FENCED_LEADER_EPOCH, Event.FENCED),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Event.NOT_NOW),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Event.NOT_NOW),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Event.NOT_NOW),
+        (ErrorCode.KAFKA_STORAGE_ERROR, Event.NOT_NOW),
+    ],
+)
+def test_errors(error: ErrorCode, event: Event) -> None:
+    assert event_of(error) is event
+
+
+def test_pauses_double_up_to_the_longest_and_end_with_data() -> None:
+    assert [pause_ms(failures, 20, 1_000) for failures in (1, 2, 3, 6, 7, 99)] == [20, 40, 80, 640, 1_000, 1_000]
+    following = Following(2, 7)
+    following.step(Event.NOT_NOW)
+    following.step(Event.PAUSED)
+    assert following.failures == 1
+    following.step(Event.DATA)
+    assert following.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "own_end", "answer", "cut"),
+    [
+        ([(0, 0)], 10, (0, 7), 7),  # same epoch: the leader has less of it
+        ([(0, 0), (2, 6)], 10, (1, 8), 6),  # own epoch 2 is not the leader's; what is before it comes next
+        ([(0, 0), (2, 6)], 10, (0, 5), 5),
+        ([(3, 0)], 10, (1, 4), 0),  # everything here is of a later epoch than anything the leader knows
+        ([(0, 0)], 3, (0, 7), 3),  # cut meanwhile
+        ([(0, 0), (1, 10)], 10, (0, 10), 10),  # an epoch that has written nothing: only its entry goes
+        ([], 10, (0, 4), 4),
+    ],
+)
+def test_cuts(own: list[tuple[int, int]], own_end: int, answer: tuple[int, int], cut: int) -> None:
+    epochs = LeaderEpochs(own)
+    assert cut_for(*answer, lambda epoch: epochs.end_offset_for(epoch, own_end), own_end).offset == cut
+
+
+@pytest.mark.parametrize(
+    ("log_end", "leader_start", "leader_end", "remedy", "offset"),
+    [
+        (10, 0, 5, Remedy.CUT, 5),
+        (10, 20, 30, Remedy.START_AT, 20),
+        (10, 5, 30, Remedy.ASK_AGAIN, 10),
+        (10, 10, 10, Remedy.ASK_AGAIN, 10),
+    ],
+)
+def test_remedies_for_an_offset_out_of_range(
+    log_end: int, leader_start: int, leader_end: int, remedy: Remedy, offset: int
+) -> None:
+    assert remedy_for(log_end, leader_start, leader_end) == (remedy, offset)

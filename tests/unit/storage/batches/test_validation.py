@@ -1,0 +1,179 @@
+"""Produce-time checks: every rule with the code that it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.protocol.batch import Compression, build_batch, iter_records, read_header, seal_batch, verify_crc
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.batches.validation import CheckedBatch, check_leader_append, check_replicated
+from odradek.storage.config import LogConfig
+from odradek.storage.producers.entry import EndMarker, Origin
+from tests.support.logs import NOW_MS, batch, marker, produced
+
+HOUR_MS = 3_600_000
+
+
+def check(data: bytes, origin: Origin = Origin.CLIENT, *, allow_zstd: bool = True, **config: Any) -> list[CheckedBatch]:
+    return check_leader_append(data, origin, LogConfig(**config), now_ms=NOW_MS, allow_zstd=allow_zstd)
+
+
+def resealed(data: bytes, **fields: int) -> bytes:
+    """The batch with header fields changed and a checksum that is right again."""
+    header = read_header(data)
+    for name, value in fields.items():
+        setattr(header, name, value)
+    return seal_batch(header, data[61:])
+
+
+def with_magic(data: bytes, magic: int) -> bytes:
+    return data[:16] + bytes([magic]) + data[17:]
+
+
+PLAIN = batch(3)
+KEYLESS = build_batch([(None, b"v", NOW_MS, ())])
+SHIFTED = build_batch([(b"k", b"v", NOW_MS, ()), (b"k", b"v", NOW_MS - HOUR_MS, ())])
+ZSTD = batch(2, compression=Compression.ZSTD)
+
+INVALID, CORRUPT = ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE
+REFUSED: list[tuple[str, bytes, dict[str, Any], ErrorCode]] = [
+    ("nothing", b"", {}, INVALID),
+    ("two batches", PLAIN + PLAIN, {}, INVALID),
+    ("cut off", PLAIN[:-1], {}, INVALID),
+    ("message format 1", with_magic(PLAIN, 1), {}, INVALID),
+    ("message format 3", with_magic(PLAIN, 3), {}, CORRUPT),
+    ("length below any format", PLAIN[:8] + struct.pack(">i", 13) + PLAIN[12:], {}, CORRUPT),
+    ("negative length", PLAIN[:8] + struct.pack(">i", -1) + PLAIN[12:], {}, CORRUPT),
+    ("length below the header", PLAIN[:8] + struct.pack(">i", 48) + PLAIN[12:], {}, CORRUPT),
+    ("flipped bit", PLAIN[:-1] + bytes([PLAIN[-1] ^ 1]), {}, CORRUPT),
+    ("base offset", resealed(PLAIN, base_offset=1), {}, INVALID),
+    ("count below the delta", resealed(PLAIN, record_count=2), {}, INVALID),
+    ("no records", resealed(PLAIN, record_count=0, last_offset_delta=0), {}, INVALID),
+    ("negative count", resealed(PLAIN, record_count=-1), {}, INVALID),
+    ("control batch", marker(7, commit=True), {}, INVALID),
+    ("producer without sequence", resealed(produced(7, 0), base_sequence=-1), {}, INVALID),
+    ("codec 5", resealed(PLAIN, attributes=5), {}, INVALID),
+    ("zstd too early", ZSTD, {"allow_zstd": False}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ("too large", PLAIN, {"max_message_bytes": len(PLAIN) - 1}, ErrorCode.MESSAGE_TOO_LARGE),
+    ("timestamp type", resealed(PLAIN, attributes=8), {}, ErrorCode.INVALID_TIMESTAMP),
+    ("from the future", batch(1, timestamp=NOW_MS + HOUR_MS + 1), {}, ErrorCode.INVALID_TIMESTAMP),
+    (
+        "from the past",
+        batch(1, timestamp=NOW_MS - 11),
+        {"message_timestamp_before_max_ms": 10},
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    ("one record from the past", SHIFTED, {"message_timestamp_before_max_ms": 10}, ErrorCode.INVALID_TIMESTAMP),
+    ("no key", KEYLESS, {"cleanup_policy": ("compact",)}, INVALID),
+    ("no key, both policies", KEYLESS, {"cleanup_policy": ("compact", "delete")}, INVALID),
+    ("damaged inside", resealed(PLAIN[:61] + b"\xff" * (len(PLAIN) - 61)), {"validate_records_all": True}, INVALID),
+    ("damaged zstd", resealed(ZSTD[:61] + b"\xff" * (len(ZSTD) - 61)), {"validate_records_all": True}, INVALID),
+    (
+        "offsets with a gap",
+        resealed(PLAIN[:61] + PLAIN[61:].replace(b"\x02\x02", b"\x02\x04", 1)),
+        {"validate_records_all": True},
+        INVALID,
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "data", "options", "expected"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_refused(rule: str, data: bytes, options: dict[str, Any], expected: ErrorCode) -> None:
+    with pytest.raises(Refusal) as caught:
+        check(data, **options)
+    assert caught.value.error is expected
+
+
+ACCEPTED: list[tuple[str, bytes, dict[str, Any]]] = [
+    ("plain", PLAIN, {}),
+    ("a partial batch behind it is left out", PLAIN + PLAIN[:40], {}),
+    ("at the limit of size", PLAIN, {"max_message_bytes": len(PLAIN)}),
+    ("an hour ahead", batch(1, timestamp=NOW_MS + HOUR_MS), {}),
+    ("without timestamps", batch(1, timestamp=-1), {"message_timestamp_before_max_ms": 10}),
+    (
+        "from the future, append time",
+        batch(1, timestamp=NOW_MS + HOUR_MS + 1),
+        {"message_timestamp_type": "LogAppendTime"},
+    ),
+    ("damaged inside, unlooked at", resealed(PLAIN[:61] + b"\xff" * (len(PLAIN) - 61)), {}),
+    ("zstd", ZSTD, {"validate_records_all": True}),
+]
+
+
+@pytest.mark.parametrize(("rule", "data", "options"), ACCEPTED, ids=[row[0] for row in ACCEPTED])
+def test_accepted(rule: str, data: bytes, options: dict[str, Any]) -> None:
+    (checked,) = check(data, **options)
+    assert checked.header.record_count == read_header(data).record_count
+
+
+def test_a_newest_timestamp_that_is_not_there_is_put_right() -> None:
+    lying = resealed(PLAIN, max_timestamp=NOW_MS + 99)
+    assert check(lying)[0].header.max_timestamp == NOW_MS + 99
+    (checked,) = check(lying, validate_records_all=True)
+    assert checked.header.max_timestamp == NOW_MS + 2
+    whole = bytes(checked.head) + bytes(checked.body)
+    assert verify_crc(whole, 0, read_header(whole))
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("asked", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_conversion_to_the_codec_of_the_topic(codec: Compression, asked: str) -> None:
+    data = produced(7, 5, 4, compression=codec, transactional=True)
+    (checked,) = check(data, compression_type=asked)
+    whole = bytes(checked.head) + bytes(checked.body)
+    header, before = read_header(whole), read_header(data)
+    assert header.compression.name.lower() == asked.replace("uncompressed", "none")
+    assert verify_crc(whole, 0, header)
+    for name in ("producer_id", "producer_epoch", "base_sequence", "record_count", "max_timestamp", "is_transactional"):
+        assert getattr(header, name) == getattr(before, name)
+    assert list(iter_records(whole, max_decompressed_bytes=1000)) == list(
+        iter_records(data, max_decompressed_bytes=1000)
+    )
+
+
+LEVELS = [
+    ("gzip", {"compression_gzip_level": 1}, {"compression_gzip_level": 9}),
+    ("lz4", {}, {"compression_lz4_level": 12}),
+    ("zstd", {"compression_zstd_level": -100}, {"compression_zstd_level": 19}),
+]
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), LEVELS)
+def test_what_is_converted_has_the_level_of_the_topic(codec: str, low: dict[str, Any], high: dict[str, Any]) -> None:
+    data = build_batch([(None, b"%d" % (number * number % 997), NOW_MS, ()) for number in range(2_000)])
+    sizes = [check(data, compression_type=codec, **level)[0].header.size for level in (low, high)]
+    assert sizes[0] > sizes[1]
+    as_produced = check(data, **high)[0].header
+    assert as_produced.size == read_header(data).size, "nothing is compressed where producers choose"
+
+
+def test_markers_are_read_and_not_converted() -> None:
+    (checked,) = check(marker(7, commit=False, coordinator_epoch=4), Origin.COORDINATOR, compression_type="gzip")
+    assert checked.marker == EndMarker(abort=True, coordinator_epoch=4, timestamp=NOW_MS)
+    assert checked.header.compression is Compression.NONE
+
+
+def test_a_control_batch_that_is_no_marker_belongs_to_nobody() -> None:
+    leader_change = build_batch([(b"\x00\x00\x00\x02", b"\x00\x00", NOW_MS, ())], control=True)
+    (checked,) = check(leader_change, Origin.RAFT_LEADER)
+    assert checked.marker is None
+    broken = build_batch(
+        [(b"\x00", b"", NOW_MS, ())], control=True, transactional=True, producer_id=1, producer_epoch=0
+    )
+    with pytest.raises(Refusal):
+        check(broken, Origin.COORDINATOR)
+
+
+@given(st.binary(max_size=200), st.integers(0, 120), st.sampled_from(list(Origin)))
+def test_arbitrary_bytes_are_refused_or_taken(garbage: bytes, at: int, origin: Origin) -> None:
+    for data in (garbage, PLAIN[:at] + garbage, PLAIN[:at] + garbage + PLAIN[at + len(garbage) :]):
+        with contextlib.suppress(Refusal):
+            check(data, origin, validate_records_all=True)
+        with contextlib.suppress(Refusal):
+            check_replicated(data)

@@ -1,0 +1,294 @@
+"""Compaction of one log: what stays, where it lies, and what readers see of it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import odradek.storage.compaction.batch_filter
+import odradek.storage.compaction.cleaner
+from odradek.protocol.batch import BatchHeader, Compression, build_batch, iter_batches
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.record import RawRecord, read_raw_records
+from odradek.storage.compaction.batch_filter import PAUSE_UNITS, SLICE_BYTES
+from odradek.storage.compaction.cleaner import CleanerLimits, cleanable
+from odradek.storage.compaction.offset_map import ENTRY_BYTES
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.log.log import ColdRead
+from odradek.storage.segment.segment import Segment
+from tests.support.cleaning import clean, fetched, latest
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, append, headers, marker, open_log, produced, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, cleanup_policy=("compact",))
+
+
+@pytest.fixture
+def disk() -> Iterator[OsDisk]:
+    made = OsDisk()
+    yield made
+    made.close()
+
+
+def put(**values: str | None) -> bytes:
+    """A batch of one record for each key."""
+    return build_batch(
+        [(key.encode(), None if value is None else value.encode(), NOW_MS, ()) for key, value in values.items()]
+    )
+
+
+async def test_only_the_last_value_of_a_key_stays(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(60):
+        append(log, put(**{f"k{number % 7}": f"v{number}"}))
+    before = fetched(log, committed=False)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) > 4
+    done = await clean(log)
+    after = fetched(log, committed=False)
+    assert done.end_offset == log.segments.active.base_offset == log.cleaned_to
+    assert latest(after) == latest(before)
+    assert [each for each in after if each.offset < done.end_offset] == [
+        each for each in before if done.end_offset - 7 <= each.offset < done.end_offset
+    ]
+    assert [segment.base_offset for segment in log.segments] == bases, "of their sizes before no two made one segment"
+    assert done.bytes_after < done.bytes_before
+    await clean(log)
+    assert [segment.base_offset for segment in log.segments] == [0, bases[-1]]
+    assert fetched(log, committed=False) == after
+    log.close(clean=True)
+    again = open_log(disk, str(tmp_path), LogConfig(), clean=True)
+    again.update_high_watermark(again.log_end_offset)
+    assert fetched(again, committed=False) == after
+    assert [header.last_offset for header in headers(again)][-1] == again.log_end_offset - 1
+
+
+@pytest.mark.parametrize("marker_lies", ["beside", "behind"])
+async def test_a_reader_of_a_segment_that_is_swapped_meanwhile_is_told_what_was_aborted_in_it(
+    tmp_path: Path, marker_lies: str
+) -> None:
+    """The read has the old bytes; the index of the new segment that has the marker, if any has, would not speak of a transaction
+    of which nothing is left.
+    """
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=250, delete_retention_ms=0))
+    append(log, produced(7, 0, 2, transactional=True))
+    if marker_lies == "behind":
+        append(log, put(a="v"))
+        log.roll(NOW_MS)
+    append(log, marker(7, commit=False))
+    for number in range(9):
+        append(log, put(a=f"v{number}"))
+    log.state.expire(NOW_MS + 10**9, 1)
+    assert [len(segment.txn_index) for segment in log.segments][:2] == ([1, 0] if marker_lies == "beside" else [0, 1])
+    disk.cold = True
+    reading = log.read(0, max_bytes=1000, limit=log.last_stable_offset)
+    assert isinstance(reading, ColdRead)
+    task = asyncio.create_task(reading.resolve())
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2):
+        log.cleaned_to = None
+        await clean(log, now_ms=now_ms)
+    result = await task
+    assert next(iter_batches(result.records))[0].producer_id == 7
+    assert log.aborted_transactions(0, result) == [(7, 0)]
+    assert not any(len(segment.txn_index) for segment in log.segments)
+    log.close(clean=True)
+
+
+class Slices:
+    """What a cleaning does between two pauses: records looked at, and bytes read and written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: list[int] = []
+        self.moved: list[int] = []
+        self._looked_at = 0
+        for module in (odradek.storage.compaction.cleaner, odradek.storage.compaction.batch_filter):
+            monkeypatch.setattr(module, "read_raw_records", self._count)
+
+    def _count(self, body: memoryview, count: int) -> Iterator[RawRecord]:
+        for record in read_raw_records(body, count):
+            self._looked_at += 1
+            yield record
+
+    async def pace(self, moved_bytes: int) -> None:
+        self.records.append(self._looked_at)
+        self.moved.append(moved_bytes)
+        self._looked_at = 0
+        await asyncio.sleep(0)
+
+
+async def test_a_cleaning_gives_others_their_turn_every_few_records(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=200_000))
+    for codec in Compression:
+        rows = [(b"k%d" % (number % 900), b"v" * 20, NOW_MS, ()) for number in range(2000)]
+        append(log, build_batch(rows, compression=codec))
+    log.roll(NOW_MS)
+    slices = Slices(monkeypatch)
+    await clean(log, pace=slices.pace)
+    assert sum(slices.records) >= 5 * 2000 * 2, "twice over each record"
+    assert max(slices.records) <= PAUSE_UNITS
+    assert len(fetched(log, committed=False)) == 900
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_cleaning_gives_others_their_turn_after_so_many_bytes(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    """Of large batches few make up a slice: each has to be read, checked, and written anew."""
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 24))
+    size = 200_000
+    for number in range(60):
+        key = b"k%d" % (number if kept else 0)
+        append(log, build_batch([(key, b"v" * size, NOW_MS, ()), (b"all", b"", NOW_MS, ())]))
+    log.roll(NOW_MS)
+    slices = Slices(monkeypatch)
+    await clean(log, pace=slices.pace)
+    batches = SLICE_BYTES // size + 2
+    assert sum(slices.moved) > 60 * size * (3 if kept else 2)
+    assert max(slices.moved) <= batches * size * 2, "read and written"
+    log.close(clean=True)
+
+
+async def test_a_cleaning_writes_few_batches_at_once(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is looked at when it is written, so many small ones held the loop for 10 ms."""
+    log = open_log(disk, str(tmp_path), replace(CONFIG, segment_bytes=1 << 20))
+    for number in range(2000):
+        append(log, put(**{f"k{number}": "v"}))
+    log.roll(NOW_MS)
+    written: list[int] = []
+    original = Segment.append
+
+    def count(self: Segment, batches: list[BatchHeader], buffers: list[bytes], interval: int) -> None:
+        written.append(len(batches))
+        original(self, batches, buffers, interval)
+
+    monkeypatch.setattr(Segment, "append", count)
+    append(log, put(k0="w"))
+    log.roll(NOW_MS)
+    await clean(log)
+    assert sum(written) == 2001, "the newest value as it came, and the rest once more"
+    assert max(written) <= 64
+    log.close(clean=True)
+
+
+async def test_what_does_not_fit_the_map_is_for_the_next_time(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(60):
+        append(log, put(**{f"k{number % 30}": f"v{number}"}))
+    before = latest(fetched(log, committed=False))
+    limits = CleanerLimits(ENTRY_BYTES * 8, 1.0, 1000)
+    ends = []
+    while cleanable(log, NOW_MS).dirty_bytes:
+        ends.append((await clean(log, limits=limits)).end_offset)
+        assert latest(fetched(log, committed=False)) == before
+    assert ends == sorted(set(ends))
+    assert len(ends) > 3
+    assert ends[-1] == log.segments.active.base_offset
+    log.close(clean=True)
+
+
+async def test_a_follower_of_a_compacted_log_knows_its_gaps_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
+    """Also where nobody knows yet that the topic is compacted."""
+    leader = open_log(disk, str(tmp_path / "leader"), CONFIG)
+    for number in range(60):
+        append(leader, put(**{f"k{number % 7}": f"v{number}"}))
+    await clean(leader)
+    await clean(leader)
+    follower = open_log(disk, str(tmp_path / "follower"), CONFIG)
+    at = 0
+    while at < leader.log_end_offset:
+        info = follower.append_as_follower(read(leader, at), now_ms=NOW_MS)
+        assert info is not None
+        at = info.last_offset + 1
+    follower.close(clean=False)
+    again = open_log(disk, str(tmp_path / "follower"), LogConfig(segment_bytes=600))
+    again.update_high_watermark(again.log_end_offset)
+    assert again.log_end_offset == leader.log_end_offset
+    assert fetched(again, committed=False) == fetched(leader, committed=False)
+    again.close(clean=True)
+    leader.close(clean=True)
+
+
+async def test_the_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk, tmp_path: Path) -> None:
+    """Of the producer only its last marker is left, without the record.
+
+    Whoever derives producers from the log, here or on a follower, knows its epoch, and the next cleaning keeps the batch again.
+    """
+    config = replace(CONFIG, delete_retention_ms=0)
+    log = open_log(disk, str(tmp_path), config)
+    append(log, produced(7, 0, 2, transactional=True))
+    append(log, marker(7, commit=False, epoch=1, timestamp=NOW_MS + 5))
+    for number in range(9):
+        append(log, put(a=f"v{number}"))
+    log.roll(NOW_MS)
+    for now_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 2):
+        log.cleaned_to = None
+        await clean(log, now_ms=now_ms)
+    left = headers(log)[0]
+    assert (left.producer_id, left.is_control, left.record_count) == (7, True, 0)
+    log.close(clean=False)
+    again = open_log(disk, str(tmp_path), config)
+    again.update_high_watermark(again.log_end_offset)
+    follower = open_log(disk, str(tmp_path / "follower"), config)
+    follower.append_as_follower(read(again, 0), now_ms=NOW_MS)
+    for each in (again, follower):
+        entry = each.state.producers[7]
+        assert (entry.epoch, entry.last_timestamp, entry.batches) == (1, NOW_MS + 5, [])
+    with pytest.raises(Refusal) as refused:
+        append(again, produced(7, 2, transactional=True))
+    assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    again.cleaned_to = None
+    await clean(again, now_ms=NOW_MS + 3)
+    assert headers(again)[0].producer_id == 7
+    for each in (again, follower):
+        each.close(clean=True)
+
+
+async def test_nothing_above_the_first_unstable_offset_is_touched(disk: OsDisk, tmp_path: Path) -> None:
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(20):
+        append(log, put(a=f"v{number}"))
+    first = append(log, produced(7, 0, 1, transactional=True)).first_offset
+    for number in range(40):
+        append(log, put(a=f"w{number}"))
+    done = await clean(log)
+    assert done.end_offset <= first
+    kept = [record.offset for record in fetched(log, committed=False)]
+    assert kept[kept.index(first) :] == list(range(first, log.log_end_offset))
+    log.close(clean=True)
+
+
+async def test_a_compaction_that_is_cancelled_ends_at_once(disk: OsDisk, tmp_path: Path) -> None:
+    """A node that stops does not wait for memory to be given back slice by slice."""
+    log = open_log(disk, str(tmp_path), CONFIG)
+    for number in range(60):
+        append(log, put(**{f"k{number}": "v"}))
+    paced = 0
+    reached = asyncio.Event()
+
+    async def pace(_moved_bytes: int) -> None:
+        nonlocal paced
+        paced += 1
+        if not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+
+    cleaning = asyncio.create_task(clean(log, pace=pace))
+    await reached.wait()
+    cleaning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cleaning
+    assert paced == 1

@@ -1,0 +1,379 @@
+"""Append, read, roll, flush, and what is left when the disk refuses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.protocol.batch import iter_batches, iter_records, read_header, verify_crc
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.config import LogConfig
+from odradek.storage.log.log import ColdRead, Origin
+from odradek.storage.log.reads import Bound, read_batches
+from odradek.storage.segment.segment import RECENT_BATCHES_MAX
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from odradek.storage.log.log import PartitionLog
+
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    disk = FaultyDisk()
+    yield disk
+    disk.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path)
+
+
+def refused(code: ErrorCode, log: PartitionLog, data: bytes, **options: Any) -> None:
+    before = (log.log_end_offset, log.segments.active.size, log.active_producers())
+    with pytest.raises(Refusal) as caught:
+        append(log, data, **options)
+    assert caught.value.error is code
+    assert before == (log.log_end_offset, log.segments.active.size, log.active_producers())
+
+
+# -- append
+
+
+def test_offsets_and_epoch_are_patched_and_the_caller_keeps_its_bytes(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    data = bytearray(batch(3))
+    before = bytes(data)
+    append(log, bytes(data))
+    info = append(log, data, leader_epoch=7)  # type: ignore[arg-type]  # a writable buffer, on purpose
+    assert data == before
+    assert (info.first_offset, info.last_offset, info.log_append_time, info.duplicate) == (3, 5, -1, False)
+    stored = read(log, 3)
+    header = read_header(stored)
+    assert (header.base_offset, header.leader_epoch) == (3, 7)
+    assert verify_crc(stored, 0, header)
+    assert stored[16:] == before[16:]
+    assert log.epochs.entries() == [(0, 0), (7, 3)]
+
+
+def test_log_append_time(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root, LogConfig(message_timestamp_type="LogAppendTime"))
+    info = append(log, batch(2, timestamp=5), now_ms=NOW_MS)
+    assert info.log_append_time == NOW_MS
+    stored = read(log, 0)
+    header = read_header(stored)
+    assert (header.timestamp_type, header.max_timestamp) == (1, NOW_MS)
+    assert verify_crc(stored, 0, header)
+    assert [record.timestamp for record in iter_records(stored, max_decompressed_bytes=1000)] == [NOW_MS, NOW_MS]
+
+
+def test_duplicates_of_five_batches(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    sent = [produced(7, sequence, timestamp=NOW_MS + sequence) for sequence in range(6)]
+    for data in sent:
+        append(log, data)
+    for number in range(1, 6):
+        info = append(log, sent[number])
+        assert (info.duplicate, info.first_offset, info.log_append_time) == (True, number, NOW_MS + number)
+    assert log.log_end_offset == 6
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, sent[0])
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, produced(7, 7))
+
+
+def test_after_a_restart_only_the_last_batch_is_recognised(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    for sequence in range(3):
+        append(log, produced(7, sequence))
+    log.close(clean=True)
+    log = open_log(disk, root, clean=True, high_watermark=3)
+    assert append(log, produced(7, 2)).duplicate
+    refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, produced(7, 1))
+
+
+def test_an_append_is_no_larger_than_a_segment(disk: FaultyDisk, root: str) -> None:
+    log, narrow = open_log(disk, root, SMALL), open_log(disk, f"{root}/b", LogConfig(max_message_bytes=100))
+    refused(ErrorCode.RECORD_LIST_TOO_LARGE, log, batch(20, size=100))
+    refused(ErrorCode.MESSAGE_TOO_LARGE, narrow, batch(5, size=50))
+    assert (log.log_end_offset, narrow.log_end_offset) == (0, 0)
+
+
+def test_transactional_batches_need_the_guard(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    data = produced(7, 0, transactional=True)
+    refused(ErrorCode.INVALID_TXN_STATE, log, data, guard=0)
+    guard = log.start_verification(7, 0, 0, False)
+    assert guard == log.verification_guard(7) == log.start_verification(7, 0, 0, False)
+    refused(ErrorCode.INVALID_TXN_STATE, log, data, guard=guard + 1)
+    append(log, data, guard=guard)
+    assert log.has_ongoing_transaction(7, 0)
+    assert log.start_verification(7, 0, 1, False) == 0, "its transaction is open"
+    append(log, produced(7, 1, transactional=True), guard=0)
+    append(log, marker(7, commit=True))
+    refused(ErrorCode.INVALID_TXN_STATE, log, produced(7, 2, transactional=True), guard=guard)
+    unchecked = open_log(disk, f"{root}/b", LogConfig(verification_enabled=False))
+    append(unchecked, data, guard=0)
+
+
+def test_a_stale_epoch_is_told_before_a_missing_guard(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, marker(7, epoch=3, commit=False))
+    refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, produced(7, 0, epoch=2, transactional=True), guard=0)
+    with pytest.raises(Refusal) as caught:
+        log.start_verification(7, 2, 0, True)
+    assert caught.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_the_marker_of_one_transaction_keeps_the_guard_of_the_next(disk: FaultyDisk, root: str) -> None:
+    """KAFKA-18654: under TV2 the marker has the epoch that the next transaction writes with."""
+    log = open_log(disk, root)
+    append(log, produced(7, 0, transactional=True))
+    guard = log.start_verification(7, 1, 0, True)
+    append(log, marker(7, epoch=1, commit=True), transaction_version=2)
+    assert log.verification_guard(7) == guard
+    append(log, produced(7, 0, epoch=1, transactional=True), guard=guard)
+    assert log.verification_guard(7) == 0
+
+
+# -- roll
+
+
+def test_segments_roll_by_size_time_and_index(disk: FaultyDisk, root: str) -> None:
+    by_size = open_log(disk, f"{root}/a", SMALL)
+    for _ in range(12):
+        append(by_size, batch(1, size=200))
+    assert [segment.base_offset for segment in by_size.segments] == [0, 3, 6, 9]
+    assert all(segment.size <= 1000 for segment in by_size.segments)
+
+    by_time = open_log(disk, f"{root}/b", LogConfig(segment_ms=1000))
+    for at in (0, 999, 1000, 1001, 1500):
+        append(by_time, batch(1, timestamp=NOW_MS + at))
+    assert [segment.base_offset for segment in by_time.segments] == [0, 3]
+
+    by_index = open_log(disk, f"{root}/c", LogConfig(segment_index_bytes=24, index_interval_bytes=0))
+    for number in range(6):
+        append(by_index, batch(1, timestamp=NOW_MS + number))
+    assert [segment.base_offset for segment in by_index.segments] == [0, 2, 4]
+
+
+def test_a_roll_snapshots_the_producers(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root, SMALL)
+    for sequence in range(8):
+        append(log, produced(7, sequence, size=200))
+    assert log.snapshots.offsets == [segment.base_offset for segment in log.segments][1:]
+
+
+# -- read
+
+
+def test_bounds(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    for _ in range(3):
+        append(log, batch(2))
+    for offset in (-1, 7):
+        with pytest.raises(Refusal) as caught:
+            log.read(offset, max_bytes=100)
+        assert caught.value.error is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert read(log, 6) == b""
+    assert read(log, 4, limit=4) == b""
+    size = len(batch(2))
+    assert len(read(log, 0, limit=4)) == 2 * size
+    assert len(read(log, 1, max_bytes=1)) == size, "a first batch comes whole"
+    assert read(log, 1, max_bytes=1, min_one_batch=False) == b""
+    assert len(read(log, 0, max_bytes=size + 5)) == size + 5, "data may end inside of a batch"
+
+
+def test_one_of_the_last_batches_is_read_without_being_looked_for(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    count = RECENT_BATCHES_MAX + 2
+    for _ in range(count):
+        append(log, batch(1))
+    segment = log.segments.active
+    size = segment.size // count
+
+    def first_piece(offset: int) -> int:
+        reading = read_batches(
+            log.segments, disk, offset, Bound(count, count), max_bytes=size, min_one_batch=True, interval=4096
+        )
+        _, position, _ = next(reading)
+        reading.close()
+        return position
+
+    assert [first_piece(offset) for offset in (1, 2, count - 1)] == [0, 2 * size, (count - 1) * size]
+    log.truncate_to(3, now_ms=NOW_MS)
+    assert not segment.recent
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+async def test_cold_reads_give_the_same(disk: FaultyDisk, root: str, sealed: bool) -> None:
+    log = open_log(disk, root, SMALL)
+    for _ in range(20):
+        append(log, batch(2, size=50))
+    if sealed:  # start-up does not load the indexes of sealed segments: the read does
+        log.close(clean=True)
+        log = open_log(disk, root, SMALL, clean=True)
+    for offset in (0, 3, 17, 38):
+        log.segments.active.forget_recent()
+        warm = read(log, offset, max_bytes=400)
+        disk.cold = True
+        found = log.read(offset, max_bytes=400)
+        assert isinstance(found, ColdRead)
+        assert bytes((await found.resolve()).records) == warm
+        disk.cold = False
+
+
+async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, batch(5))
+    append(log, batch(5))
+    log.segments.active.forget_recent()
+    disk.cold = True
+    found = log.read(5, max_bytes=400)
+    assert isinstance(found, ColdRead)
+    log.truncate_to(5, now_ms=NOW_MS)
+    with pytest.raises(Refusal) as caught:
+        await found.resolve()
+    assert caught.value.error is ErrorCode.OFFSET_NOT_AVAILABLE, "it may still be there"
+
+
+async def test_a_cold_read_that_fails_raises_what_the_disk_raised(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, batch(5))
+    log.segments.active.forget_recent()
+    disk.cold = True
+    disk.refuse("read_cold", ".log")
+    found = log.read(0, max_bytes=400)
+    assert isinstance(found, ColdRead)
+    with pytest.raises(OSError, match="read_cold refused"):
+        await found.resolve()
+
+
+async def test_sealed_indexes_that_are_damaged_are_built_again(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root, SMALL)
+    for _ in range(20):
+        append(log, batch(2, size=50))
+    expected = [header.base_offset for header in headers(log)]
+    log.close(clean=True)
+    path = log.segments.first.path(".index")
+    data = bytearray(disk.read_file(path))
+    data[:8], data[8:16] = data[8:16], data[:8]  # the last entry, which start-up looks at, stays right
+    disk.write_atomic(path, bytes(data))
+    log = open_log(disk, root, SMALL, clean=True)
+    assert [header.base_offset for header in headers(log)] == expected
+    assert disk.read_file(path) != data
+
+
+# -- watermarks
+
+
+def test_high_watermark_stays_within_the_log_and_never_goes_back(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, batch(5), commit=False)
+    log.update_high_watermark(99)
+    assert log.high_watermark == log.last_stable_offset == 5
+    log.update_high_watermark(2)
+    assert log.high_watermark == 5
+
+
+def test_a_transaction_is_unstable_until_its_marker_is_committed(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, produced(7, 0, transactional=True))
+    append(log, marker(7, commit=True), commit=False)
+    append(log, batch(1), commit=False)
+    assert (log.high_watermark, log.last_stable_offset, log.first_unstable_offset) == (1, 0, 0)
+    log.update_high_watermark(2)
+    assert (log.last_stable_offset, log.first_unstable_offset) == (2, None)
+
+
+def test_an_empty_transaction_leaves_no_trace(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, marker(7, commit=False), commit=False)
+    assert log.first_unstable_offset is None
+    assert len(log.segments.active.txn_index) == 0
+    assert not disk.exists(log.segments.active.path(".txnindex"))
+
+
+# -- the disk refuses
+
+
+def test_after_a_failed_data_write_nothing_has_moved(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    append(log, produced(7, 0))
+    disk.refuse("write", ".log")
+    with pytest.raises(OSError, match="refused"):
+        append(log, produced(7, 1))
+    disk.heal()
+    assert log.failed
+    assert (log.log_end_offset, log.active_producers()[0].last_sequence) == (1, 0)
+    with pytest.raises(OSError, match="failed"):
+        append(log, produced(7, 1))
+
+
+def test_after_a_failed_txnindex_write_offsets_have_moved_and_the_stable_offset_has_not(
+    disk: FaultyDisk, root: str
+) -> None:
+    """KAFKA-7866, and recovery repairs it."""
+    log = open_log(disk, root)
+    append(log, produced(7, 0, transactional=True))
+    disk.refuse("write", ".txnindex")
+    with pytest.raises(OSError, match="refused"):
+        append(log, marker(7, commit=False))
+    disk.heal()
+    assert log.failed
+    assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
+    log.close(clean=True)
+    log = open_log(disk, root)
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == 2
+    result = log.read(0, max_bytes=1000)
+    assert not isinstance(result, ColdRead)
+    assert log.aborted_transactions(0, result) == [(7, 0)]
+
+
+def test_a_roll_that_fails_fails_the_log(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root, SMALL)
+    append(log, batch(1, size=600))
+    disk.refuse("open", f"{1:020d}.log")
+    with pytest.raises(OSError, match="refused"):
+        append(log, batch(1, size=600))
+    assert log.failed
+    assert log.log_end_offset == 1
+
+
+# -- others than clients
+
+
+def test_followers_write_what_the_leader_wrote(disk: FaultyDisk, root: str) -> None:
+    leader = open_log(disk, f"{root}/leader")
+    for number in range(3):
+        append(leader, produced(7, number, transactional=True), leader_epoch=number)
+    append(leader, marker(7, commit=False), leader_epoch=2)
+    pieces = read(leader, 0)
+    follower = open_log(disk, f"{root}/follower")
+    info = follower.append_as_follower(pieces + pieces[:30], now_ms=NOW_MS)
+    assert info is not None
+    assert (info.first_offset, info.last_offset) == (0, 3)
+    assert read(follower, 0) == pieces
+    assert follower.epochs.entries() == leader.epochs.entries()
+    assert follower.active_producers() == leader.active_producers()
+    assert follower.append_as_follower(pieces[:30], now_ms=NOW_MS) is None
+    for wrong, code in (
+        (pieces, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (pieces[:70] + b"?" + pieces[71:], ErrorCode.CORRUPT_MESSAGE),
+    ):
+        with pytest.raises(Refusal) as caught:
+            follower.append_as_follower(wrong, now_ms=NOW_MS)
+        assert caught.value.error is code
+
+
+def test_raft_and_coordinators_may_append_several_batches(disk: FaultyDisk, root: str) -> None:
+    log = open_log(disk, root)
+    info = log.append_as_leader(batch(2) + batch(3), leader_epoch=1, origin=Origin.RAFT_LEADER, now_ms=NOW_MS)
+    assert (info.first_offset, info.last_offset) == (0, 4)
+    assert [header.base_offset for header, _ in iter_batches(read(log, 0))] == [0, 2]

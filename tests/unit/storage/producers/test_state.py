@@ -1,0 +1,258 @@
+"""All producers of a partition: the maps behind the last stable offset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.protocol.batch import read_header
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.compaction.batch_filter import empty_batch
+from odradek.storage.producers import state as producer_state
+from odradek.storage.producers.entry import EndMarker, Origin
+from odradek.storage.producers.state import IDLE_MS_MIN, VERIFICATIONS_MAX, AppendPlan, ProducerState
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import NOW_MS, marker, open_log, produced
+from tests.support.logs import append as append_to
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def data(state: ProducerState, producer_id: int, offset: int, sequence: int = 0) -> AppendPlan:
+    plan = AppendPlan(Origin.REPLICATION)
+    header = read_header(produced(producer_id, sequence, transactional=True))
+    state.plan(plan, header, offset, marker=None)
+    return plan
+
+
+def end(state: ProducerState, producer_id: int, offset: int, *, abort: bool = True) -> AppendPlan:
+    plan = AppendPlan(Origin.REPLICATION)
+    header = read_header(marker(producer_id, commit=not abort))
+    state.plan(plan, header, offset, marker=EndMarker(abort, 0, NOW_MS))
+    return plan
+
+
+def commit(state: ProducerState, plan: AppendPlan) -> list[int]:
+    """Last stable offsets at the end of each transaction that the plan completes."""
+    state.commit(plan)
+    stable = []
+    for completed in plan.completed:
+        stable.append(state.stable_offset_after(completed))
+        state.complete(completed)
+    return stable
+
+
+def test_a_plan_that_is_dropped_changes_nothing() -> None:
+    state = ProducerState()
+    data(state, 1, 0)
+    assert state.first_unstable_offset is None
+    assert state.producers == {}
+
+
+def test_the_stable_offset_of_an_abort_is_the_next_open_transaction_or_past_the_marker() -> None:
+    state = ProducerState()
+    for producer_id, offset in ((1, 10), (2, 20), (3, 30)):
+        commit(state, data(state, producer_id, offset))
+    assert commit(state, end(state, 1, 40)) == [20]
+    assert commit(state, end(state, 3, 41)) == [20]
+    assert commit(state, end(state, 2, 42)) == [43]
+
+
+def test_completed_transactions_stay_unstable_until_their_marker_is_committed() -> None:
+    state = ProducerState()
+    commit(state, data(state, 1, 10))
+    commit(state, data(state, 2, 20))
+    commit(state, end(state, 1, 30))
+    assert state.first_unstable_offset == 10
+    assert not state.high_watermark_moved(30)
+    assert state.first_unstable_offset == 10
+    assert state.high_watermark_moved(31)
+    assert state.first_unstable_offset == 20
+    assert state.ongoing_transactions() == [(2, 20)]
+
+
+def test_one_append_may_begin_and_end_transactions() -> None:
+    state = ProducerState()
+    plan = AppendPlan(Origin.REPLICATION)
+    state.plan(plan, read_header(produced(1, 0, transactional=True)), 0, marker=None)
+    state.plan(plan, read_header(marker(1, commit=True)), 1, marker=EndMarker(False, 0, NOW_MS))
+    state.plan(plan, read_header(produced(1, 1, transactional=True)), 2, marker=None)
+    assert commit(state, plan) == [2]
+    assert state.ongoing_transactions() == [(1, 2)]
+
+
+def test_an_emptied_marker_ends_what_a_snapshot_calls_open() -> None:
+    state = ProducerState()
+    commit(state, data(state, 1, 10))
+    plan = AppendPlan(Origin.REPLICATION)
+    whole = read_header(marker(1, commit=False, epoch=1))
+    state.plan(plan, read_header(empty_batch(whole)), 30, marker=None)
+    assert commit(state, plan) == [31]
+    assert state.ongoing_transactions() == []
+    assert (state.producers[1].epoch, state.producers[1].transaction_first_offset) == (1, None)
+
+
+def test_verifications_are_limited() -> None:
+    state = ProducerState()
+    for producer_id in range(VERIFICATIONS_MAX + 1):
+        state.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
+    assert state.verification_guard(0) == 0
+    assert state.verification_guard(1) != 0
+    assert state.verification_guard(VERIFICATIONS_MAX) == VERIFICATIONS_MAX + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "end", "high watermark"])), max_size=40))
+def test_first_unstable_offset_against_a_list(steps: list[tuple[int, str]]) -> None:
+    state = ProducerState()
+    opened: dict[int, int] = {}
+    ended: list[tuple[int, int]] = []  # first offset, marker offset
+    offset = high_watermark = 0
+    for producer_id, step in steps:
+        if step == "data":
+            commit(state, data(state, producer_id, offset))
+            opened.setdefault(producer_id, offset)
+        elif step == "end":
+            commit(state, end(state, producer_id, offset))
+            if producer_id in opened:
+                ended.append((opened.pop(producer_id), offset))
+        else:
+            high_watermark = max(high_watermark, offset - producer_id)
+            state.high_watermark_moved(high_watermark)
+        offset += step != "high watermark"
+        unstable = [*opened.values(), *(first for first, at in ended if at >= high_watermark)]
+        assert state.first_unstable_offset == min(unstable, default=None)
+
+
+# ---- floods of producers ---------------------------------------------------------------------------------------------
+
+
+def append(
+    state: ProducerState,
+    producer_id: int,
+    *,
+    sequence: int = 0,
+    now_ms: int = 0,
+    origin: Origin = Origin.CLIENT,
+    transactional: bool = False,
+) -> None:
+    plan = AppendPlan(origin, now_ms)
+    batch = produced(producer_id, sequence, transactional=transactional)
+    state.plan(plan, read_header(batch), state.end_offset, marker=None)
+    state.commit(plan)
+    state.end_offset += 1
+
+
+@pytest.fixture
+def three(monkeypatch: pytest.MonkeyPatch) -> ProducerState:
+    """Full: producers 1, 2 and 3, of which 1 has a transaction open, and 2 has been heard of last."""
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 3)
+    state = ProducerState()
+    append(state, 1, transactional=True)
+    append(state, 2)
+    append(state, 3)
+    append(state, 2, sequence=1, now_ms=1)
+    return state
+
+
+def test_a_new_producer_waits_while_the_others_may_repeat_themselves(three: ProducerState) -> None:
+    with pytest.raises(Refusal) as caught:
+        append(three, 4, now_ms=IDLE_MS_MIN - 1)
+    assert caught.value.error is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert list(three.producers) == [1, 3, 2]
+    append(three, 3, sequence=1, now_ms=IDLE_MS_MIN - 1)
+    append(three, 1, sequence=1, now_ms=IDLE_MS_MIN - 1, transactional=True)
+    assert len(three.producers) == 3, "those that are known go on"
+
+
+def test_who_has_been_idle_longest_makes_room_unless_a_transaction_is_open(three: ProducerState) -> None:
+    append(three, 4, now_ms=IDLE_MS_MIN)
+    assert list(three.producers) == [1, 2, 4]
+    assert three.duplicate_of(read_header(produced(2, 1))) is not None
+    assert three.ongoing_transactions() == [(1, 0)]
+    with pytest.raises(Refusal):
+        append(three, 5, now_ms=IDLE_MS_MIN)
+    append(three, 5, now_ms=IDLE_MS_MIN + 1)
+    assert list(three.producers) == [1, 4, 5]
+
+
+def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
+    state = ProducerState()
+    append(state, 1, transactional=True)
+    with pytest.raises(Refusal):
+        append(state, 2, now_ms=10 * IDLE_MS_MIN)
+    append(state, 2, origin=Origin.REPLICATION)
+    assert list(state.producers) == [1, 2], "what the leader has taken in is known"
+
+
+def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "EXAMINED_MAX", 2)
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 4)
+    state = ProducerState()
+    for producer_id in (1, 2, 3):
+        append(state, producer_id, transactional=True)
+    append(state, 4)
+    with pytest.raises(Refusal):
+        append(state, 5, now_ms=IDLE_MS_MIN)
+    append(state, 5, now_ms=IDLE_MS_MIN)
+    assert list(state.producers) == [3, 1, 2, 5]
+    assert state.ongoing_transactions() == [(1, 0), (2, 1), (3, 2)]
+
+
+def test_followers_forget_in_the_leaders_order_but_later_and_refuse_nobody(three: ProducerState) -> None:
+    for producer_id in (4, 5, 6):
+        append(three, producer_id, origin=Origin.REPLICATION)
+    assert list(three.producers) == [1, 3, 2, 4, 5, 6], "the leader may have had room: it expires at another moment"
+    append(three, 7, origin=Origin.REPLICATION)
+    assert list(three.producers) == [1, 2, 4, 5, 6, 7]
+
+
+def test_batches_of_one_fetch_count_in_the_order_of_the_log(three: ProducerState) -> None:
+    plan = AppendPlan(Origin.REPLICATION, 2)
+    for number, batch in enumerate((produced(4, 0), produced(3, 1), produced(4, 1), produced(2, 2))):
+        state_of = read_header(batch)
+        three.plan(plan, state_of, three.end_offset + number, marker=None)
+    three.commit(plan)
+    assert list(three.producers) == [1, 3, 4, 2], "4 was heard of again after 3"
+
+
+def test_who_repeats_itself_is_not_silent(three: ProducerState) -> None:
+    append(three, 3, sequence=1, now_ms=1)
+    three.heard_of(2, IDLE_MS_MIN)
+    append(three, 4, now_ms=IDLE_MS_MIN + 1)
+    assert list(three.producers) == [1, 2, 4]
+
+
+def test_a_marker_of_an_unknown_producer_takes_no_place(monkeypatch: pytest.MonkeyPatch, three: ProducerState) -> None:
+    monkeypatch.setattr(producer_state, "FOLLOWED", 1)
+    assert commit(three, end(three, 9, 10)) == []
+    assert list(three.producers) == [1, 3, 2]
+    assert commit(three, end(three, 1, 11)) == [12]
+    assert list(three.producers) == [3, 2, 1], "who was silent is heard of by it"
+
+
+def test_what_is_read_from_a_snapshot_was_heard_of_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
+    before, state = ProducerState(), ProducerState()
+    append(before, 1, now_ms=5)
+    state.load(before.producers.values(), 1, now_ms=NOW_MS, expiration_ms=1_000)
+    with pytest.raises(Refusal):
+        append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN - 1)
+    append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN)
+    assert list(state.producers) == [2]
+
+
+def test_a_producer_that_repeats_itself_makes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    append_to(log, produced(1, 0), now_ms=NOW_MS)
+    append_to(log, produced(2, 0), now_ms=NOW_MS)
+    assert append_to(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
+    append_to(log, produced(3, 0), now_ms=NOW_MS + IDLE_MS_MIN)
+    assert append_to(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
+    disk.close()

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.storage.disk.os_disk import OsDisk
+from odradek.storage.recovery.sweep import sweep
+from tests.support.logs import batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+def swept(directory: Path, *files: str) -> list[str]:
+    for each in files:
+        path = directory / each
+        if not path.exists():
+            path.write_bytes(b"")
+    sweep(OsDisk(), str(directory))
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_deleted_files_go_but_for_metadata_snapshots(tmp_path: Path) -> None:
+    kept = [name(0, ".log"), "partition.metadata", f"{5:020d}-{1:010d}.checkpoint.deleted"]
+    assert swept(tmp_path, *kept, name(0, ".index.deleted"), name(9, ".snapshot.deleted")) == sorted(kept)
+
+
+def test_cleaning_that_did_not_end_is_undone(tmp_path: Path) -> None:
+    """`.swap` files at or above the lowest `.cleaned` one belong to a swap that never began."""
+    found = swept(tmp_path, name(0, ".log"), name(5, ".log"), name(0, ".log.cleaned"), name(5, ".log.swap"))
+    assert found == [name(0, ".log"), name(5, ".log")]
+
+
+def test_a_complete_swap_is_finished(tmp_path: Path) -> None:
+    """The new segment 0 replaces 0 and 5, whose range it covers, and not 20."""
+    (tmp_path / name(0, ".log.swap")).write_bytes(batch(3, base_offset=0) + batch(10, base_offset=3))
+    (tmp_path / name(5, ".log")).write_bytes(b"old")
+    found = swept(
+        tmp_path, name(0, ".log"), name(0, ".index"), name(0, ".index.swap"), name(5, ".index"), name(20, ".log")
+    )
+    assert found == [name(0, ".index"), name(0, ".log"), name(20, ".log")]
+    assert (tmp_path / name(0, ".log")).read_bytes().startswith(batch(3, base_offset=0))
+
+
+def test_indexes_without_a_log_go(tmp_path: Path) -> None:
+    found = swept(
+        tmp_path, name(0, ".log"), name(0, ".index"), name(7, ".index"), name(7, ".txnindex"), name(7, ".snapshot")
+    )
+    assert found == [name(0, ".index"), name(0, ".log"), name(7, ".snapshot")]

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.storage.segment.index import AbortedTransaction, CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
+
+# Kafka: producer 1000, transaction from 10, ABORT marker at 20, last stable offset 21
+TXN_VECTOR = bytes.fromhex("000000000000000003e8000000000000000a00000000000000140000000000000015")
+
+
+def increasing(most: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, most), unique=True, max_size=30).map(sorted)
+
+
+@given(keys=increasing(2**31 - 1), base=st.integers(0, 2**40), data=st.data())
+def test_offset_index_file_and_look_up(keys: list[int], base: int, data: st.DataObject) -> None:
+    positions = [100 * number for number in range(1, len(keys) + 1)]
+    index = OffsetIndex(base)
+    for key, position in zip(keys, positions, strict=True):
+        index.append(base + key, position, base + key)
+    encoded = index.encode()
+    assert encoded == b"".join(struct.pack(">ii", *row) for row in zip(keys, positions, strict=True))
+    again = OffsetIndex(base, encoded)
+    assert again.entries() == index.entries()
+    assert index.encode(len(keys) // 2) == encoded[len(keys) // 2 * 8 :]
+    offset = base + data.draw(st.integers(0, 2**31))
+    below = [position for key, position in zip(keys, positions, strict=True) if base + key <= offset]
+    assert again.position_for(offset)[0] == (below[-1] if below else 0)
+    position = data.draw(st.integers(0, 100 * len(keys) + 50))
+    behind = [base + key for key, at in zip(keys, positions, strict=True) if at >= position]
+    assert again.offset_at_or_after(position) == (behind[0] if behind else None)
+    again.truncate_to(offset)
+    assert again.entries() == [(base + k, p) for k, p in zip(keys, positions, strict=True) if base + k < offset]
+
+
+@given(stamps=increasing(2**62), base=st.integers(0, 2**40), data=st.data())
+def test_time_index_file_and_look_up(stamps: list[int], base: int, data: st.DataObject) -> None:
+    index = TimeIndex(base)
+    for number, stamp in enumerate(stamps):
+        index.maybe_append(stamp, base + 10 * number)
+        index.maybe_append(stamp, base + 10 * number + 5)  # not newer: no entry
+    encoded = index.encode()
+    assert encoded == b"".join(struct.pack(">qi", stamp, 10 * number) for number, stamp in enumerate(stamps))
+    again = TimeIndex(base, encoded)
+    assert again.entries() == index.entries()
+    target = data.draw(st.integers(0, 2**62))
+    below = [base + 10 * number for number, stamp in enumerate(stamps) if stamp <= target]
+    assert again.offset_for(target) == (below[-1] if below else base)
+
+
+def test_a_batch_of_this_process_is_found_by_its_first_offset() -> None:
+    index = OffsetIndex(100)
+    index.append(119, 5000, 110)
+    assert index.position_for(109) == (0, False)
+    assert index.position_for(110) == (5000, True)
+    assert index.position_for(115) == (5000, False)
+    from_file = OffsetIndex(100, index.encode())
+    assert from_file.position_for(110) == (0, False)
+    assert from_file.position_for(119) == (5000, True)
+
+
+def test_txn_index_vector() -> None:
+    index = TxnIndex(0, TXN_VECTOR)
+    assert index.entries() == [AbortedTransaction(1000, 10, 20, 21)]
+    assert index.encode() == TXN_VECTOR
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TXN_VECTOR[:-1],
+        TXN_VECTOR + TXN_VECTOR,
+        b"\x00\x01" + TXN_VECTOR[2:],
+        AbortedTransaction(1, 30, 20, 21).encode(),
+        AbortedTransaction(1, -1, 20, 21).encode(),
+        AbortedTransaction(1, 10, 20, 22).encode(),
+        AbortedTransaction(1, 2, 3, 4).encode(),
+        bytes(34),
+    ],
+    ids=[
+        "half",
+        "twice",
+        "version",
+        "first behind last",
+        "negative",
+        "stable behind marker",
+        "below the base",
+        "zeros",
+    ],
+)
+def test_txn_index_that_cannot_be_true(data: bytes) -> None:
+    with pytest.raises(CorruptIndex):
+        TxnIndex(5, data)
+
+
+@pytest.mark.parametrize(
+    "data", [bytes(7), bytes(8) + bytes(8), struct.pack(">iiii", 5, 100, 4, 200), struct.pack(">ii", -1, 0)]
+)
+def test_offset_index_that_cannot_be_true(data: bytes) -> None:
+    with pytest.raises(CorruptIndex):
+        OffsetIndex(0, data)
+
+
+@pytest.mark.parametrize("data", [bytes(11), bytes(24), struct.pack(">qiqi", 5, 100, 6, 99), struct.pack(">qi", -5, 0)])
+def test_time_index_that_cannot_be_true(data: bytes) -> None:
+    with pytest.raises(CorruptIndex):
+        TimeIndex(0, data)
+
+
+ENTRIES = [
+    AbortedTransaction(1, 4, 20, 10),
+    AbortedTransaction(2, 10, 30, 25),
+    AbortedTransaction(3, 25, 40, 41),
+]
+
+
+@pytest.mark.parametrize(
+    ("fetch_offset", "upper", "found", "complete"),
+    [
+        (0, 4, [], True),
+        (0, 10, [(1, 4)], True),
+        (0, 11, [(1, 4), (2, 10)], True),
+        (21, 26, [(2, 10), (3, 25)], True),
+        (31, 42, [(3, 25)], False),
+        (41, 50, [], False),
+    ],
+)
+def test_aborted_transactions_of_a_range(
+    fetch_offset: int, upper: int, found: list[tuple[int, int]], complete: bool
+) -> None:
+    index = TxnIndex(0)
+    for entry in ENTRIES:
+        index.append(entry)
+    collected: list[tuple[int, int]] = []
+    assert index.collect(fetch_offset, upper, collected) is complete
+    assert collected == found
+
+
+def test_txn_index_truncation_drops_the_first_that_reaches_the_end_and_all_behind() -> None:
+    index = TxnIndex(0)
+    for entry in ENTRIES:
+        index.append(entry)
+    index.truncate_to(30)
+    assert index.entries() == ENTRIES[:1]

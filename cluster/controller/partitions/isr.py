@@ -60,7 +60,9 @@ def _alter(
         leader_recovery_state=RECOVERING if asked.recovering else RECOVERED,
         directories=_directories(state, partition, isr),
     )
-    record = next_change(topic.topic_id, partition, target, rules_for(state, topic.name, partition))
+    # The rules see the directories of `target`: a replica that joins the ISR with a new directory may have to lead at once,
+    # because the same change ends a reassignment that removes the leader.
+    record = next_change(topic.topic_id, partition, target, rules_for(state, topic.name, target))
     if record is None:
         return partition
     records.append(record)

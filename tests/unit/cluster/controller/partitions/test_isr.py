@@ -10,6 +10,7 @@ import pytest
 
 from odradek.cluster.controller.commands import (
     AlterPartition,
+    AlterReassignments,
     CreateTopics,
     FenceBroker,
     Heartbeat,
@@ -17,7 +18,7 @@ from odradek.cluster.controller.commands import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from odradek.cluster.controller.port import AlteredPartition, BrokerHeartbeat, NewTopic, PartitionIsr
+from odradek.cluster.controller.port import AlteredPartition, BrokerHeartbeat, NewReplicas, NewTopic, PartitionIsr
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
@@ -225,3 +226,21 @@ def test_a_replica_with_another_directory_counts_from_the_moment_on_at_which_it_
     rig.do(FenceBroker(1))
     rig.do(FenceBroker(3))
     assert partition(rig).leader == 2
+
+
+def test_a_replica_with_a_new_directory_that_ends_the_reassignment_of_its_leader_leads() -> None:
+    """
+    1. Broker 2 loses its directory and registers with a new one.
+    2. A reassignment removes brokers 1 and 3. Broker 1 leads until broker 2 is in sync.
+    3. The leader adds broker 2 to the ISR. The same change ends the reassignment, so broker 2 must lead.
+    """
+    rig = cluster()
+    disk = (UUID(int=(1 << 100) + 77),)
+    rig.do(FenceBroker(2))
+    rig.do(RegisterBroker(replace(registration(2, incarnation=8), directories=disk), 0))
+    rig.do(UnfenceBroker(2))
+    rig.do(AlterReassignments((NewReplicas("t", 0, (2,)),)))
+    assert partition(rig).leader == 1
+    alter(rig, asked(rig, 1, 3, 2))
+    after = partition(rig)
+    assert (after.replicas, after.directories, after.isr, after.leader) == ((2,), disk, (2,), 2)

@@ -1,13 +1,19 @@
-"""What a file of a data directory holds, decoded into plain values that JSON can take.
+"""Decode the files of a data directory into values that JSON can represent.
 
-For people and tests; nothing that runs reads logs this way. Damage is shown, never raised: an entry `{"error": ...}` says
-what is wrong and where, and ends the file.
+`python -m odradek.storage.dump FILE... [--records]` prints a JSON array: one object per file, with `file` and `entries`. It reads
+files only, so a running broker is not disturbed. No broker code decodes logs this way.
+
+A damaged file raises no error. Its last entry is `{"error": ...}`, which names the defect and its position.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import dataclasses
+import json
+import signal
+import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +39,13 @@ from odradek.protocol.records.transaction_log import TransactionLogKey, Transact
 from odradek.protocol.records.voters_record import VotersRecord
 from odradek.storage.batches.scan import Scan
 from odradek.storage.batches.validation import RECORD_BYTES_MAX
+from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import checkpoint, names
 from odradek.storage.producers.snapshot import CorruptSnapshot, decode_snapshot
 from odradek.storage.segment.index import CorruptIndex, OffsetIndex, TimeIndex, TxnIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from odradek.protocol.schema import Message
     from odradek.storage.disk.port import Disk
@@ -58,19 +65,20 @@ CONTROL_MESSAGES: dict[ControlType, type[Message]] = {
 
 
 def dump_file(disk: Disk, path: str, *, records: bool = False) -> Iterator[Entry]:
-    """The entries of a segment, index, snapshot or checkpoint file; `records` adds the records of batches.
+    """Yield the entries of a segment, index, snapshot or checkpoint file; `records` adds the records of batches.
 
-    Records of `__transaction_state` and `__cluster_metadata`, told by the directory, are decoded.
+    The directory name determines the topic. Records of `__transaction_state` and `__cluster_metadata` are decoded.
 
     Raises:
-        OSError: the disk refuses. ValueError: no kind of file that is known here.
+        OSError: The file cannot be read.
+        ValueError: The name is not that of a file of a data directory.
     """
     name = path.rpartition("/")[2].removesuffix(names.DELETED_SUFFIX)
     if name.endswith((names.LOG_SUFFIX, ".checkpoint")):
         return _segment(disk, path, records=records)
     parser = _parser(name)
     if parser is None:
-        raise ValueError(f"{path}: not a kind of file that can be shown")
+        raise ValueError(f"{path}: not a kind of file that can be decoded")
     return _parsed(parser, disk.read_file(path))
 
 
@@ -252,3 +260,33 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the entries of the files as JSON. Return 1 if a file cannot be read or is not one of a data directory."""
+    parser = argparse.ArgumentParser(
+        prog="python -m odradek.storage.dump",
+        description="Print the content of files of a data directory as JSON: segments, indexes, snapshots, checkpoints.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--records", action="store_true", help="include the records of each batch")
+    options = parser.parse_args(arguments)
+    disk = OsDisk()
+    try:
+        dumped = [
+            {"file": path, "entries": list(dump_file(disk, path, records=options.records))} for path in options.files
+        ]
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    finally:
+        disk.close()
+    json.dump(dumped, sys.stdout, ensure_ascii=False)
+    sys.stdout.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    for number in (signal.SIGPIPE, signal.SIGINT):  # end without a traceback, as other command-line tools do
+        signal.signal(number, signal.SIG_DFL)
+    sys.exit(main())

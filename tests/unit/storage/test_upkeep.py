@@ -10,7 +10,6 @@ import pytest
 
 from odradek.protocol.batch import build_batch
 from odradek.storage.config import DAY_MS, LogConfig
-from odradek.storage.dump import dump_file
 from odradek.storage.log.log import ColdRead, PartitionLog, ReadResult
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced, read
@@ -254,22 +253,3 @@ def test_a_log_that_ends_below_its_start_begins_anew(disk: FaultyDisk, tmp_path:
     assert (log.log_start_offset, log.log_end_offset, log.active_producers()) == (50, 50, [])
     assert read(log, 50) == b""
     assert append(log, produced(7, 1)).first_offset == 50
-
-
-def test_damage_is_shown_and_not_raised(disk: FaultyDisk, tmp_path: Path) -> None:
-    log = open_log(disk, str(tmp_path))
-    append(log, batch(1))
-    append(log, batch(1))
-    log.close(clean=True)
-    path = log.segments.first.path(".log")
-    disk.write_atomic(path, disk.read_file(path)[:-3] + b"???")
-    entries = list(dump_file(disk, path, records=True))
-    assert [entry["valid"] for entry in entries] == [True, False]
-    disk.write_atomic(path, disk.read_file(path)[:-3])
-    assert "error" in list(dump_file(disk, path))[-1]
-    for suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
-        broken = f"{tmp_path}/{0:020d}{suffix}"
-        disk.write_atomic(broken, b"?" * 7)
-        assert "error" in next(dump_file(disk, broken))
-    with pytest.raises(ValueError, match="not a kind of file"):
-        dump_file(disk, f"{tmp_path}/notes.txt")

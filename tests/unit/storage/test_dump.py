@@ -1,0 +1,62 @@
+"""The decoder of data directory files, and its command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.storage.dump import dump_file, main
+from tests.support.faulty_disk import FaultyDisk
+from tests.support.logs import append, batch, open_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_damaged_file_ends_with_an_error_entry(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    append(log, batch(1))
+    append(log, batch(1))
+    log.close(clean=True)
+    path = log.segments.first.path(".log")
+    disk.write_atomic(path, disk.read_file(path)[:-3] + b"???")
+    entries = list(dump_file(disk, path, records=True))
+    assert [entry["valid"] for entry in entries] == [True, False]
+    disk.write_atomic(path, disk.read_file(path)[:-3])
+    assert "error" in list(dump_file(disk, path))[-1]
+    for suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+        broken = f"{tmp_path}/{0:020d}{suffix}"
+        disk.write_atomic(broken, b"?" * 7)
+        assert "error" in next(dump_file(disk, broken))
+    with pytest.raises(ValueError, match="not a kind of file"):
+        dump_file(disk, f"{tmp_path}/notes.txt")
+    disk.close()
+
+
+def test_command_prints_the_entries_of_each_file_as_json(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk, str(tmp_path))
+    append(log, batch(2))
+    log.close(clean=True)
+    disk.close()
+    files = [log.segments.first.path(".log"), log.segments.first.path(".index")]
+    command = [sys.executable, "-m", "odradek.storage.dump", *files, "--records"]
+    printed = subprocess.run(command, capture_output=True, check=True).stdout
+    segment, index = json.loads(printed)
+    assert [segment["file"], index["file"]] == files
+    assert [record["offset"] for record in segment["entries"][0]["records"]] == [0, 1]
+    assert index["entries"] == []
+
+
+def test_command_fails_for_a_file_of_unknown_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.touch()
+    assert main([str(notes)]) == 1
+    assert "not a kind of file" in capsys.readouterr().err
+    assert main([str(tmp_path / f"{0:020d}.log")]) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sim.planted import PLANTED
+from tests.support import prose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,27 @@ BANNED_CALLS = {
 BANNED_MODULE_FUNCTIONS = {"random": "take the node's random.Random"}
 ALLOWED_MODULE_FUNCTIONS = {"random.Random"}
 PLANTED_COLUMNS = ["bug", "brokers", "found at seed", "what the checkers say"]
+FIRST_CHECKED_COMMIT = "f4ce67d"
+"""Subjects of the commits after this one follow CONTRIBUTING.md."""
+SUBJECT = re.compile(r"[a-z][a-z0-9 ,/._-]*: [a-z`_.].*")
+SUBJECT_CHARACTERS_MAX = 72
+# Folders whose text does not follow docs/glossary.md yet. This list may only shrink.
+TEXT_PENDING = (
+    "benchmarks/",
+    "broker/",
+    "changes/",
+    "client/",
+    "cluster/",
+    "coordinator/",
+    "docs/",
+    "odradek/",
+    "pipeline/",
+    "protocol/",
+    "runtime/",
+    "storage/",
+    "tests/",
+    "README.md",
+)
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 # path -> lines, and path:function -> lines. These lists may only shrink.
@@ -173,6 +195,26 @@ def test_no_leftovers() -> None:
         if LEFTOVERS.search(line)
     ]
     assert found == []
+
+
+def test_text_follows_the_glossary() -> None:
+    names = [name for name in prose.tracked("*.py", "*.md") if not name.startswith(TEXT_PENDING)]
+    assert [str(finding) for finding in prose.findings(names)] == []
+
+
+def test_commits_have_a_subject_with_an_area_and_a_body() -> None:
+    command = ["git", "log", "--no-merges", "--format=%h%x01%s%x01%b%x02", f"{FIRST_CHECKED_COMMIT}..HEAD"]
+    log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if log.returncode != 0:
+        pytest.skip(f"commit messages were not checked: this clone has no history back to {FIRST_CHECKED_COMMIT}")
+    bad = []
+    for entry in log.stdout.split("\x02"):
+        if not entry.strip():
+            continue
+        commit, subject, body = entry.strip().split("\x01")
+        if len(subject) > SUBJECT_CHARACTERS_MAX or not SUBJECT.fullmatch(subject) or not body.strip():
+            bad.append(f"{commit} {subject}")
+    assert bad == [], "imperative subject of at most 72 characters with an area prefix, and a body"
 
 
 def test_the_table_of_planted_bugs_lists_those_that_there_are() -> None:

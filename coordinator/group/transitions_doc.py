@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from odradek.coordinator.doc_pages import redrawn, settle
-from odradek.coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event, Outcome, Refuse, To
+from odradek.coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event
 from odradek.coordinator.group.modern import transitions as modern_table
 from odradek.coordinator.group.modern.member import MemberState
+from odradek.runtime.machine import BUG, Refuse, To
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
 
@@ -26,7 +27,7 @@ def rendered(head: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -
 def classic() -> str:
     """A Mermaid state diagram, in which what leaves the state as it is has no arrow, and one row for each event."""
     edges: dict[tuple[ClassicState, ClassicState], list[str]] = {}
-    for (state, event), action in TRANSITIONS.items():
+    for (state, event), action in TRANSITIONS.cells.items():
         if isinstance(action, To) and action.state is not state:
             edges.setdefault((state, action.state), []).append(event.name)
     lines = ["```mermaid", "stateDiagram-v2"]
@@ -43,21 +44,22 @@ def _node(state: ClassicState) -> str:
 
 
 def _cell(state: ClassicState, event: Event) -> str:
-    action = TRANSITIONS[state, event]
+    action = TRANSITIONS.cells[state, event]
     if isinstance(action, To):
         return f"**{action.state.value}**"
     if isinstance(action, Refuse):
         return action.error.name
-    return "-" if action is Outcome.BUG else action.value
+    return "-" if action is BUG else action.value
 
 
 def modern() -> str:
     """How members of the consumer protocol are reconciled; an arrow for each state that an action may lead to."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {MemberState.STABLE.name}: joins"]
     edges: dict[tuple[MemberState, MemberState], list[str]] = {}
-    for before, event, after in modern_table.ARRIVALS:
-        if before is not after:
-            edges.setdefault((before, after), []).append(event.name)
+    for (before, event), next_states in modern_table.TRANSITIONS.next_states.items():
+        for after in next_states:
+            if before is not after:
+                edges.setdefault((before, after), []).append(event.name)
     lines += [f"    {before.name} --> {after.name}: {' / '.join(events)}" for (before, after), events in edges.items()]
     lines += [f"    {MemberState.UNREVOKED_PARTITIONS.name} --> [*]: REBALANCE_TIME_OUT", "```"]
     states = list(MemberState)
@@ -66,8 +68,8 @@ def modern() -> str:
 
 
 def _step(state: MemberState, event: modern_table.Event) -> str:
-    action = modern_table.TRANSITIONS[state, event]
-    return "-" if action is modern_table.Action.BUG else action.value
+    action = modern_table.TRANSITIONS.cells[state, event]
+    return "-" if action is BUG else action.value
 
 
 DRAWINGS: Final[dict[str, Callable[[], str]]] = {

@@ -20,8 +20,9 @@ from odradek.coordinator.txn.epochs import is_highest, last_client_epoch
 from odradek.coordinator.txn.ports import Marker
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
-from odradek.coordinator.txn.transitions import Event, Outcome, Refuse, To, look_up
+from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.machine import Refuse, To
 from odradek.runtime.shard import Again, Decision
 
 

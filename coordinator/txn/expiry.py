@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from odradek.coordinator.txn.records import encode_key
 from odradek.coordinator.txn.state import Transaction
-from odradek.coordinator.txn.transitions import Event, To, look_up
+from odradek.coordinator.txn.transitions import Event, look_up
+from odradek.runtime.machine import To
 
 BATCH_HEADER_BYTES = 61
 TOMBSTONE_OVERHEAD_BYTES = 21

@@ -9,8 +9,9 @@ from odradek.coordinator.txn.end_txn import abort_by_broker
 from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import Transaction, TxnState
-from odradek.coordinator.txn.transitions import Event, Outcome, To, look_up
+from odradek.coordinator.txn.transitions import Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.machine import To
 from odradek.runtime.shard import Again, Decision
 
 TRANSACTIONAL_IDS_MAX: Final = 20_000

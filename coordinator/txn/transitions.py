@@ -14,12 +14,12 @@ Read together with three rules that come before the table (core.py and its parts
 Dead is an id whose tombstone is written but not committed: the id is free again when it is.
 """
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from odradek.coordinator.txn.state import MAY_FOLLOW, TxnState
 from odradek.protocol.errors import ErrorCode
+from odradek.runtime.machine import BUG, Bug, Refuse, To, TransitionTable, check_successors
 
 
 class Event(Enum):
@@ -39,30 +39,18 @@ class Event(Enum):
     __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
 
 
-@dataclass(frozen=True, slots=True)
-class To:
-    """A record with this state is written."""
-
-    state: TxnState
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    error: ErrorCode
-
-
 class Outcome(Enum):
     ANSWER = "answered from the state"
     """Nothing is written: a retry of what is done, a read, or a broker's own command that has lost its reason."""
     AGAIN = "CONCURRENT_TRANSACTIONS"
     """Waits until something about the id is committed; told CONCURRENT_TRANSACTIONS when that takes too long."""
-    BUG = "bug"
 
 
-Action = To | Refuse | Outcome
+Action: TypeAlias = To[TxnState] | Refuse | Outcome
+"""`To`: a record with this state is written."""
 
 _S = TxnState
-_ANSWER, _AGAIN, _BUG = Outcome.ANSWER, Outcome.AGAIN, Outcome.BUG
+_ANSWER, _AGAIN, _BUG = Outcome.ANSWER, Outcome.AGAIN, BUG
 _INVALID = Refuse(ErrorCode.INVALID_TXN_STATE)
 _FENCED = Refuse(ErrorCode.PRODUCER_FENCED)
 _EMPTY, _ONGOING = To(_S.EMPTY), To(_S.ONGOING)
@@ -71,8 +59,7 @@ _COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = To(_S.COMPLETE_COMMIT), To(_S.COMPLET
 
 # InitProducerId on Ongoing aborts the transaction first and then waits like one that met Prepare*.
 # Columns: one per state, in the order of the codes of the log.
-_COLUMNS: Final = tuple(TxnState)
-_ROWS: Final[dict[Event, tuple[Action, ...]]] = {
+_ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
     #                       Empty           Ongoing          PrepareCommit     PrepareAbort      CompleteCommit  CompleteAbort   Dead     PrepareEpochFence
     Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _AGAIN,           _AGAIN,           _EMPTY,         _EMPTY,         _AGAIN,  _BUG),
     Event.ADD:              (_ONGOING,       _ONGOING,        _AGAIN,           _AGAIN,           _ONGOING,       _ONGOING,       _AGAIN,  _BUG),
@@ -88,34 +75,9 @@ _ROWS: Final[dict[Event, tuple[Action, ...]]] = {
     Event.EXPIRE:           (_DEAD,          _ANSWER,         _ANSWER,          _ANSWER,          _DEAD,          _DEAD,          _ANSWER, _BUG),
 }  # fmt: skip
 
-TRANSITIONS: Final[dict[tuple[TxnState, Event], Action]] = {
-    (state, event): action for event, actions in _ROWS.items() for state, action in zip(_COLUMNS, actions, strict=True)
-}
-
-
-def check(table: dict[tuple[TxnState, Event], Action]) -> None:
-    """Raise AssertionError unless every cell is filled and no row enters a state from one that may not precede it."""
-    missing = [(state.name, event.name) for state in TxnState for event in Event if (state, event) not in table]
-    assert not missing, f"no transition for {missing}"
-    for (state, event), action in table.items():
-        if isinstance(action, To):
-            assert state in MAY_FOLLOW[action.state], f"{event.name}: {action.state.name} cannot follow {state.name}"
-
-
-check(TRANSITIONS)
-
-VISITS: Final[dict[tuple[TxnState, Event], int]] = dict.fromkeys(TRANSITIONS, 0)
-"""How often each cell has decided something in this process: reachability counters of tests and simulation."""
-
-
-class TransitionBug(AssertionError):
-    """An event met a state that it can never meet."""
-
-
-def look_up(state: TxnState, event: Event) -> Action:
-    """The action for `event` in `state`. Raises TransitionBug for BUG."""
-    VISITS[state, event] += 1
-    action = TRANSITIONS[state, event]
-    if action is Outcome.BUG:
-        raise TransitionBug(f"{event.value} in state {state.shown}")
-    return action
+TRANSITIONS: Final[TransitionTable[TxnState, Event, Action]] = TransitionTable.of_rows(
+    "transactions", TxnState, Event, _ROWS
+)
+check_successors(TRANSITIONS, MAY_FOLLOW)
+look_up: Final = TRANSITIONS.look_up
+"""The action for an event in a state. Raise TransitionBug for BUG."""

@@ -9,7 +9,8 @@ from typing import Final
 
 from odradek.coordinator.doc_pages import redrawn, settle
 from odradek.coordinator.txn.state import TxnState
-from odradek.coordinator.txn.transitions import TRANSITIONS, Event, Outcome, Refuse, To
+from odradek.coordinator.txn.transitions import TRANSITIONS, Event, Outcome
+from odradek.runtime.machine import BUG, Refuse, To
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
 
@@ -17,7 +18,7 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "transactions.md"
 def diagram() -> str:
     """A Mermaid state diagram; what leaves the state as it is has no arrow."""
     edges: dict[tuple[TxnState, TxnState], list[Event]] = {}
-    for (state, event), action in TRANSITIONS.items():
+    for (state, event), action in TRANSITIONS.cells.items():
         if isinstance(action, To):
             edges.setdefault((state, action.state), []).append(event)
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {TxnState.EMPTY.shown}: {Event.INIT.value}"]
@@ -49,12 +50,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _cell(state: TxnState, event: Event) -> str:
-    action = TRANSITIONS[state, event]
+    action = TRANSITIONS.cells[state, event]
     if isinstance(action, To):
         return f"**{action.state.shown}**"
     if isinstance(action, Refuse):
         return action.error.name
-    return {Outcome.ANSWER: "answered", Outcome.AGAIN: "waits", Outcome.BUG: "-"}[action]
+    if action is BUG:
+        return "-"
+    return {Outcome.ANSWER: "answered", Outcome.AGAIN: "waits"}[action]
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from hypothesis.stateful import (
 from odradek.coordinator.group.modern import records
 from odradek.coordinator.group.modern.draft import RebalanceExpired
 from odradek.coordinator.group.modern.member import MemberState
-from odradek.coordinator.group.modern.transitions import ARRIVALS, TRANSITIONS, VISITS, Action, Event
+from odradek.coordinator.group.modern.transitions import TRANSITIONS, Event
 from odradek.coordinator.group.records import to_record
 from odradek.protocol.errors import Refusal
+from odradek.runtime.machine import BUG
 from tests.machines.modern_model import Model, Part
 from tests.machines.parts import by_topic, new_targets, parts, since
 from tests.machines.visited import note
+from tests.support.cell_counts import count
 from tests.support.classic_rig import GROUP, NOW_MS
 from tests.support.modern_rig import ModernRig
 
@@ -326,11 +328,12 @@ def changes_while_waiting(subscription: frozenset[str] | None) -> str:
 
 
 def test_a_member_that_waits_hears_of_changes() -> None:
-    before = {cell: count for cell, count in ARRIVALS.items() if cell[0] is MemberState.UNRELEASED_PARTITIONS}
+    arrivals = count(TRANSITIONS).arrivals
+    before = {cell: met for cell, met in arrivals.items() if cell[0] is MemberState.UNRELEASED_PARTITIONS}
     assert changes_while_waiting(None) == "UNREVOKED_PARTITIONS"
     assert changes_while_waiting(frozenset({"v"})) == "UNREVOKED_PARTITIONS"
     assert changes_while_waiting(frozenset(TOPICS)) == "UNRELEASED_PARTITIONS"
-    met = [cell[1:] for cell, count in before.items() if ARRIVALS[cell] > count]
+    met = [cell[1:] for cell, met in before.items() if arrivals[cell] > met]
     assert set(met) >= set(RARE)
 
 
@@ -343,20 +346,20 @@ RARE = [
 
 
 def test_every_cell_of_the_table_is_met_on_a_long_walk() -> None:
-    visits, arrivals = dict(VISITS), dict(ARRIVALS)
+    counts = count(TRANSITIONS)
+    visits, arrivals = dict(counts.visits), dict(counts.arrivals)
     for seed in range(200):
         walk(Random(seed), steps=120)
     unmet = note(
         "consumer groups",
         (
-            (event.name, state.name, count - visits[state, event])
-            for (state, event), count in VISITS.items()
-            if TRANSITIONS[state, event] is not Action.BUG
+            (event.name, state.name, counts.visits[state, event] - visits[state, event])
+            for state, event in counts.possible
         ),
     )
-    never = [cell for cell, count in ARRIVALS.items() if count == arrivals[cell] and cell[1:] not in RARE]
+    never = [cell for cell, met in counts.arrivals.items() if met == arrivals[cell] and cell[1:] not in RARE]
     assert (unmet, never) == ([], [])
 
 
 def test_an_event_that_cannot_be_is_loud() -> None:
-    assert TRANSITIONS[MemberState.STABLE, Event.HOLDING] is Action.BUG
+    assert TRANSITIONS.cells[MemberState.STABLE, Event.HOLDING] is BUG

@@ -7,23 +7,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from odradek.coordinator.group.classic import transitions as classic
 from odradek.coordinator.group.modern import transitions as consumer
 from odradek.coordinator.txn import transitions as txn
+from tests.support.cell_counts import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.support.cell_counts import CellCounts
+
 Cell: TypeAlias = tuple[str, str, str]
 """Table, event and state."""
 
-_TABLES: Final[dict[str, tuple[Mapping[Any, object], Mapping[Any, int], object]]] = {
-    "transactions": (txn.TRANSITIONS, txn.VISITS, txn.Outcome.BUG),
-    "classic groups": (classic.TRANSITIONS, classic.VISITS, classic.Outcome.BUG),
-    "consumer groups": (consumer.TRANSITIONS, consumer.VISITS, consumer.Action.BUG),
+_TABLES: Final[dict[str, CellCounts[Any, Any]]] = {
+    table.name: count(table) for table in (txn.TRANSITIONS, classic.TRANSITIONS, consumer.TRANSITIONS)
 }
 CELLS: Final[tuple[Cell, ...]] = tuple(
-    (table, event.name, state.name)
-    for table, (transitions, _, bug) in _TABLES.items()
-    for (state, event), action in transitions.items()
-    if action is not bug
+    (table, event.name, state.name) for table, counts in _TABLES.items() for state, event in counts.possible
 )
 """All that can be met."""
 
@@ -46,7 +44,7 @@ RARE_EVENTS: Final = (
 
 def unmet(counts: Mapping[Cell, int], *, rare: bool = True) -> list[str]:
     """The events of the tables of groups that should have been met and were not; `rare`: were there enough runs for the rare ones?"""
-    met = {(table, event) for (table, event, _), count in counts.items() if count}
+    met = {(table, event) for (table, event, _), visited in counts.items() if visited}
     wanted = [each for each in GROUP_EVENTS if rare or each not in RARE_EVENTS]
     return [f"{table}: {event}" for table, event in wanted if (table, event) not in met]
 
@@ -54,15 +52,15 @@ def unmet(counts: Mapping[Cell, int], *, rare: bool = True) -> list[str]:
 def visits() -> dict[Cell, int]:
     """Since this process began."""
     return {
-        (table, event.name, state.name): count
-        for table, (_, counts, _) in _TABLES.items()
-        for (state, event), count in counts.items()
+        (table, event.name, state.name): visited
+        for table, counts in _TABLES.items()
+        for (state, event), visited in counts.visits.items()
     }
 
 
 def since(before: Mapping[Cell, int]) -> dict[Cell, int]:
     """What has been visited after `before` was counted."""
-    return {cell: count - before[cell] for cell, count in visits().items() if count > before[cell]}
+    return {cell: visited - before[cell] for cell, visited in visits().items() if visited > before[cell]}
 
 
 def report(counts: Mapping[Cell, int]) -> list[str]:

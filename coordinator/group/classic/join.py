@@ -14,7 +14,7 @@ from odradek.coordinator.group.classic.commands import (
 from odradek.coordinator.group.classic.rebalance import follow, generation_for, restart_session
 from odradek.coordinator.group.classic.records import group_record, new_group_record
 from odradek.coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of, said_bytes
-from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, JoinGroup
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.modern import classic_members
@@ -22,6 +22,7 @@ from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.state import Group, State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.runtime.machine import To
 from odradek.runtime.shard import Again, Decision, Timer
 
 KNOWN_MEMBER_ID_MIN: Final = 4

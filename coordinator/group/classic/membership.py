@@ -6,13 +6,14 @@ from typing import Any, Final
 from odradek.coordinator.group.classic.commands import Consequences, SessionOver, session_key
 from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow, restart_session
 from odradek.coordinator.group.classic.state import ClassicGroup
-from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, To, look_up
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import Heartbeat, LeaveGroup
 from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from odradek.runtime.machine import Refuse, To
 from odradek.runtime.shard import Again, Decision, Timer
 
 BATCHES_MIN: Final = 3

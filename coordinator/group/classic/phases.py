@@ -10,8 +10,9 @@ from odradek.coordinator.group.classic.rebalance import (
     wait_more,
 )
 from odradek.coordinator.group.classic.state import ClassicGroup
-from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, To, look_up
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.state import State
+from odradek.runtime.machine import To
 from odradek.runtime.shard import Decision
 
 

@@ -17,10 +17,11 @@ from odradek.coordinator.group.classic.commands import (
 )
 from odradek.coordinator.group.classic.records import Emptied, group_record
 from odradek.coordinator.group.classic.state import ClassicGroup, Member
-from odradek.coordinator.group.classic.transitions import Action, ClassicState, Event, Outcome, To, look_up
+from odradek.coordinator.group.classic.transitions import Action, ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
+from odradek.runtime.machine import To
 from odradek.runtime.shard import Timer
 
 NO_GENERATION = -1

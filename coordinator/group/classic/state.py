@@ -10,13 +10,14 @@ from typing import Final
 
 from odradek.coordinator.group.classic.commands import session_timer
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
-from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, Refuse, look_up
+from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, look_up
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.records import to_record
 from odradek.coordinator.group.state import GroupKind
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 from odradek.protocol.records.group_metadata import GroupMetadataKey
+from odradek.runtime.machine import Refuse
 from odradek.runtime.shard import ShardRecord, Timer
 
 CONSUMER: Final = "consumer"

@@ -6,12 +6,13 @@ from odradek.coordinator.group.classic.commands import Consequences, sync_key, s
 from odradek.coordinator.group.classic.rebalance import restart_session
 from odradek.coordinator.group.classic.records import Assigned, group_record
 from odradek.coordinator.group.classic.state import ClassicGroup, Member
-from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, Refuse, look_up
+from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, SyncGroup
 from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.sync_group import SyncGroupResponse
+from odradek.runtime.machine import Refuse
 from odradek.runtime.shard import Again, Decision, Timer
 
 

@@ -12,11 +12,11 @@ Dead is a group that does not exist: there is no object in that state. Cells mar
 group has no members, and only members can be told by name.
 """
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from odradek.protocol.errors import ErrorCode
+from odradek.runtime.machine import BUG, Bug, Refuse, To, TransitionTable, check_successors
 
 
 class ClassicState(Enum):
@@ -72,18 +72,6 @@ class Event(Enum):
     DELETE = "DeleteGroups"
 
 
-@dataclass(frozen=True, slots=True)
-class To:
-    """The group goes over to this state."""
-
-    state: ClassicState
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    error: ErrorCode
-
-
 class Outcome(Enum):
     ANSWER = "answered"
     """Told from the state, which stays."""
@@ -93,20 +81,19 @@ class Outcome(Enum):
     """Members or clocks change, the state does not."""
     LATE = "too late"
     """A clock that has lost its reason."""
-    BUG = "-"
 
 
-Action = To | Refuse | Outcome
+Action: TypeAlias = To[ClassicState] | Refuse | Outcome
+"""`To`: the group enters this state."""
 
-_ANSWER, _WAIT, _STAY, _LATE, _BUG = Outcome.ANSWER, Outcome.WAIT, Outcome.STAY, Outcome.LATE, Outcome.BUG
+_ANSWER, _WAIT, _STAY, _LATE, _BUG = Outcome.ANSWER, Outcome.WAIT, Outcome.STAY, Outcome.LATE, BUG
 _UNKNOWN = Refuse(ErrorCode.UNKNOWN_MEMBER_ID)
 _REBALANCE = Refuse(ErrorCode.REBALANCE_IN_PROGRESS)
 _NON_EMPTY = Refuse(ErrorCode.NON_EMPTY_GROUP)
 _EMPTY, _PREPARING, _COMPLETING = To(_S.EMPTY), To(_S.PREPARING), To(_S.COMPLETING)
 _STABLE, _DEAD = To(_S.STABLE), To(_S.DEAD)
 
-_COLUMNS: Final = tuple(ClassicState)
-_ROWS: Final[dict[Event, tuple[Action, ...]]] = {
+_ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
     #                          Empty       Preparing    Completing   Stable       Dead
     Event.STRANGER:           (_UNKNOWN,   _UNKNOWN,    _UNKNOWN,    _UNKNOWN,    _UNKNOWN),
     Event.JOIN_ID_REQUIRED:   (_ANSWER,    _ANSWER,     _ANSWER,     _ANSWER,     _EMPTY),
@@ -138,34 +125,9 @@ _ROWS: Final[dict[Event, tuple[Action, ...]]] = {
     Event.DELETE:             (_DEAD,      _NON_EMPTY,  _NON_EMPTY,  _NON_EMPTY,  _BUG),
 }  # fmt: skip
 
-TRANSITIONS: Final[dict[tuple[ClassicState, Event], Action]] = {
-    (state, event): action for event, actions in _ROWS.items() for state, action in zip(_COLUMNS, actions, strict=True)
-}
-
-
-def check(table: dict[tuple[ClassicState, Event], Action]) -> None:
-    """Raise AssertionError unless every cell is filled and no row enters a state from one that may not precede it."""
-    missing = [(state.name, event.name) for state in ClassicState for event in Event if (state, event) not in table]
-    assert not missing, f"no transition for {missing}"
-    for (state, event), action in table.items():
-        if isinstance(action, To):
-            assert state in MAY_FOLLOW[action.state], f"{event.name}: {action.state.name} cannot follow {state.name}"
-
-
-check(TRANSITIONS)
-
-VISITS: Final[dict[tuple[ClassicState, Event], int]] = dict.fromkeys(TRANSITIONS, 0)
-"""How often each cell has decided something in this process: reachability counters of tests and simulation."""
-
-
-class TransitionBug(AssertionError):
-    """An event met a state that it can never meet."""
-
-
-def look_up(state: ClassicState, event: Event) -> Action:
-    """The action for `event` in `state`. Raises TransitionBug for BUG."""
-    VISITS[state, event] += 1
-    action = TRANSITIONS[state, event]
-    if action is Outcome.BUG:
-        raise TransitionBug(f"{event.value} in state {state.value}")
-    return action
+TRANSITIONS: Final[TransitionTable[ClassicState, Event, Action]] = TransitionTable.of_rows(
+    "classic groups", ClassicState, Event, _ROWS
+)
+check_successors(TRANSITIONS, MAY_FOLLOW)
+look_up: Final = TRANSITIONS.look_up
+"""The action for an event in a state. Raise TransitionBug for BUG."""

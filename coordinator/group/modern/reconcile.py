@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from odradek.coordinator.group.modern.member import NO_EPOCH, NO_PARTITIONS, Member, MemberState, Partitions
 from odradek.coordinator.group.modern.state import Assignment
-from odradek.coordinator.group.modern.transitions import Action, Event, arrived, look_up
+from odradek.coordinator.group.modern.transitions import Action, Event, check_next, look_up
 from odradek.protocol.errors import ErrorCode, Refusal
 
 Owned = Sequence[tuple[bytes, Sequence[int]]] | None
@@ -37,7 +37,7 @@ def reconcile(member: Member, now: Situation) -> Member:
             "The consumer group member is in an unknown state. The member must abandon all its partitions and rejoin.",
         )
     after = _trim(member, now) if action in {Action.TRIM, Action.TRIM_MORE} else _advance(member, now)
-    arrived(member.state, event, after.state)
+    check_next(member.state, event, after.state)
     return after
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from odradek.coordinator.group.modern.member import MemberState
+from odradek.runtime.machine import BUG, Bug, TransitionTable
 
 
 class Event(Enum):
@@ -35,16 +36,15 @@ class Action(Enum):
     HAND_ON = "the new id takes its place"
     REMOVE = "removed"
     IGNORE = "nothing"
-    BUG = "bug"
 
 
 _S = MemberState
 _KEEP, _TRIM, _MORE, _FENCE = Action.KEEP, Action.TRIM, Action.TRIM_MORE, Action.FENCE
 _ADVANCE, _RESTART = Action.ADVANCE, Action.RESTART
-_AWAY, _HAND_ON, _REMOVE, _IGNORE, _BUG = Action.AWAY, Action.HAND_ON, Action.REMOVE, Action.IGNORE, Action.BUG
+_AWAY, _HAND_ON, _REMOVE, _IGNORE, _BUG = Action.AWAY, Action.HAND_ON, Action.REMOVE, Action.IGNORE, BUG
 
 _COLUMNS: Final = (_S.STABLE, _S.UNREVOKED_PARTITIONS, _S.UNRELEASED_PARTITIONS, _S.UNKNOWN)
-_ROWS: Final[dict[Event, tuple[Action, ...]]] = {
+_ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
     #                            STABLE    UNREVOKED  UNRELEASED  UNKNOWN
     Event.CURRENT:              (_KEEP,    _BUG,      _ADVANCE,   _BUG),
     Event.RESUBSCRIBED:         (_TRIM,    _BUG,      _ADVANCE,   _BUG),
@@ -58,10 +58,6 @@ _ROWS: Final[dict[Event, tuple[Action, ...]]] = {
     Event.LEAVE:                (_REMOVE,  _REMOVE,   _REMOVE,    _REMOVE),
 }  # fmt: skip
 
-TRANSITIONS: Final[dict[tuple[MemberState, Event], Action]] = {
-    (state, event): action for event, actions in _ROWS.items() for state, action in zip(_COLUMNS, actions, strict=True)
-}
-
 MAY_LEAD_TO: Final[dict[Action, tuple[MemberState, ...]]] = {
     Action.TRIM: (_S.STABLE, _S.UNREVOKED_PARTITIONS),
     Action.TRIM_MORE: (_S.UNREVOKED_PARTITIONS,),
@@ -70,39 +66,10 @@ MAY_LEAD_TO: Final[dict[Action, tuple[MemberState, ...]]] = {
 }
 """The other actions leave the state as it is."""
 
-
-def check(table: dict[tuple[MemberState, Event], Action]) -> None:
-    """Raise AssertionError unless every cell is filled and every event means something in some state."""
-    missing = [(state.name, event.name) for state in MemberState for event in Event if (state, event) not in table]
-    assert not missing, f"no transition for {missing}"
-    for event in Event:
-        assert any(table[state, event] is not Action.BUG for state in MemberState), f"{event.name} never happens"
-
-
-check(TRANSITIONS)
-
-VISITS: Final[dict[tuple[MemberState, Event], int]] = dict.fromkeys(TRANSITIONS, 0)
-"""How often each cell has decided something in this process: reachability counters of tests and simulation."""
-ARRIVALS: Final[dict[tuple[MemberState, Event, MemberState], int]] = {
-    (state, event, after): 0 for (state, event), action in TRANSITIONS.items() for after in MAY_LEAD_TO.get(action, ())
-}
-"""How often each cell has led to each state that it may lead to."""
-
-
-class TransitionBug(AssertionError):
-    """An event met a state that it can never meet."""
-
-
-def look_up(state: MemberState, event: Event) -> Action:
-    """The action for `event` in `state`. Raises TransitionBug for BUG."""
-    VISITS[state, event] += 1
-    action = TRANSITIONS[state, event]
-    if action is Action.BUG:
-        raise TransitionBug(f"{event.value} in state {state.name}")
-    return action
-
-
-def arrived(before: MemberState, event: Event, after: MemberState) -> None:
-    """Assert that the action of this cell may lead to `after`, and count it."""
-    assert (before, event, after) in ARRIVALS, f"{event.name}: {before.name} cannot become {after.name}"
-    ARRIVALS[before, event, after] += 1
+TRANSITIONS: Final[TransitionTable[MemberState, Event, Action]] = TransitionTable.of_rows(
+    "consumer groups", MemberState, Event, _ROWS, columns=_COLUMNS, leads_to=MAY_LEAD_TO
+)
+look_up: Final = TRANSITIONS.look_up
+"""The action for an event in a state. Raise TransitionBug for BUG."""
+check_next: Final = TRANSITIONS.check_next
+"""Raise TransitionBug unless the action of a cell may lead to this state."""

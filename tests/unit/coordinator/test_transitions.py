@@ -10,15 +10,20 @@ from odradek.coordinator.txn.end_txn import decide_complete
 from odradek.coordinator.txn.state import MAY_FOLLOW, TxnState
 from odradek.coordinator.txn.transitions import (
     TRANSITIONS,
-    VISITS,
     Event,
     Outcome,
+    look_up,
+)
+from odradek.runtime.machine import (
+    BUG,
+    InvalidTable,
     Refuse,
     To,
     TransitionBug,
-    check,
-    look_up,
+    TransitionTable,
+    check_successors,
 )
+from tests.support.cell_counts import count
 from tests.support.txn_rig import ID, NOW_MS, PID, T0, CoreRig, transaction
 
 S = TxnState
@@ -38,27 +43,28 @@ def test_there_are_eight_states_with_kafkas_codes_and_names() -> None:
 
 
 def test_a_missing_cell_is_found() -> None:
-    table = dict(TRANSITIONS)
-    del table[S.DEAD, Event.VERIFY]
-    with pytest.raises(AssertionError, match="VERIFY"):
-        check(table)
+    cells = dict(TRANSITIONS.cells)
+    del cells[S.DEAD, Event.VERIFY]
+    with pytest.raises(InvalidTable, match="VERIFY in DEAD"):
+        TransitionTable("transactions", S, Event, cells)
 
 
 def test_a_step_into_a_state_that_may_not_follow_is_found() -> None:
-    with pytest.raises(AssertionError, match="COMPLETE_ABORT cannot follow PREPARE_COMMIT"):
-        check(TRANSITIONS | {(S.PREPARE_COMMIT, Event.MARKERS_DONE): To(S.COMPLETE_ABORT)})
+    cells = {**TRANSITIONS.cells, (S.PREPARE_COMMIT, Event.MARKERS_DONE): To(S.COMPLETE_ABORT)}
+    with pytest.raises(InvalidTable, match="COMPLETE_ABORT cannot follow PREPARE_COMMIT"):
+        check_successors(TransitionTable("transactions", S, Event, cells), MAY_FOLLOW)
 
 
 def test_every_state_that_is_stored_is_entered_by_some_row() -> None:
-    entered = {action.state for action in TRANSITIONS.values() if isinstance(action, To)}
+    entered = {action.state for action in TRANSITIONS.cells.values() if isinstance(action, To)}
     assert entered == set(S) - {S.PREPARE_EPOCH_FENCE}
     assert set(MAY_FOLLOW) == set(S)
 
 
 def test_bug_is_exactly_the_state_that_is_never_stored() -> None:
-    bugs = {cell for cell, action in TRANSITIONS.items() if action is Outcome.BUG}
+    bugs = {cell for cell, action in TRANSITIONS.cells.items() if action is BUG}
     assert bugs == {(S.PREPARE_EPOCH_FENCE, event) for event in Event}
-    with pytest.raises(TransitionBug, match="PrepareEpochFence"):
+    with pytest.raises(TransitionBug, match="PREPARE_EPOCH_FENCE"):
         look_up(S.PREPARE_EPOCH_FENCE, Event.INIT)
 
 
@@ -87,12 +93,13 @@ def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event)
     )
     rig = CoreRig(stored)
     rig.core.give_up(ID, PID, 5)
-    before = VISITS[state, event]
-    action = TRANSITIONS[state, event]
+    visits = count(TRANSITIONS).visits
+    before = visits[state, event]
+    action = TRANSITIONS.cells[state, event]
     command = COMMANDS[event]
     if isinstance(action, Refuse):
         assert rig.do(command) == action.error.name
-    elif action is Outcome.BUG:
+    elif action is BUG:
         with pytest.raises(TransitionBug):
             rig.do(command)
     elif action is Outcome.AGAIN:
@@ -105,7 +112,7 @@ def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event)
         rig.do(command)
         assert isinstance(action, To)
         assert rig.core.transactions.get(ID, transaction(S.DEAD)).state is action.state
-    assert VISITS[state, event] > before
+    assert visits[state, event] > before
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,13 @@ from odradek.coordinator.group import transitions_doc
 from odradek.coordinator.group.classic.transitions import (
     MAY_FOLLOW,
     TRANSITIONS,
-    VISITS,
     ClassicState,
     Event,
-    Outcome,
-    To,
-    TransitionBug,
-    check,
     look_up,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.runtime.machine import BUG, InvalidTable, To, TransitionBug, TransitionTable, check_successors
+from tests.support.cell_counts import count
 
 S = ClassicState
 
@@ -27,19 +24,20 @@ def test_the_states_have_kafkas_names() -> None:
 
 
 def test_a_missing_cell_is_found() -> None:
-    table = dict(TRANSITIONS)
-    del table[S.DEAD, Event.LEAVE]
-    with pytest.raises(AssertionError, match="LEAVE"):
-        check(table)
+    cells = dict(TRANSITIONS.cells)
+    del cells[S.DEAD, Event.LEAVE]
+    with pytest.raises(InvalidTable, match="LEAVE in DEAD"):
+        TransitionTable("classic groups", S, Event, cells)
 
 
 def test_a_step_that_cannot_be_is_found() -> None:
-    with pytest.raises(AssertionError, match="STABLE cannot follow EMPTY"):
-        check({**TRANSITIONS, (S.EMPTY, Event.LEAVE): To(S.STABLE)})
+    cells = {**TRANSITIONS.cells, (S.EMPTY, Event.LEAVE): To(S.STABLE)}
+    with pytest.raises(InvalidTable, match="STABLE cannot follow EMPTY"):
+        check_successors(TransitionTable("classic groups", S, Event, cells), MAY_FOLLOW)
 
 
 def test_every_state_is_entered_by_some_row_and_as_kafka_enters_it() -> None:
-    entered = {action.state for action in TRANSITIONS.values() if isinstance(action, To)}
+    entered = {action.state for action in TRANSITIONS.cells.values() if isinstance(action, To)}
     assert entered == set(S)
     kafka = {
         S.EMPTY: {S.PREPARING},
@@ -52,20 +50,21 @@ def test_every_state_is_entered_by_some_row_and_as_kafka_enters_it() -> None:
 
 
 def test_what_cannot_be_is_a_bug() -> None:
-    with pytest.raises(TransitionBug, match="Heartbeat in state Empty"):
+    with pytest.raises(TransitionBug, match="HEARTBEAT cannot occur in state EMPTY"):
         look_up(S.EMPTY, Event.HEARTBEAT)
 
 
 def test_only_groups_with_members_meet_the_requests_of_members() -> None:
     for event in (Event.JOIN_LEADER, Event.JOIN_FOLLOWER, Event.SYNC_LEADER, Event.HEARTBEAT, Event.COMMIT_MEMBER):
-        assert TRANSITIONS[S.EMPTY, event] is Outcome.BUG
-        assert TRANSITIONS[S.DEAD, event] is Outcome.BUG
+        assert TRANSITIONS.cells[S.EMPTY, event] is BUG
+        assert TRANSITIONS.cells[S.DEAD, event] is BUG
 
 
 def test_visits_are_counted() -> None:
-    before = VISITS[S.STABLE, Event.HEARTBEAT]
+    visits = count(TRANSITIONS).visits
+    before = visits[S.STABLE, Event.HEARTBEAT]
     look_up(S.STABLE, Event.HEARTBEAT)
-    assert VISITS[S.STABLE, Event.HEARTBEAT] == before + 1
+    assert visits[S.STABLE, Event.HEARTBEAT] == before + 1
 
 
 def test_the_page_is_drawn_from_the_table() -> None:

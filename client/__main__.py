@@ -47,9 +47,6 @@ def parser() -> argparse.ArgumentParser:
     group_parser(nouns.add_parser("groups").add_subparsers(dest="verb", required=True))
     config_parser(nouns.add_parser("configs").add_subparsers(dest="verb", required=True))
     record_parsers(nouns)
-    dump = nouns.add_parser("dump")
-    dump.add_argument("files", nargs="+")
-    dump.add_argument("--records", action="store_true")
     return root
 
 
@@ -103,10 +100,6 @@ def connected(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> Any:
-    if options.noun == "dump":
-        from odradek.client.files import dump  # needs no cluster
-
-        return dump(options.files, records=options.records)
     if options.noun in {"in-sync", "serving"}:
         enough = whole.all_of if options.noun == "in-sync" else whole.most_of
         return whole.wait_whole(options.bootstrap, options.brokers, enough)

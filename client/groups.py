@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.client import topics as topic_admin
 from odradek.client.client import GROUP_KEY, Cluster, Failed, NotServed, Unaskable, check, patiently
-from odradek.coordinator.group.modern.consumer_protocol import assignment_of
+from odradek.protocol.consumer_protocol import assignment_of
 from odradek.protocol.errors import ErrorCode, Malformed
 from odradek.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from odradek.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from odradek.broker.apis.describe_transactions import CLIENT_ID_TAG
 from odradek.client import topics as topic_admin
 from odradek.client.client import TRANSACTION_KEY, Cluster, Failed, Unaskable, check
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -87,7 +87,7 @@ def describe(cluster: Cluster, listed: Sequence[dict[str, Any]]) -> list[dict[st
 
 def described(state: Any, node_id: int) -> dict[str, Any]:
     started = state.transaction_start_time_ms
-    client = dict(state.unknown_tagged_fields).get(CLIENT_ID_TAG)
+    client = dict(state.unknown_tagged_fields).get(DESCRIBED_CLIENT_ID_TAG)
     return {
         "transactional_id": state.transactional_id,
         "state": state.transaction_state,

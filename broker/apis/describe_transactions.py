@@ -14,14 +14,13 @@ from odradek.broker.dispatch.api import Api, RequestContext
 from odradek.broker.security.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import Described
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
 from odradek.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-
-CLIENT_ID_TAG: Final = 10_000
 
 
 def handle(
@@ -62,7 +61,7 @@ def _state(context: RequestContext, described: Described) -> TransactionState:
     for topic, partition in described.partitions:
         topics.setdefault(topic, []).append(partition)
     shown, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
-    client_id = () if txn.client_id is None else ((CLIENT_ID_TAG, txn.client_id.encode()),)
+    client_id = () if txn.client_id is None else ((DESCRIBED_CLIENT_ID_TAG, txn.client_id.encode()),)
     return TransactionState(
         transactional_id=txn.transactional_id,
         transaction_state=txn.state.shown,

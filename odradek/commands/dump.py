@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from odradek.commands.options import Json
-from odradek.local.output import ask, print_json, text
+from odradek.local.output import errors, print_json, text
 
 
 def dump(
@@ -28,14 +31,21 @@ def dump(
 
       odradek dump odradek-data/broker-1/payments-0/*.txnindex --json
     """
-    arguments = ["dump", *(str(file.resolve()) for file in files)]
-    if records:
-        arguments.append("--records")
-    answer = ask(*arguments)
+    entries = decoded([str(file.resolve()) for file in files], records=records)
     if as_json:
-        print_json(answer)
+        print_json(entries)
         return
-    for file in answer:
+    for file in entries:
         print(file["file"])
         for entry in file["entries"]:
             print("  " + text(entry))
+
+
+def decoded(files: list[str], *, records: bool) -> Any:
+    """Decode the files in a process of its own, since the command line imports no server package. Raise typer.Exit."""
+    command = [sys.executable, "-P", "-m", "odradek.storage.dump", *files, *(["--records"] if records else [])]
+    finished = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    if finished.returncode != 0:
+        errors.print(finished.stderr.strip(), markup=False)
+        raise typer.Exit(finished.returncode)
+    return json.loads(finished.stdout)

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from odradek.coordinator.group.modern.consumer_protocol import subscription_of
 from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.protocol.consumer_protocol import subscription_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.sync_group import SyncGroupResponse

@@ -12,12 +12,7 @@ from odradek.coordinator.group.classic.commands import join_refused
 from odradek.coordinator.group.classic.state import protocols_of
 from odradek.coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from odradek.coordinator.group.modern.checks import check_instance, check_room
-from odradek.coordinator.group.modern.consumer_protocol import (
-    by_topic_id,
-    subscription_of,
-    version_of,
-    written_assignment,
-)
+from odradek.coordinator.group.modern.consumer_protocol import by_topic_id, written_assignment
 from odradek.coordinator.group.modern.downgrade import is_settled, may_downgrade_by, to_classic
 from odradek.coordinator.group.modern.draft import Draft
 from odradek.coordinator.group.modern.finding import group_for
@@ -28,6 +23,7 @@ from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGr
 from odradek.coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
 from odradek.coordinator.group.modern.target import may_assign, target_for
 from odradek.coordinator.group.state import State
+from odradek.protocol.consumer_protocol import subscription_of, version_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -20,6 +20,7 @@ from odradek.broker.network.session import ALL_ROLES
 from odradek.broker.security.authorizer import AclOperation, AllowAll
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
 from odradek.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -290,7 +291,7 @@ async def test_a_description_and_its_errors() -> None:
     assert (found.transaction_state, found.producer_id, found.producer_epoch) == ("Ongoing", pid, epoch)
     assert (found.transaction_timeout_ms, found.transaction_start_time_ms) == (60_000, NOW_MS)
     assert [(entry.topic, entry.partitions) for entry in found.topics] == [("t", [0, 1])]
-    assert dict(found.unknown_tagged_fields) == {describe_transactions.CLIENT_ID_TAG: b"c"}
+    assert dict(found.unknown_tagged_fields) == {DESCRIBED_CLIENT_ID_TAG: b"c"}
     assert [ErrorCode(entry.error_code).name for entry in failed] == [
         "NOT_COORDINATOR",
         "INVALID_REQUEST",

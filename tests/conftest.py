@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--write-client-table", action="store_true", help="write docs/clients.md from the results of tests/interop"
     )
+    parser.addoption(
+        "--update-transcripts",
+        action="store_true",
+        help="replace the output in the golden transcripts of tests/scenarios by the actual output",
+    )
 
 
 def pytest_configure() -> None:

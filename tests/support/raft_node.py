@@ -16,7 +16,7 @@ from odradek.cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from tests.support.raft_env import Fixed
+from tests.support.transcripts.raft import Fixed
 
 NOW = 10_000
 

@@ -24,11 +24,11 @@ from odradek.cluster.raft.messages import (
 from odradek.cluster.raft.progress import Progress, committed_offset, successor_wait_ms, successors
 from odradek.cluster.raft.quorum_state import BadQuorumState, decode_quorum_state, encode_quorum_state
 from odradek.protocol.errors import ErrorCode
-from tests.support.raft_env import Fixed, RaftEnv
+from tests.support.transcripts.raft import Fixed, RaftInterpreter
 
 
 def leader_of_three() -> RaftCore:
-    env = RaftEnv()
+    env = RaftInterpreter()
     env.do_nodes("3")
     env.do_tick("1100")
     core = env.cores[1]
@@ -69,7 +69,7 @@ def test_the_leaders_own_copy_counts_only_when_it_is_durable() -> None:
 
 
 def test_only_a_leader_appends() -> None:
-    env = RaftEnv()
+    env = RaftInterpreter()
     env.do_nodes("3")
     with pytest.raises(NotLeader):
         env.cores[2].propose(b"x", 1)

@@ -20,8 +20,8 @@ from odradek.cluster.raft.messages import (
     VoteRequest,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.support.raft_env import Fixed
 from tests.support.raft_node import NOW, a_log, a_node, elect, follow, sent, votes
+from tests.support.transcripts.raft import Fixed
 
 # ---- 5.1 Raft basics ----------------------------------------------------------------------------------------------------
 

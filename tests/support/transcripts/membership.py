@@ -1,4 +1,4 @@
-"""The commands of a golden transcript of the failure detector.
+"""Commands of the golden transcripts of the failure detector.
 
     nodes N [M]              N registered nodes, and voters N+1..M that have not registered
     run MS                   time passes
@@ -14,6 +14,8 @@
     status [N]               what everybody (or N) holds of the others, and since when
 
 Lines of changes: time, who, of whom, what from now on, why, and how long it had been silent.
+
+See harness.py for the format of a transcript, and for how to update one.
 """
 
 from __future__ import annotations
@@ -22,25 +24,25 @@ from typing import TYPE_CHECKING
 
 from odradek.cluster.membership.messages import Ack, Message, Ping, PingRequest, Rumour
 from tests.support.membership_rig import Rig
+from tests.support.transcripts.harness import Interpreter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from odradek.cluster.membership.members import Change
 
 
-class MembershipTranscript:
+class MembershipInterpreter(Interpreter):
+    """Execute commands on the failure detectors of a cluster in virtual time."""
+
+    empty_output = ("ok",)
+
     def __init__(self) -> None:
         self.rig = Rig(told=self._told, sent=self._sent)
         self.lines: list[str] = []
         self.watching = False
 
-    def run(self, command: str) -> list[str]:
-        name, *arguments = command.split()
-        handler: Callable[..., None] = getattr(self, f"do_{name}")
-        self.lines = []
-        handler(*arguments)
-        return self.lines
+    def collect(self, result: None) -> list[str]:
+        output, self.lines = self.lines, []
+        return output
 
     def do_nodes(self, count: str, all_nodes: str = "") -> None:
         for node_id in range(1, int(count) + 1):

@@ -1,4 +1,4 @@
-"""Golden transcripts of consumer groups (KIP-848): commands, `----`, what became of them.
+"""Commands of the golden transcripts of consumer groups (KIP-848): commands, `----`, what became of them.
 
     new interval=0 policy=bidirectional size=2 classic-size=2 level=1 assignors=uniform,range refresh=600000
                            a coordinator on an empty log
@@ -22,15 +22,12 @@
 Below `----`: `log` a record as its bytes read back (`gone`: a tombstone), `#n` the answer to the n-th request. After every
 command the rig checks that no partition has two owners and that the log says what the memory says.
 
-`python -m tests.support.modern_transcript FILE...` writes what comes out into the files: read the difference before
-committing it, line by line, against the rules of the protocol.
+See harness.py for the format of a transcript, and for how to update one.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.group import commands as c
@@ -57,7 +54,7 @@ from odradek.protocol.records.consumer_group_target_assignment_metadata import (
 from odradek.protocol.records.group_metadata import GroupMetadataKey
 from tests.support.classic_rig import GROUP, REBALANCE_MS
 from tests.support.modern_rig import Client, ModernRig, assignment, metadata, written
-from tests.support.txn_transcript import SEPARATOR, blocks
+from tests.support.transcripts.harness import Interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -75,7 +72,7 @@ CONFIGS: dict[str, tuple[str, Callable[[str], Any]]] = {
 }
 
 
-def options(words: list[str]) -> dict[str, str]:
+def options(words: Iterable[str]) -> dict[str, str]:
     return dict(word.partition("=")[::2] for word in words)
 
 
@@ -95,7 +92,9 @@ def shown(topics: Iterable[tuple[str, Iterable[object]]]) -> str:
     return " ".join(f"{name}:{','.join(map(str, numbers))}" for name, numbers in topics)
 
 
-class Transcript:
+class ConsumerGroupInterpreter(Interpreter):
+    """Execute commands on a group coordinator of consumer groups."""
+
     def __init__(self) -> None:
         self.rig = ModernRig()
         self.requests = 0
@@ -103,24 +102,17 @@ class Transcript:
         self.generations: dict[str, tuple[str, int]] = {}
         self.waiters: dict[str, int] = {}
 
-    def run(self, commands: list[str]) -> list[str]:
-        """What comes out of a block."""
-        out: list[str] = []
-        for line in commands:
-            if line.startswith("#"):
-                continue
-            name, *words = line.split()
-            said = getattr(self, f"do_{name.replace('-', '_')}")(words)
-            out += self.log()
-            if said is not None:
-                self.requests += 1
-                out.append(f"#{self.requests} {said}")
-            self.rig.check()
-        return out
+    def collect(self, result: str | None) -> list[str]:
+        output = self.log()
+        if result is not None:
+            self.requests += 1
+            output.append(f"#{self.requests} {result}")
+        self.rig.check()
+        return output
 
     # ---- the coordinator --------------------------------------------------------------------------------------------
 
-    def do_new(self, words: list[str]) -> None:
+    def do_new(self, *words: str) -> None:
         said = options(words)
         self.rig = ModernRig(
             **{CONFIGS[key][0]: CONFIGS[key][1](value) for key, value in said.items() if key in CONFIGS}
@@ -128,27 +120,27 @@ class Transcript:
         self.rig.features.level = int(said.get("level", 1))
         self.logged, self.generations, self.requests = 0, {}, 0
 
-    def do_topic(self, words: list[str]) -> None:
+    def do_topic(self, *words: str) -> None:
         self.rig.topics.make(words[0], int(words[1]))
 
-    def do_no_topic(self, words: list[str]) -> None:
+    def do_no_topic(self, *words: str) -> None:
         self.rig.topics.delete(words[0])
 
-    def do_wait(self, words: list[str]) -> None:
+    def do_wait(self, *words: str) -> None:
         self.rig.wait(int(words[0]))
 
-    def do_crash(self, words: list[str]) -> None:
+    def do_crash(self, *words: str) -> None:
         self.rig.crash()
 
-    def do_refuse_appends(self, words: list[str]) -> None:
+    def do_refuse_appends(self, *words: str) -> None:
         self.rig.refuse_appends = True
 
-    def do_accept_appends(self, words: list[str]) -> None:
+    def do_accept_appends(self, *words: str) -> None:
         self.rig.refuse_appends = False
 
     # ---- members of the consumer protocol ---------------------------------------------------------------------------
 
-    def do_join(self, words: list[str]) -> str:
+    def do_join(self, *words: str) -> str:
         name, topics, *rest = words
         said = options(rest)
         client = Client(name, split(topics), said.get("regex"), said.get("instance"))
@@ -168,7 +160,7 @@ class Transcript:
             self.rig.clients[name] = client
         return self.told(name, reply)
 
-    def do_beat(self, words: list[str]) -> str:
+    def do_beat(self, *words: str) -> str:
         name, *rest = words
         said, client = options(rest), self.rig.clients[words[0]]
         if "owned" not in said:
@@ -200,10 +192,10 @@ class Transcript:
         who = name if client.member_id == name else f"{name}={client.member_id}"
         return f"{who} epoch={reply.member_epoch} [{shown(client.assigned.items())}]"
 
-    def do_leave(self, words: list[str]) -> str:
+    def do_leave(self, *words: str) -> str:
         return self.gone(words[0], -1)
 
-    def do_away(self, words: list[str]) -> str:
+    def do_away(self, *words: str) -> str:
         return self.gone(words[0], -2)
 
     def gone(self, name: str, epoch: int) -> str:
@@ -212,7 +204,7 @@ class Transcript:
 
     # ---- members of the classic protocol ----------------------------------------------------------------------------
 
-    def do_join_classic(self, words: list[str]) -> str:
+    def do_join_classic(self, *words: str) -> str:
         name, topics, *rest = words
         said = options(rest)
         owned = held(said.get("owned", "")) or {}
@@ -229,7 +221,7 @@ class Transcript:
             reply = self.rig.answers.get(reply)
         return self.joined(name, reply)
 
-    def do_answer(self, words: list[str]) -> str:
+    def do_answer(self, *words: str) -> str:
         return self.joined(words[0], self.rig.answers.get(self.waiters[words[0]]))
 
     def joined(self, name: str, reply: Any) -> str:
@@ -240,7 +232,7 @@ class Transcript:
         self.generations[name] = (reply.member_id, reply.generation_id)
         return f"{name}={reply.member_id} gen={reply.generation_id} {reply.protocol_name} leader={reply.leader or '-'}"
 
-    def do_sync_classic(self, words: list[str]) -> str:
+    def do_sync_classic(self, *words: str) -> str:
         name, said = words[0], options(words[1:])
         member_id, generation = self.generations[name]
         gives = {}
@@ -262,13 +254,13 @@ class Transcript:
             return f"{name} {ErrorCode(reply.error_code).name}"
         return f"{name} [{shown(assignment(bytes(reply.assignment)).items())}]"
 
-    def do_beat_classic(self, words: list[str]) -> str:
+    def do_beat_classic(self, *words: str) -> str:
         name, said = words[0], options(words[1:])
         member_id, generation = self.generations[name]
         reply = self.rig.heartbeat(member_id, int(said.get("gen", generation)), instance=said.get("instance"))
         return f"{name} {reply}"
 
-    def do_leave_classic(self, words: list[str]) -> str:
+    def do_leave_classic(self, *words: str) -> str:
         return f"{' '.join(words)}: {' '.join(self.rig.leave(*(self._identity(word) for word in words)))}"
 
     def _identity(self, word: str) -> str | tuple[str, str | None]:
@@ -278,7 +270,7 @@ class Transcript:
 
     # ---- questions --------------------------------------------------------------------------------------------------
 
-    def do_commit(self, words: list[str]) -> str:
+    def do_commit(self, *words: str) -> str:
         name, epoch, partition, *rest = words
         said = options(rest)
         topic, _, number = partition.partition("-")
@@ -293,7 +285,7 @@ class Transcript:
             return f"{name} {refusal.error.name}"
         return f"{name} may commit"
 
-    def do_fetch(self, words: list[str]) -> str:
+    def do_fetch(self, *words: str) -> str:
         member_id = self.rig.clients[words[0]].member_id if words[0] in self.rig.clients else words[0]
         try:
             self.rig.core.state.groups[GROUP].check_offset_fetch(member_id, int(words[1]))
@@ -301,7 +293,7 @@ class Transcript:
             return f"{words[0]} {refusal.error.name}"
         return f"{words[0]} may fetch"
 
-    def do_describe(self, words: list[str]) -> str:
+    def do_describe(self, *words: str) -> str:
         found = self.rig.do(c.DescribeConsumer(GROUP))
         if found.error_code:
             return f"{ErrorCode(found.error_code).name}: {found.error_message}"
@@ -316,7 +308,7 @@ class Transcript:
         )
         return "; ".join([head, *members])
 
-    def do_state(self, words: list[str]) -> str:
+    def do_state(self, *words: str) -> str:
         group = self.rig.core.state.groups.get(GROUP)
         return "no group" if group is None else f"{group.kind.value} {group.state_name}"
 
@@ -373,26 +365,10 @@ class Transcript:
 RECORDS: Mapping[type, tuple[str, Any]] = {
     GroupKey: ("group", lambda _, value: f"epoch={value.epoch} topics={'some' if value.metadata_hash else 'none'}"),
     PartitionsKey: ("partition-metadata", lambda _, _value: "of an older broker"),
-    MemberKey: ("member", Transcript.member),
+    MemberKey: ("member", ConsumerGroupInterpreter.member),
     TargetEpoch: ("target-epoch", lambda _, value: str(value.assignment_epoch)),
     Target: ("target", lambda self, value: f"[{self.topics(value.topic_partitions)}]"),
-    Current: ("current", Transcript.current),
+    Current: ("current", ConsumerGroupInterpreter.current),
     RegexKey: ("regex", lambda _, value: f"[{' '.join(value.topics)}]"),
-    GroupMetadataKey: ("classic", Transcript.classic),
+    GroupMetadataKey: ("classic", ConsumerGroupInterpreter.classic),
 }
-
-
-def replay(text: str) -> list[tuple[list[str], list[str], list[str]]]:
-    """(commands, expected, what came out) of each block."""
-    transcript = Transcript()
-    return [(commands, expected, transcript.run(commands)) for commands, expected in blocks(text)]
-
-
-def rewrite(path: Path) -> None:
-    done = replay(path.read_text())
-    path.write_text("\n\n".join("\n".join([*commands, SEPARATOR, *out]) for commands, _, out in done) + "\n")
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        rewrite(Path(name))

@@ -1,4 +1,4 @@
-"""Golden transcripts of classic groups: commands, `----`, what became of them.
+"""Commands of the golden transcripts of classic groups: commands, `----`, what became of them.
 
     new delay=3000 size=2  a coordinator on an empty log (group.initial.rebalance.delay.ms, group.max.size)
     join NAME [words]      NAME is the client's; it joins with the id that it was told last, `anew` without one, and says
@@ -18,16 +18,12 @@
 
 Below `----`: `log` a record as its bytes read back, `#n` the answer to the n-th request.
 
-`python -m tests.support.classic_transcript FILE...` writes what comes out into the files: read the difference before
-committing it, line by line, against the rules of the protocol.
+See harness.py for the format of a transcript, and for how to update one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.group import commands as c
@@ -39,9 +35,11 @@ from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from odradek.protocol.messages.sync_group import SyncGroupResponse
 from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, join_request, outcome, sync_request
-from tests.support.txn_transcript import SEPARATOR, blocks, named
+from tests.support.transcripts.harness import Interpreter
+from tests.support.transcripts.txn import named
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from odradek.runtime.shard import ShardRecord
@@ -90,8 +88,8 @@ def shown_answer(reply: Any) -> str:
     return f"{reply.member_id} gen={reply.generation_id} {reply.protocol_name} led by {reply.leader}{members}{skip}"
 
 
-class Transcript:
-    """Runs the commands of one file."""
+class ClassicGroupInterpreter(Interpreter):
+    """Execute commands on a group coordinator of classic groups."""
 
     def __init__(self) -> None:
         self.rig = EngineRig()
@@ -103,20 +101,8 @@ class Transcript:
         self.generations: dict[str, int] = {}
         self.said: dict[str, dict[str, str]] = {}
 
-    async def run(self, commands: list[str]) -> list[str]:
-        out: list[str] = []
-        for line in commands:
-            if line.startswith("#"):
-                continue
-            word, *rest = line.split()
-            handler: Callable[[list[str]], Any] = getattr(self, f"do_{word.replace('-', '_')}")
-            said = handler(rest)
-            if asyncio.iscoroutine(said):
-                said = await said
-            await asyncio.sleep(0)
-            out += self.news()
-            out += [said] if isinstance(said, str) else said or []
-        return out
+    def collect(self, result: list[str] | str | None) -> list[str]:
+        return [*self.news(), *([result] if isinstance(result, str) else result or [])]
 
     def news(self) -> list[str]:
         out = []
@@ -153,7 +139,7 @@ class Transcript:
         self.numbered += 1
         self.requests.append((self.numbered, name, self.rig.submit(command(self.numbered)), False))
 
-    def do_join(self, words: list[str]) -> None:
+    def do_join(self, *words: str) -> None:
         name = words[0]
         said = self.said[name] = self.said.get(name, {}) | named(words)
         member_id = said.pop("id", "" if "anew" in words else self.ids.get(name, ""))
@@ -169,7 +155,7 @@ class Transcript:
         version = int(said.get("v", "9"))
         self._ask(name, lambda waiter: c.JoinGroup(request, caller(version, name), waiter))
 
-    def do_sync(self, words: list[str]) -> None:
+    def do_sync(self, *words: str) -> None:
         name, said = words[0], named(words)
         given = dict(word.split(":", 1) for word in words[1:] if ":" in word)
         request = sync_request(
@@ -182,7 +168,7 @@ class Transcript:
         )
         self._ask(name, lambda waiter: c.SyncGroup(request, caller(int(said.get("v", "5"))), waiter))
 
-    def do_heartbeat(self, words: list[str]) -> None:
+    def do_heartbeat(self, *words: str) -> None:
         name, said = words[0], named(words)
         request = HeartbeatRequest(
             GROUP,
@@ -192,7 +178,7 @@ class Transcript:
         )
         self._ask(name, lambda _: c.Heartbeat(request, caller(4)))
 
-    def do_leave(self, words: list[str]) -> None:
+    def do_leave(self, *words: str) -> None:
         version = int(named(words).get("v", "5"))
         members = []
         for word in words:
@@ -204,7 +190,7 @@ class Transcript:
             request = LeaveGroupRequest(group_id=GROUP, member_id=members[0].member_id)
         self._ask("", lambda _: c.LeaveGroup(request, caller(version)))
 
-    def do_commit(self, words: list[str]) -> str:
+    def do_commit(self, *words: str) -> str:
         name, said = words[0], named(words)
         member_id = "" if name == "nobody" else self.ids.get(name, name)
         generation = int(said.get("gen", self.generations.get(name, -1)))
@@ -215,7 +201,7 @@ class Transcript:
             )
         )
 
-    def do_delete(self, words: list[str]) -> str:
+    def do_delete(self, *words: str) -> str:
         group = self._judged(lambda group: group.check_delete())
         return f"group {group}, offsets {self._judged(lambda group: group.check_offset_delete())}"
 
@@ -228,7 +214,7 @@ class Transcript:
             return refusal.error.name
         return "accepted"
 
-    async def do_describe(self, words: list[str]) -> list[str]:
+    async def do_describe(self, *words: str) -> list[str]:
         described = await self.rig.submit(c.DescribeClassic(GROUP, int(named(words).get("v", "6"))))
         error = f" {ErrorCode(described.error_code).name}: {described.error_message}" if described.error_code else ""
         return [
@@ -242,7 +228,7 @@ class Transcript:
 
     # ---- what happens around ----------------------------------------------------------------------------------------
 
-    async def do_new(self, words: list[str]) -> None:
+    async def do_new(self, *words: str) -> None:
         said = named(words)
         config: dict[str, Any] = {"group_initial_rebalance_delay_ms": int(said.get("delay", "3000"))}
         if "size" in said:
@@ -251,31 +237,31 @@ class Transcript:
         self.records_shown = 0
         self.requests, self.ids, self.generations, self.said = [], {}, {}, {}
 
-    def do_size(self, words: list[str]) -> None:
+    def do_size(self, *words: str) -> None:
         self.rig.configs.set(group_max_size=int(words[0]))
 
-    def do_wait(self, words: list[str]) -> None:
+    def do_wait(self, *words: str) -> None:
         self.rig.wait(int(words[0]))
 
-    def do_lag(self, words: list[str]) -> None:
+    def do_lag(self, *words: str) -> None:
         self.rig.log.lag = True
 
-    def do_catch_up(self, words: list[str]) -> None:
+    def do_catch_up(self, *words: str) -> None:
         self.rig.log.lag = False
         self.rig.log.commit()
 
-    def do_refuse(self, words: list[str]) -> None:
+    def do_refuse(self, *words: str) -> None:
         self.rig.log.refuse = ErrorCode[words[0]]
 
-    def do_accept(self, words: list[str]) -> None:
+    def do_accept(self, *words: str) -> None:
         self.rig.log.refuse = None
 
-    async def do_crash(self, words: list[str]) -> None:
+    async def do_crash(self, *words: str) -> None:
         self.requests.clear()
         self.rig = await self.rig.successor()
         self.records_shown = 0
 
-    def do_state(self, words: list[str]) -> str:
+    def do_state(self, *words: str) -> str:
         group = self.rig.core.state.groups.get(GROUP)
         if not isinstance(group, ClassicGroup):
             return "Dead"
@@ -289,19 +275,3 @@ class Transcript:
             f" {name}={' '.join(what) if isinstance(what, list) else what}" for name, what in counted.items() if what
         )
         return f"{group.state_name} gen={group.generation}{extra}"
-
-
-async def replay(text: str) -> list[tuple[list[str], list[str], list[str]]]:
-    """(commands, expected, what came out) of each block."""
-    transcript = Transcript()
-    return [(commands, expected, await transcript.run(commands)) for commands, expected in blocks(text)]
-
-
-async def rewrite(path: Path) -> None:
-    done = await replay(path.read_text())
-    path.write_text("\n\n".join("\n".join([*commands, SEPARATOR, *out]) for commands, _, out in done) + "\n")
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        asyncio.run(rewrite(Path(name)))

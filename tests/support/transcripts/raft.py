@@ -1,4 +1,4 @@
-"""Several raft cores, their disks and a network in memory, driven by the commands of a golden transcript.
+"""Commands of the golden transcripts of Raft: several Raft cores, their disks and a network in memory.
 
     nodes 3 [voters=1,2,3]   make and start them (node ids 1..n)
     tick MS                  time passes; at every deadline on the way the node is ticked and everything settles
@@ -23,12 +23,14 @@
     log N                    the entries on the disk of N
 
 The random numbers of node n are always n tenths of the range, so node 1 waits least.
+
+See harness.py for the format of a transcript, and for how to update one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from odradek.cluster.raft.core import NotLeader, RaftCore
 from odradek.cluster.raft.election import Role
@@ -45,7 +47,8 @@ from odradek.cluster.raft.messages import (
     Standing,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.support.raft_words import (
+from tests.support.transcripts.harness import Interpreter
+from tests.support.transcripts.raft_format import (
     brings_nothing,
     describe,
     describe_entry,
@@ -55,9 +58,6 @@ from tests.support.raft_words import (
     folded,
     snapshot_bytes,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROUNDS_MAX = 200
 SNAPSHOT_PART_BYTES = 16
@@ -82,7 +82,11 @@ class Disk:
 
 
 @dataclass
-class RaftEnv:
+class RaftInterpreter(Interpreter):
+    """Execute commands on the Raft cores of a quorum."""
+
+    empty_output: ClassVar = ("ok",)
+
     now_ms: int = 0
     cores: dict[int, RaftCore] = field(default_factory=dict)
     disks: dict[int, Disk] = field(default_factory=dict)
@@ -95,11 +99,13 @@ class RaftEnv:
     entries_max: int | None = None
 
     def run(self, command: str) -> str:
-        name, *arguments = command.split()
-        handler: Callable[..., None] = getattr(self, f"do_{name}")
-        self.lines = []
-        handler(*arguments)
-        return "\n".join(folded(self.lines)) or "ok"
+        """Execute one command outside a transcript and return its output."""
+        self.dispatch(command)
+        return "\n".join(self.collect(None)) or "ok"
+
+    def collect(self, result: None) -> list[str]:
+        output, self.lines = folded(self.lines), []
+        return output
 
     # ---- commands -----------------------------------------------------------------------------------------------------
 

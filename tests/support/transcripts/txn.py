@@ -1,4 +1,4 @@
-"""Golden transcripts of the transaction coordinator: commands, `----`, what became of them.
+"""Commands of the golden transcripts of the transaction coordinator: commands, `----`, what became of them.
 
     new level=2            a coordinator on an empty log (level: the finalized transaction.version)
     init id [timeout=] [expect=pid/epoch]
@@ -15,15 +15,11 @@
 
 Below `----`: `log` a record as its bytes read back, `send` markers to be written, `#n` the answer to the n-th request.
 
-`python -m tests.support.txn_transcript FILE...` writes what comes out into the files: read the difference before
-committing it, line by line, against the rules of the protocol.
+See harness.py for the format of a transcript, and for how to update one.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.txn import commands as c
@@ -31,23 +27,16 @@ from odradek.coordinator.txn.ports import TopicPartition
 from odradek.coordinator.txn.records import to_record
 from odradek.coordinator.txn.state import STATE_BY_NAME
 from odradek.protocol.errors import Refusal
+from tests.support.transcripts.harness import Interpreter
 from tests.support.txn_rig import EngineRig, read_back, transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import asyncio
+    from collections.abc import Iterable
 
     from odradek.coordinator.txn.state import Transaction
 
 WAIT_MS = 3_600_000  # nobody runs out of patience by himself
-SEPARATOR = "----"
-
-
-def blocks(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """(lines before the separator, expected lines after it) of each block; blocks are parted by blank lines."""
-    for block in text.strip().split("\n\n"):
-        lines = block.splitlines()
-        at = lines.index(SEPARATOR)
-        yield lines[:at], lines[at + 1 :]
 
 
 def identity(text: str) -> c.ProducerIdentity:
@@ -55,7 +44,7 @@ def identity(text: str) -> c.ProducerIdentity:
     return c.ProducerIdentity(int(pid), int(epoch))
 
 
-def partitions(words: list[str]) -> tuple[TopicPartition, ...]:
+def partitions(words: Iterable[str]) -> tuple[TopicPartition, ...]:
     found = []
     for word in words:
         topic, _, index = word.rpartition("-")
@@ -63,7 +52,7 @@ def partitions(words: list[str]) -> tuple[TopicPartition, ...]:
     return tuple(found)
 
 
-def named(words: list[str]) -> dict[str, str]:
+def named(words: Iterable[str]) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
@@ -83,8 +72,8 @@ def shown_txn(txn: Transaction) -> str:
     return f"{txn.transactional_id} {txn.state.shown} {txn.producer_id}/{txn.producer_epoch}{parts}{extra}"
 
 
-class Transcript:
-    """Runs the commands of one file."""
+class TxnInterpreter(Interpreter):
+    """Execute commands on a transaction coordinator."""
 
     def __init__(self) -> None:
         self.rig = EngineRig(wait_ms=WAIT_MS)
@@ -94,44 +83,31 @@ class Transcript:
         self.markers_shown = 0
         self.level = 2
 
-    async def run(self, commands: list[str]) -> list[str]:
-        """What one block's commands lead to."""
-        out: list[str] = []
-        for line in commands:
-            if line.startswith("#"):
-                continue
-            word, *rest = line.split()
-            handler: Callable[[list[str]], Any] = getattr(self, f"do_{word.replace('-', '_')}")
-            said = handler(rest)
-            if asyncio.iscoroutine(said):
-                said = await said
-            out += self.news()
-            if isinstance(said, str):
-                out.append(said)
-        return out
+    def collect(self, result: str | None) -> list[str]:
+        return [*self.news(), *([] if result is None else [result])]
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    def do_init(self, words: list[str]) -> None:
+    def do_init(self, *words: str) -> None:
         options = named(words)
         expected = identity(options["expect"]) if "expect" in options else None
         self._ask(c.InitProducerId(words[0], int(options.get("timeout", "60000")), expected))
 
-    def do_add(self, words: list[str]) -> None:
+    def do_add(self, *words: str) -> None:
         tv2 = "tv2" in words
         asked = partitions([word for word in words[2:] if word != "tv2"])
         self._ask(c.AddPartitions(words[0], *identity(words[1]), asked, c.TV2 if tv2 else 0))
 
-    def do_verify(self, words: list[str]) -> None:
+    def do_verify(self, *words: str) -> None:
         self._ask(c.VerifyPartitions(words[0], *identity(words[1]), partitions(words[2:])))
 
-    def do_commit(self, words: list[str]) -> None:
+    def do_commit(self, *words: str) -> None:
         self._end(words, commit=True)
 
-    def do_abort(self, words: list[str]) -> None:
+    def do_abort(self, *words: str) -> None:
         self._end(words, commit=False)
 
-    def _end(self, words: list[str], *, commit: bool) -> None:
+    def _end(self, words: tuple[str, ...], *, commit: bool) -> None:
         self._ask(c.EndTransaction(words[0], *identity(words[1]), commit, c.TV2 if "tv2" in words else 0))
 
     def _ask(self, command: c.Command) -> None:
@@ -140,29 +116,29 @@ class Transcript:
 
     # ---- what happens around ----------------------------------------------------------------------------------------
 
-    async def do_new(self, words: list[str]) -> None:
+    async def do_new(self, *words: str) -> None:
         self.level = int(named(words).get("level", "2"))
         self.rig = await EngineRig(level=self.level, wait_ms=WAIT_MS).loaded()
         self.rig.ids.next = 1_000
 
-    def do_markers(self, words: list[str]) -> None:
+    def do_markers(self, *words: str) -> None:
         self.markers_shown = 0
         self.rig.complete()
 
-    def do_refuse_markers(self, words: list[str]) -> None:
+    def do_refuse_markers(self, *words: str) -> None:
         for effect in self.rig.effects:
             self.rig.core.give_up(effect.transactional_id, effect.marker.producer_id, effect.marker.producer_epoch)
         self.rig.effects.clear()
         self.markers_shown = 0
 
-    def do_lag(self, words: list[str]) -> None:
+    def do_lag(self, *words: str) -> None:
         self.rig.log.lag = True
 
-    def do_catch_up(self, words: list[str]) -> None:
+    def do_catch_up(self, *words: str) -> None:
         self.rig.log.lag = False
         self.rig.log.commit()
 
-    def do_out_of_patience(self, words: list[str]) -> None:
+    def do_out_of_patience(self, *words: str) -> None:
         engine = self.rig.engine
         calls = list(engine._waiting)
         calls += [entry.call for entry in engine._parked if entry.call is not None]
@@ -170,11 +146,11 @@ class Transcript:
             if call.handle is not None:
                 call.handle._run()
 
-    def do_clock(self, words: list[str]) -> None:
+    def do_clock(self, *words: str) -> None:
         self.rig.clock.now_ms += int(words[0])
         self.rig.engine._timers._expire()
 
-    async def do_crash(self, words: list[str]) -> None:
+    async def do_crash(self, *words: str) -> None:
         log, ids, clock = self.rig.log, self.rig.ids, self.rig.clock
         lost = int(named(words).get("lost", "0"))
         self.rig.engine.unload()
@@ -187,7 +163,7 @@ class Transcript:
         self.records_shown = len(successor.entries)
         self.markers_shown = 0
 
-    def do_found(self, words: list[str]) -> None:
+    def do_found(self, *words: str) -> None:
         producer = identity(words[2])
         txn = transaction(
             STATE_BY_NAME[words[1]],
@@ -199,7 +175,7 @@ class Transcript:
         )
         self.rig.log.append([to_record(txn, self.level)], self.rig.clock.now_ms)
 
-    def do_state(self, words: list[str]) -> str:
+    def do_state(self, *words: str) -> str:
         txn = self.rig.core.transactions.get(words[0])
         return "unknown" if txn is None else shown_txn(txn)
 
@@ -241,20 +217,3 @@ class Transcript:
         if isinstance(reply, c.ProducerIdentity):
             return f"{reply.producer_id}/{reply.producer_epoch}"
         return " ".join(f"{topic}-{index}:{error.name}" for (topic, index), error in reply.items())
-
-
-async def replay(text: str) -> list[tuple[list[str], list[str], list[str]]]:
-    """(commands, expected, what came out) of each block."""
-    transcript = Transcript()
-    return [(commands, expected, await transcript.run(commands)) for commands, expected in blocks(text)]
-
-
-def main(files: list[str]) -> None:
-    for name in files:
-        path = Path(name)
-        played = asyncio.run(replay(path.read_text()))
-        path.write_text("\n\n".join("\n".join([*commands, SEPARATOR, *out]) for commands, _, out in played) + "\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

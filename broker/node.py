@@ -12,41 +12,37 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from odradek.broker.config.controller import (
-    answer_timeout_ms,
-    controller_config,
-    lifecycle_config,
-    missing_controllers,
-    own_controller,
-    without_quorum,
-)
+from odradek.broker.config.addresses import parse_listeners, parse_metrics_listener, parse_voters
+from odradek.broker.config.controller import answer_timeout_ms, controller_config, lifecycle_config
 from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.coordinators.groups import Groups
 from odradek.broker.coordinators.transactions import Transactions
-from odradek.broker.dispatch.api import BROKER, CLIENT
 from odradek.broker.dispatch.dispatcher import Dispatcher, log_unexpected
-from odradek.broker.dispatch.forwarding import Forwarding
 from odradek.broker.dispatch.services import Services
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.fetch.sessions import FetchSessions
-from odradek.broker.network.addresses import parse_listeners, parse_voters
-from odradek.broker.network.limits import ByteBudget, ConnectionLimits
+from odradek.broker.network.connection import Connection
+from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor, CannotListenError
 from odradek.broker.network.server_state import Shared
-from odradek.broker.network.session import Listener
 from odradek.broker.partition.background_jobs import Jobs
 from odradek.broker.process.env import Env
 from odradek.broker.quorum.boot_marker import Life
 from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.failure_detector import CannotWatchError, Membership
+from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.quorum.metadata_log import follow_metadata
 from odradek.broker.quorum.network import PeerRaftNetwork, make_raft
 from odradek.broker.quorum.peers import TO_CONTROLLERS, Address, Channel, Peers
+from odradek.broker.quorum.registration import controller_registration
 from odradek.broker.quorum.suspected_leaders import Doubts
+from odradek.broker.quorum.voters import missing_controllers, without_quorum
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
 from odradek.broker.replication.log_start_check import LostHeads
 from odradek.broker.replication.wiring import host_partitions
+from odradek.broker.requests.listener import BROKER, CLIENT, Listener
 from odradek.broker.security.authorizer import AllowAll
 from odradek.broker.topics.auto_create import TopicMaker
 from odradek.cluster.controller.port import BrokerRegistration
@@ -60,6 +56,7 @@ from odradek.runtime.tasks import Tasks
 from odradek.storage.log.manager import LogManager
 
 if TYPE_CHECKING:
+    from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
     from odradek.broker.partition.registry import Partitions
     from odradek.cluster.raft.driver import RaftDriver
     from odradek.coordinator.group.service import GroupCoordinator
@@ -105,6 +102,7 @@ class Node:
         self._between_brokers = next(each.name for each in parse_listeners(config) if BROKER in each.roles)
         self._incarnation_id = env.new_uuid()
         self.acceptor = Acceptor(config.socket_listen_backlog_size)
+        self._metrics: MetricsEndpoint | None = None
         self._budget = ByteBudget(config.byte_budget)
         self.life = Life(env.disk, config.log_dirs, env.boot_id)
         self.lost_heads = LostHeads(
@@ -187,20 +185,41 @@ class Node:
         with suppress(PermissionError):  # the parent may be somebody else's; then it was made by them, long ago
             await env.disk.sync_directory(dirname(config.log_dirs.rstrip("/")) or ".")
 
-    async def _bind(self) -> Shared:
+    async def _bind(self) -> Shared[Connection]:
         """Take the ports: connections wait, unread, until the node serves."""
         config = self.config
-        shared = Shared(config, self._budget, ConnectionLimits(self.topic_settings, self.quotas), self.tasks)
-        self._undo.push_async_callback(self.acceptor.close)
+        shared: Shared[Connection] = Shared(
+            config, self._budget, ConnectionLimits(self.topic_settings, self.quotas), self.tasks
+        )
+        self._undo.push_async_callback(self._close_network)
         await self.acceptor.bind(parse_listeners(config), shared)
+        if config.odradek_metrics_listener:
+            await self._offer_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
         return shared
+
+    async def _offer_metrics(self, shared: Shared[Connection], host: str, port: int) -> None:
+        # A node without a metrics listener runs without the library prometheus_client.
+        from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
+
+        self._metrics = MetricsEndpoint(shared)
+        await self._metrics.open(host, port)
+
+    @property
+    def metrics_port(self) -> int:
+        """Return the port of the metrics listener; 0 if there is none."""
+        return 0 if self._metrics is None else self._metrics.port
+
+    async def _close_network(self) -> None:
+        if self._metrics is not None:
+            await self._metrics.close()
+        await self.acceptor.close()
 
     async def _load_logs(self) -> None:
         """Recover every log of the directory, whoever it will belong to."""
         alone = [voter.node_id for voter in self._voters] in ([], [self.config.node_id])
         self.logs.load_all(self.env.clock.wall_ms(), refuse_loss=(METADATA_TOPIC,) if alone else ())
 
-    async def _agree(self, shared: Shared) -> None:
+    async def _agree(self, shared: Shared[Connection]) -> None:
         """Take part in the agreement on the metadata log, and serve what the other nodes need for that."""
         config, env = self.config, self.env
         voters = [voter.node_id for voter in self._voters] or [config.node_id]
@@ -226,7 +245,7 @@ class Node:
         await self.raft.start()
         network.connect(self.raft.step)
 
-    def _offer_early(self, shared: Shared, network: PeerRaftNetwork) -> None:
+    def _offer_early(self, shared: Shared[Connection], network: PeerRaftNetwork) -> None:
         """What handlers reach before there are partitions: enough to vote, to register, to follow the metadata."""
         config = self.config
         forwarding = Forwarding(lambda: self.raft.leader_id, self.peers, request_timeout_ms=config.request_timeout_ms)
@@ -294,7 +313,7 @@ class Node:
             self.tasks,
             on_failure=self.fail,
             config=lifecycle_config(config),
-            own_controller=own_controller(config.node_id, self._incarnation_id, self._voters, self.listeners),
+            own_controller=controller_registration(config.node_id, self._incarnation_id, self._voters, self.listeners),
             missing=lambda: missing_controllers(config.node_id, self._voters, self.peers, self.env.clock),
             without_quorum=lambda: without_quorum(self._voters, self.peers, self.env.clock),
             on_registered=lambda epoch: self._registered(epoch, vouched=vouched >= 0),
@@ -352,7 +371,7 @@ class Node:
 
     def _serve(self) -> None:
         """Take up the requests that wait, and all that come."""
-        self._undo.push_async_callback(self.acceptor.close)
+        self._undo.push_async_callback(self._close_network)
         self._undo.push_async_callback(self._leave)
         self.acceptor.ready()
         listeners = [f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in self.listeners]

@@ -14,10 +14,10 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import check_group
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
-from odradek.broker.security.authorizer import AclOperation, ResourceType
-from odradek.broker.topics.names import GROUP_METADATA
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.coordinator.txn.commands import PartitionErrors
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

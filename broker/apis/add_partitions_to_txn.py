@@ -19,11 +19,12 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.dispatch.api import BROKER, CLIENT, Api, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
-from odradek.broker.dispatch.futures import when_done
-from odradek.broker.security.authorizer import AclOperation, ResourceType
-from odradek.broker.topics.names import is_internal
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.futures import when_done
+from odradek.broker.requests.listener import BROKER, CLIENT
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.txn.commands import TV2, PartitionErrors
 from odradek.coordinator.txn.ports import TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -7,8 +7,9 @@ Behavior:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.listener import CONTROLLER
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import ProducerIdBlock
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse

@@ -10,8 +10,8 @@ Version notes: the body is the same in both; v1 is flexible.
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import QuotaChange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_client_quotas import (

@@ -10,7 +10,7 @@ Version notes: the body is the same in all; v2 is flexible.
 from typing import Final
 
 from odradek.broker.config.requests import alter
-from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.controller.port import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_configs import (

@@ -11,8 +11,9 @@ back without its records is not taken for the one that had caught up (KIP-903).
 
 from typing import Final
 
-from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.listener import CONTROLLER
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
 from odradek.cluster.metadata.image import RECOVERED, RECOVERING
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import NewReplicas, PartitionResult
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_partition_reassignments import (

@@ -14,7 +14,8 @@ Version notes:
 import re
 from typing import Final
 
-from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import (

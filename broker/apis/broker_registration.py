@@ -11,8 +11,9 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.listener import CONTROLLER
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import BrokerRegistration
 from odradek.cluster.metadata.image import Endpoint, VersionRange
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -13,9 +13,9 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each
-from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.broker.security.authorized_operations import group_operations
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.image import GROUP_VERSION
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.consumer_group_describe import (

@@ -13,8 +13,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, check_group, now_or_later
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import GROUP_VERSION
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import (

@@ -6,8 +6,9 @@ Behavior:
 
 from typing import Final
 
-from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.listener import CONTROLLER
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import ControllerRegistration
 from odradek.cluster.metadata.image import Endpoint, VersionRange
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -9,8 +9,8 @@ Version notes: the body is the same in all; v2 is flexible, v3 may answer THROTT
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.port import NewPartitions
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_partitions import (
@@ -27,12 +27,12 @@ async def handle(context: RequestContext, request: CreatePartitionsRequest) -> C
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     _, denied = context.split_allowed(AclOperation.ALTER, ResourceType.TOPIC, names)
     results = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
-    mutations = context.services.quotas.mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.services.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
     for topic in request.topics:
         known = context.services.metadata.image.topic(topic.name)
         if topic.name not in results and known is not None and topic.count > len(known.partitions):
             try:
-                mutations.spend(topic.count - len(known.partitions))
+                mutations.record(topic.count - len(known.partitions))
             except Refusal as refusal:
                 results[topic.name] = _result(topic.name, refusal.error, refusal.message)
     done = await context.services.controller.create_partitions(

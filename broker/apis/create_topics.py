@@ -13,8 +13,8 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.port import USE_DEFAULT, CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -32,11 +32,11 @@ STRICT_FROM: Final = 6
 
 async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     refused = _refused(context, request)
-    mutations = context.services.quotas.mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.services.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
     for topic in request.topics:
         if topic.name not in refused and context.services.metadata.image.topic(topic.name) is None:
             try:
-                mutations.spend(_partition_count(context, topic))
+                mutations.record(_partition_count(context, topic))
             except Refusal as refusal:
                 refused[topic.name] = _error(topic.name, refusal.error, refusal.message)
     wanted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]

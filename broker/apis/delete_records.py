@@ -15,10 +15,10 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
 from odradek.broker.partition.waiters import CommitWait
-from odradek.broker.security.authorizer import AclOperation, ResourceType
-from odradek.broker.topics.names import is_internal
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -11,8 +11,8 @@ Version notes:
 from collections import Counter
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.port import TopicName
 from odradek.cluster.metadata.image import TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -32,12 +32,12 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     items = _items(context, request)
     times = Counter(items)
     refused = {item: result for item in times if (result := _refused(context, item, times[item])) is not None}
-    mutations = context.services.quotas.mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.services.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
     for item in times:
         topic = _known(context, item)
         if item not in refused and topic is not None:
             try:
-                mutations.spend(len(topic.partitions))
+                mutations.record(len(topic.partitions))
             except Refusal as refusal:
                 refused[item] = _result(item, refusal.error, refusal.message)
     wanted = [item for item in times if item not in refused]

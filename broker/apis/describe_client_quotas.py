@@ -10,8 +10,8 @@ Version notes: the body is the same in both; v1 is flexible.
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.settings.client_quotas import CLIENT_ID, IP, USER
 from odradek.cluster.metadata.image import QuotaEntity
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -11,7 +11,7 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.broker.security.authorized_operations import cluster_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.protocol.errors import ErrorCode, Refusal

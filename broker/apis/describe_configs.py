@@ -26,8 +26,8 @@ from odradek.broker.config.topics import (
     broker_synonyms,
     source_of,
 )
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.partitions.topics import invalid_name
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import answers_of, ask_each
-from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.broker.security.authorized_operations import group_operations
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 

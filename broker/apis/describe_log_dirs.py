@@ -9,8 +9,8 @@ Version notes: v3 a top-level error; v4 the size of the volume (KIP-827); v5 cor
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,

@@ -7,9 +7,9 @@ Behavior:
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
-from odradek.broker.topics import names as topic_names
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata import topic_names
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
 from odradek.protocol.messages.describe_producers import (
     DescribeProducersRequest,

@@ -11,9 +11,10 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.dispatch.api import CLIENT, CONTROLLER, Api, RequestContext
-from odradek.broker.network.addresses import parse_voters
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.config.addresses import parse_voters
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.listener import CLIENT, CONTROLLER
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.raft.core import RaftCore
 from odradek.cluster.raft.election import Role

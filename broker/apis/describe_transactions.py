@@ -10,8 +10,8 @@ Behavior:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import Described
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG

@@ -9,8 +9,8 @@ Version notes: v0 elects preferred leaders alone; v2 is flexible.
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.elect_leaders import (
     ElectLeadersRequest,

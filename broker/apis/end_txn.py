@@ -15,9 +15,9 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.dispatch.futures import when_done
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.futures import when_done
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.commands import TV2, ProducerIdentity
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse

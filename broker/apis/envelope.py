@@ -10,9 +10,10 @@ from inspect import isawaitable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.broker.dispatch.api import CLIENT, CONTROLLER, Api, RequestContext, always
-from odradek.broker.network.session import Listener, Session
-from odradek.broker.security.authorizer import ANONYMOUS, Principal
+from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.listener import CLIENT, CONTROLLER, Listener
+from odradek.broker.requests.session import Session
+from odradek.cluster.authorizer import ANONYMOUS, Principal
 from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse

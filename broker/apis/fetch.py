@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.broker.dispatch.api import BROKER, CLIENT, CONTROLLER, Api, Ordered, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.preferred_replica import RACK_AWARE, STAY, preferred_replica
 from odradek.broker.fetch.read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
@@ -38,7 +36,10 @@ from odradek.broker.partition.partition import NO_EPOCH, Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
 from odradek.broker.quorum.requests import fetch_metadata
 from odradek.broker.quorum.wire import is_metadata_fetch
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, Ordered, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,

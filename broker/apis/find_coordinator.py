@@ -16,10 +16,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.broker.topics.metadata_view import MetadataView
-from odradek.broker.topics.names import GROUP_METADATA, TRANSACTION_STATE
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse

@@ -13,7 +13,7 @@ Version notes: the body is the same in both; v1 is flexible.
 from typing import Final
 
 from odradek.broker.config.requests import alter
-from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.controller.port import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.incremental_alter_configs import (

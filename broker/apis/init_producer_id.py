@@ -19,9 +19,9 @@ is let in by WRITE on a topic that exists; an ACL for a topic yet to be made doe
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.dispatch.futures import when_done
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.futures import when_done
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.commands import ProducerIdentity
 from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.state import NO_PRODUCER_ID

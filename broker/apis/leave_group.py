@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import caller_of, check_group, now_or_later
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 

@@ -9,8 +9,8 @@ Version notes: v0 asks for client metrics alone; v1 names the kinds.
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,

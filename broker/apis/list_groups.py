@@ -11,8 +11,8 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 

@@ -17,10 +17,10 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
 from odradek.broker.partition.partition import Partition
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -7,8 +7,8 @@ Behavior:
 from itertools import groupby
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

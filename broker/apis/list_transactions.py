@@ -12,8 +12,8 @@ Version notes:
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_transactions import (

@@ -22,12 +22,12 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.dispatch.api import Api, RequestContext
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.broker.security.authorized_operations import cluster_operations, topic_operations
-from odradek.broker.security.authorizer import AclOperation, ResourceType
 from odradek.broker.topics.metadata_view import MetadataView
-from odradek.broker.topics.names import is_internal, is_valid
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.image import TopicImage
+from odradek.cluster.metadata.topic_names import is_internal, is_valid
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.metadata import (
     MetadataRequest,

@@ -26,8 +26,8 @@ from odradek.broker.coordinators.group_requests import (
     split_existing,
     topic_error,
 )
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_commit import (
     OffsetCommitRequest,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import allowed_topics, check_group, joined, split_existing, topic_error
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each, caller_of
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_fetch import (
     OffsetFetchRequest,

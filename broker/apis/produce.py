@@ -24,15 +24,15 @@ from typing import Final
 import structlog
 
 from odradek.broker.coordinators.txn_verification import NO_GUARD, Outcome, TransactionalBatch, produce_terms
-from odradek.broker.dispatch.api import Api, Ordered, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
-from odradek.broker.dispatch.futures import when_done
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
-from odradek.broker.security.authorizer import AclOperation, ResourceType
-from odradek.broker.topics.names import is_internal
+from odradek.broker.requests.api import Api, Ordered, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.futures import when_done
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,

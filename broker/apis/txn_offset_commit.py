@@ -27,10 +27,10 @@ from odradek.broker.coordinators.group_requests import (
     topic_error,
 )
 from odradek.broker.coordinators.txn_verification import Outcome, Terms, TransactionalBatch
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
-from odradek.broker.security.authorizer import AclOperation, ResourceType
-from odradek.broker.topics.names import GROUP_METADATA
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

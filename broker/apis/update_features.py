@@ -15,8 +15,8 @@ Version notes: v1 has the kind of change and a dry run (KIP-778); v2 answers for
 
 from typing import Final
 
-from odradek.broker.dispatch.api import Api, RequestContext
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import FeatureUpdate
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.update_features import (

@@ -11,9 +11,10 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import CONTROLLER, Api, RequestContext, always
 from odradek.broker.quorum import wire as raft_wire
 from odradek.broker.quorum.requests import ask_core
+from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.raft.messages import VoteReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse

@@ -13,10 +13,11 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.dispatch.api import BROKER, Api, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
-from odradek.broker.dispatch.futures import when_done
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.futures import when_done
+from odradek.broker.requests.listener import BROKER
+from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.write_txn_markers import (

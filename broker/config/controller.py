@@ -1,25 +1,12 @@
-"""What the node's configuration says to its controller, and to the broker that registers with one."""
+"""Derive the configuration of the controller and of the broker lifecycle from the node's properties."""
 
-from collections.abc import Sequence
 from typing import Final
-from uuid import UUID
 
 from odradek.broker.config.properties import Config
-from odradek.broker.dispatch.api import CONTROLLER
-from odradek.broker.network.addresses import Voter
-from odradek.broker.network.session import Listener
-from odradek.broker.quorum.peers import Peers
-from odradek.cluster.controller.port import ControllerRegistration
-from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.controller.state import ControllerConfig
 from odradek.cluster.lifecycle import LifecycleConfig
-from odradek.cluster.metadata.image import Endpoint
-from odradek.cluster.raft.progress import majority
-from odradek.runtime.clock import Clock
 
 _SECOND_MS: Final = 1_000
-LATELY_MS: Final = 3_000
-"""So long does it count that something came from a node, or that it refused a connection."""
 
 
 def controller_config(config: Config, cluster_id: str) -> ControllerConfig:
@@ -47,36 +34,3 @@ def lifecycle_config(config: Config) -> LifecycleConfig:
 def answer_timeout_ms(config: Config) -> int:
     """How long a broker waits for a controller before it takes the connection for dead: two tries within half a session."""
     return max(config.broker_session_timeout_ms // 4, 1)
-
-
-def own_controller(
-    node_id: int, incarnation_id: UUID, voters: Sequence[Voter], listeners: Sequence[Listener]
-) -> ControllerRegistration | None:
-    """None for a node that does not vote."""
-    if voters and node_id not in [voter.node_id for voter in voters]:
-        return None
-    endpoints = tuple(
-        Endpoint(each.name, each.advertised_host, each.advertised_port)
-        for each in listeners
-        if CONTROLLER in each.roles
-    )
-    return ControllerRegistration(node_id, incarnation_id, endpoints, SUPPORTED_FEATURES)
-
-
-def missing_controllers(node_id: int, voters: Sequence[Voter], peers: Peers, clock: Clock) -> str:
-    """The other voters that nothing was heard of lately."""
-    since_ms = clock.monotonic_ms() - LATELY_MS
-    return ", ".join(
-        f"{voter.node_id}@{voter.host}:{voter.port}"
-        for voter in voters
-        if voter.node_id != node_id and peers.heard_ms(voter.node_id) < since_ms
-    )
-
-
-def without_quorum(voters: Sequence[Voter], peers: Peers, clock: Clock) -> bool:
-    """Do so many controllers not run that none can be elected? Their hosts have said so lately, and they have not since."""
-    since_ms = clock.monotonic_ms() - LATELY_MS
-    running = [
-        voter for voter in voters if peers.refused_ms(voter.node_id) <= max(since_ms, peers.heard_ms(voter.node_id))
-    ]
-    return len(running) < majority(len(voters))

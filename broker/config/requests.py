@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
-from odradek.broker.dispatch.api import RequestContext
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import RequestContext
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.port import ConfigChange, ConfigResult
 from odradek.cluster.metadata.image import (
     RESOURCE_BROKER_LOGGER,

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from odradek.broker.config.addresses import parse_listeners, parse_metrics_listener, parse_voters
 from odradek.broker.config.groups import contradictions
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError
-from odradek.broker.network.addresses import parse_listeners, parse_metrics_listener, parse_voters
 
 ENVIRONMENT_PREFIX: Final = "ODRADEK_"
 _CLUSTER_ID: Final = re.compile("[A-Za-z0-9_-]{22}")

@@ -12,10 +12,10 @@ from typing import Any, Final
 from odradek.broker.config.groups import check_group_settings
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Kind, Property, Scope, invalid_value
-from odradek.broker.topics.names import is_internal
 from odradek.cluster.controller.port import ConfigValue
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, MetadataImage
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.config import LogConfig
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from odradek.broker.dispatch.api import RequestContext
-from odradek.broker.dispatch.error_map import wire_error
-from odradek.broker.security.authorizer import AclOperation, ResourceType
+from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.group.commands import Caller
 from odradek.protocol.errors import ErrorCode, Refusal
 

@@ -9,9 +9,9 @@ from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, Coordin
 from odradek.broker.dispatch.services import Services
 from odradek.broker.partition.background_jobs import repeat
 from odradek.broker.process.env import Env
-from odradek.broker.topics.names import GROUP_METADATA
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.coordinator.group.commands import DeletedTopic
 from odradek.coordinator.group.service import GroupCoordinator
 

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from odradek.broker.coordinators.marker_writer import MarkerWriter
-from odradek.broker.dispatch.error_map import known_error
 from odradek.broker.quorum.peers import Channel
+from odradek.broker.requests.error_map import known_error
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.write_txn_markers import (

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from odradek.broker.coordinators.marker_sender import Requests
 from odradek.broker.coordinators.txn_verification import Coordinator
-from odradek.broker.dispatch.error_map import known_error
 from odradek.broker.quorum.peers import Channel
+from odradek.broker.requests.error_map import known_error
 from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn.commands import PartitionErrors
 from odradek.coordinator.txn.ports import TopicPartition

@@ -11,9 +11,9 @@ from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, Coordin
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.dispatch.services import Services
 from odradek.broker.partition.background_jobs import repeat
-from odradek.broker.topics.names import TRANSACTION_STATE
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.service import TransactionCoordinator

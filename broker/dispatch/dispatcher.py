@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import structlog
 
-from odradek.broker.dispatch.api import AnyApi, RequestContext
-from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.dispatch.services import Services
-from odradek.broker.metrics.requests import api_metrics
-from odradek.broker.network.session import Session
+from odradek.broker.requests.api import AnyApi, RequestContext
+from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.session import Session
 from odradek.protocol.codec import decode_prefix, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
@@ -86,14 +86,17 @@ class Dispatcher:
         return Call(api, context, request, frame, services.clock.monotonic_us())
 
     def handle(self, call: Call) -> Any:
-        """What the handler returns (see `odradek.broker.dispatch.api`); what it raises has become a response."""
+        """What the handler returns (see `odradek.broker.requests.api`); what it raises has become a response."""
         try:
             if call.request is None:
                 # ApiVersions of a version from the future: a v0 body that names what there is (KIP-511).
                 call.context.api_version = 0
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
             if call.api.forward and not self.services.controller.is_active:
-                return self.services.forwarding.forward(call)
+                context, session = call.context, call.context.session
+                return self.services.forwarding.forward(
+                    call.request, context.api_version, context.client_id, session.principal, session.client_host
+                )
             if self.services.quotas.measure_time:
                 return self._timed(call)
             return call.api.handle(call.context, call.request)

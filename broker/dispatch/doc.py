@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from odradek.broker.dispatch.api import AnyApi
 from odradek.broker.dispatch.table import API_TABLE
+from odradek.broker.requests.api import AnyApi
 
 PATH: Final = Path(__file__).resolve().parents[2] / "docs" / "apis.md"
 LEFT_OUT: Final[dict[str, tuple[str, ...]]] = {

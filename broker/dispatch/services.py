@@ -1,6 +1,6 @@
 """What handlers reach: one field per part of the node. Built by `node.py`, in two stages.
 
-The first fields are there as soon as the node votes; the others before it serves clients (see `odradek.broker.dispatch.api` Api.early).
+The first fields are there as soon as the node votes; the others before it serves clients (see `odradek.broker.requests.api` Api.early).
 """
 
 from dataclasses import dataclass, field
@@ -11,19 +11,20 @@ if TYPE_CHECKING:
     from odradek.broker.config.topics import TopicSettings
     from odradek.broker.coordinators.marker_writer import MarkerWriter
     from odradek.broker.coordinators.txn_verification import TransactionVerifier
-    from odradek.broker.dispatch.api import AnyApi
     from odradek.broker.dispatch.dispatcher import Dispatcher
-    from odradek.broker.dispatch.forwarding import Forwarding
     from odradek.broker.fetch.sessions import FetchSessions
-    from odradek.broker.network.limits import ByteBudget
     from odradek.broker.partition.registry import Partitions
     from odradek.broker.quorum.controller_client import ControllerClient
+    from odradek.broker.quorum.forwarding import Forwarding
     from odradek.broker.quorum.network import PeerRaftNetwork
     from odradek.broker.quorum.peers import Peers
     from odradek.broker.quorum.suspected_leaders import Doubts
+    from odradek.broker.quota.byte_budget import ByteBudget
+    from odradek.broker.quota.client_quotas import ClientQuotas
     from odradek.broker.replication.leader_fetch import ReplicaFetches
-    from odradek.broker.security.authorizer import Authorizer, Quotas
+    from odradek.broker.requests.api import AnyApi
     from odradek.broker.topics.auto_create import TopicMaker
+    from odradek.cluster.authorizer import Authorizer
     from odradek.cluster.controller.service import ControllerService
     from odradek.cluster.metadata.cache import MetadataCache
     from odradek.cluster.raft.driver import RaftDriver
@@ -48,7 +49,7 @@ class Services:
     peers: "Peers"
     doubts: "Doubts"
     authorizer: "Authorizer"
-    quotas: "Quotas"
+    quotas: "ClientQuotas"
     topic_settings: "TopicSettings"
     apis: "tuple[AnyApi, ...]"
     cluster_id: str

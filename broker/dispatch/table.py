@@ -69,7 +69,7 @@ from odradek.broker.apis import (
     vote,
     write_txn_markers,
 )
-from odradek.broker.dispatch.api import AnyApi
+from odradek.broker.requests.api import AnyApi
 
 API_TABLE: Final[tuple[AnyApi, ...]] = (
     produce.API,

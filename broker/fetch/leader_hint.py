@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from odradek.broker.dispatch.api import RequestContext
+from odradek.broker.requests.api import RequestContext
 from odradek.cluster.metadata.image import NO_LEADER, Endpoint
 
 

@@ -7,8 +7,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from odradek.broker.metrics.loop_lag import LoopLag
 from odradek.broker.metrics.scrape import exposition
+from odradek.broker.network.listeners import cannot_listen
 
 if TYPE_CHECKING:
+    from odradek.broker.network.connection import Connection
     from odradek.broker.network.server_state import Shared
 
 PATH: Final = b"/metrics"
@@ -31,7 +33,7 @@ REASONS: Final = {
 class Endpoint:
     """Listens from `open` on, until `close`."""
 
-    def __init__(self, shared: "Shared") -> None:
+    def __init__(self, shared: "Shared[Connection]") -> None:
         self.shared = shared
         self.lag = LoopLag()
         self.connections: dict[Scrape, None] = {}
@@ -39,8 +41,12 @@ class Endpoint:
         self.port = 0
 
     async def open(self, host: str, port: int) -> None:
-        """Raises OSError."""
-        self._server = await get_running_loop().create_server(lambda: Scrape(self), host, port)
+        """Listen on `host`:`port`. Raise CannotListenError."""
+        try:
+            self._server = await get_running_loop().create_server(lambda: Scrape(self), host, port)
+        except OSError as error:
+            remedy = "; choose another address with odradek.metrics.listener, or none"
+            raise cannot_listen(error, host, port, "metrics", remedy) from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

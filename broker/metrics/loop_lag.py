@@ -3,7 +3,7 @@
 from asyncio import TimerHandle, get_running_loop
 from typing import Final
 
-from odradek.broker.metrics.requests import Histogram
+from odradek.broker.dispatch.request_metrics import Histogram
 
 INTERVAL_S: Final = 0.1
 """Between two looks; a callback that takes longer shows as its time less this, at least."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from odradek.broker.dispatch.request_metrics import BOUNDS_US, Histogram
 from odradek.broker.metrics.families import FAMILIES, Family, Kind
 from odradek.broker.metrics.loop_lag import US_PER_S
-from odradek.broker.metrics.requests import BOUNDS_US, Histogram
-from odradek.broker.topics.names import is_internal
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.coordinator.group.offsets.state import unpacked
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.dispatch.dispatcher import Dispatcher
     from odradek.broker.dispatch.services import Services
     from odradek.broker.metrics.loop_lag import LoopLag
+    from odradek.broker.network.connection import Connection
     from odradek.broker.network.server_state import Shared
     from odradek.broker.partition.partition import Partition
     from odradek.coordinator.group.core import GroupShard
@@ -52,7 +53,7 @@ class One:
         yield self._metric
 
 
-async def exposition(shared: "Shared", lag: "LoopLag") -> bytes:
+async def exposition(shared: "Shared[Connection]", lag: "LoopLag") -> bytes:
     """The text that Prometheus reads."""
     found: dict[str, list[Sample]] = {}
     async for sample in samples(shared, lag):
@@ -95,7 +96,7 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return rows
 
 
-async def samples(shared: "Shared", lag: "LoopLag") -> AsyncIterator[Sample]:
+async def samples(shared: "Shared[Connection]", lag: "LoopLag") -> AsyncIterator[Sample]:
     """Everything. What is not there before the node is ready is left out until then."""
     for sample in _requests(shared.dispatcher):
         yield sample

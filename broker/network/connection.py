@@ -20,18 +20,22 @@ from asyncio import (
 from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import iscoroutine
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
-from odradek.broker.dispatch.api import Ordered
 from odradek.broker.dispatch.dispatcher import Call
-from odradek.broker.dispatch.futures import Failure, discard, outcome
-from odradek.broker.network.server_state import Shared
-from odradek.broker.network.session import Listener, Session
 from odradek.broker.network.throttle import Muting
+from odradek.broker.quorum.peers import is_broker
+from odradek.broker.requests.api import Ordered
+from odradek.broker.requests.futures import Failure, discard, outcome
+from odradek.broker.requests.listener import Listener
+from odradek.broker.requests.session import Session
 from odradek.protocol.connection import RequestFrame, ServerConnection
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+
+if TYPE_CHECKING:
+    from odradek.broker.network.server_state import Shared
 
 SIZE_PREFIX_BYTES: Final = 4
 WRITE_BUFFER_HIGH_BYTES: Final = 1024 * 1024
@@ -42,9 +46,9 @@ _logger = structlog.get_logger("broker.listener")
 
 
 class Connection(BufferedProtocol):
-    """One client. Requests are taken in order, their answers leave in order; see `odradek.broker.dispatch.api` for what overlaps."""
+    """One client. Requests are taken in order, their answers leave in order; see `odradek.broker.requests.api` for what overlaps."""
 
-    def __init__(self, shared: Shared, listener_of: Callable[[], Listener]) -> None:
+    def __init__(self, shared: "Shared[Connection]", listener_of: Callable[[], Listener]) -> None:
         config = shared.config
         self._shared = shared
         self._listener_of = listener_of
@@ -369,7 +373,7 @@ class Connection(BufferedProtocol):
             # Also while the byte budget holds this connection back: half requests must not fill it for good.
             waits.append(self._frame_s + self._frame_deadline_s - now_s)
         is_idle = not self._in_work or self._client_is_slow
-        if self._idle_s > 0 and is_idle and not session.is_broker(session.client_id):
+        if self._idle_s > 0 and is_idle and not is_broker(session, session.client_id):
             waits.append(self._active_s + self._idle_s - now_s)
         if min(waits) <= 0:
             _logger.info("a connection is closed: it was silent for too long", client=self._address)

@@ -1,18 +1,13 @@
-"""What keeps clients from growing a broker without bound: the byte budget, and the limits on connections."""
+"""Limits on connections, and on log lines about them."""
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final
 
 from odradek.broker.config.properties import PROPERTIES
-from odradek.broker.config.property import Property
-from odradek.broker.security.authorizer import Quotas
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.quota.client_quotas import ClientQuotas
 
-SMALL_SHARE: Final = 8192
-"""The part of the budget that every connection may hold whatever the others do: 64 KiB of 512 MiB."""
 LOG_LINES_PER_SECOND: Final = 5
 """About connections that are closed for what their clients have sent."""
-ANSWER_SHARE: Final = 8
-"""The part of what is left that one answer made of stored records may take."""
 ADDRESSES_MAX: Final = 10_000
 """Whose connections are remembered for a quota of addresses; who was heard of least recently begins anew."""
 TOTAL_MAX: Final = PROPERTIES["max.connections"]
@@ -20,100 +15,14 @@ PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
 CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
 
 
-class Settings(Protocol):
-    """Properties that may change while the broker runs (`odradek.broker.config.topics.TopicSettings`)."""
-
-    def current(self, prop: Property) -> Any: ...
-
-
-class ByteBudget:
-    """Bytes of requests and responses in memory, over all connections.
-
-    Past the limit, connections stop being read; they are resumed in the order in which they stopped. A budget that is
-    filled by half-received requests would never empty by that, so the first in line is favoured: it may go on until its
-    next request has been answered. At most one is at any time.
-
-    Clients that hold much must not stop those that hold next to nothing: below its small share a connection is always
-    read, so the limit is exceeded by at most one request and one small share per connection.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.used_bytes = 0
-        self._small_bytes = limit_bytes // SMALL_SHARE
-        self._waiting: dict[object, Callable[[], None]] = {}
-        self._favoured: object | None = None
-        self._favour_used = False
-
-    def take(self, count: int) -> None:
-        self.used_bytes += count
-
-    def give(self, count: int) -> None:
-        self.used_bytes -= count
-        assert self.used_bytes >= 0, "more was given back than was taken"
-        if self._waiting:
-            self._resume()
-
-    def answer_room(self) -> int:
-        """Bytes of stored records that one answer may take now.
-
-        The less is left the less a reader gets, so that no number of readers that never take their answers can fill the
-        budget; one that does take them asks again for what it did not get.
-        """
-        return max(0, self.limit_bytes - self.used_bytes) // ANSWER_SHARE
-
-    def request_taken(self, owner: object) -> None:
-        """A whole request of `owner` is in work now."""
-        if self._favoured is owner:
-            self._favour_used = True
-
-    def request_done(self, owner: object) -> None:
-        """A request of `owner` has been answered."""
-        if self._favoured is owner and self._favour_used:
-            self._favoured = None
-            self._resume()
-
-    def may_read(self, owner: object, held_bytes: int, resume: Callable[[], None]) -> bool:
-        """May `owner`, which holds so much, go on? If not it stands in line now, and `resume` is called when it may."""
-        if self.used_bytes < self.limit_bytes or held_bytes < self._small_bytes:
-            return True
-        if self._favoured is None and not self._waiting:
-            self._favour(owner)
-        if self._favoured is owner and not self._favour_used:
-            return True
-        self._waiting.setdefault(owner, resume)
-        return False
-
-    def leave(self, owner: object) -> None:
-        """`owner` is gone."""
-        self._waiting.pop(owner, None)
-        if self._favoured is owner:
-            self._favoured = None
-            self._resume()
-
-    def _favour(self, owner: object) -> None:
-        self._favoured, self._favour_used = owner, False
-
-    def _resume(self) -> None:
-        while self._waiting and self.used_bytes < self.limit_bytes:
-            self._call_first()
-        if self._waiting and self._favoured is None:
-            self._favour(next(iter(self._waiting)))
-            self._call_first()
-
-    def _call_first(self) -> None:
-        owner = next(iter(self._waiting))
-        self._waiting.pop(owner)()
-
-
 class ConnectionLimits:
     """Counts connections over all listeners: in total, by address, and by second.
 
-    On a protected listener (`odradek.broker.network.session.Listener`) they count in the total, and nothing but the limits of their address
+    On a protected listener (`odradek.broker.requests.session.Listener`) they count in the total, and nothing but the limits of their address
     holds for them, as in Kafka: clients that are too many must not keep a broker from the rest of the cluster.
     """
 
-    def __init__(self, settings: Settings, quotas: Quotas) -> None:
+    def __init__(self, settings: TopicSettings, quotas: ClientQuotas) -> None:
         """The limits may change at any time, for connections that come after that."""
         self._settings = settings
         self._quotas = quotas

@@ -2,24 +2,22 @@
 
 from asyncio import AbstractServer, get_running_loop
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from odradek.broker.network.addresses import ListenerAddress, parse_metrics_listener
+from odradek.broker.config.addresses import ListenerAddress
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.server_state import Shared
-from odradek.broker.network.session import Listener
-
-if TYPE_CHECKING:
-    from odradek.broker.metrics.endpoint import Endpoint
-
-
-def _reason(error: OSError) -> str:
-    """Without the address, which the event loop says again, as Python writes it."""
-    return (error.strerror or str(error)).rpartition("): ")[2]
+from odradek.broker.requests.listener import Listener
 
 
 class CannotListenError(OSError):
-    """An address is taken or does not exist; the message is the one line a person gets to read."""
+    """Report an address that is in use or does not exist. The message is the one line that the operator reads."""
+
+
+def cannot_listen(error: OSError, host: str, port: int, purpose: str, remedy: str = "") -> CannotListenError:
+    """Return the error for `error`, which binding `host`:`port` raised."""
+    # The event loop repeats the address in its own format.
+    reason = (error.strerror or str(error)).rpartition("): ")[2]
+    return CannotListenError(error.errno, f"cannot listen on {host or '*'}:{port} ({purpose}): {reason}{remedy}")
 
 
 class Acceptor:
@@ -28,37 +26,17 @@ class Acceptor:
     def __init__(self, backlog: int) -> None:
         self._backlog = backlog
         self._servers: list[AbstractServer] = []
-        self._shared: Shared | None = None
+        self._shared: Shared[Connection] | None = None
         self._early: list[Connection] = []
-        self._metrics: Endpoint | None = None
         self.listeners: list[Listener] = []
 
-    async def bind(self, addresses: Sequence[ListenerAddress], shared: Shared) -> None:
+    async def bind(self, addresses: Sequence[ListenerAddress], shared: Shared[Connection]) -> None:
         """Raises `CannotListenError`."""
         self._shared = shared
         for position, address in enumerate(addresses):
             await self._bind_one(address, position, shared)
-        if shared.config.odradek_metrics_listener:
-            await self._offer_metrics(shared, *parse_metrics_listener(shared.config.odradek_metrics_listener))
 
-    async def _offer_metrics(self, shared: Shared, host: str, port: int) -> None:
-        from odradek.broker.metrics.endpoint import Endpoint  # a node that offers none does without the library
-
-        self._metrics = Endpoint(shared)
-        try:
-            await self._metrics.open(host, port)
-        except OSError as error:
-            remedy = "choose another address with odradek.metrics.listener, or none"
-            raise CannotListenError(
-                error.errno, f"cannot listen on {host or '*'}:{port} (metrics): {_reason(error)}; {remedy}"
-            ) from error
-
-    @property
-    def metrics_port(self) -> int:
-        """Where the metrics are; 0 where they are not offered."""
-        return 0 if self._metrics is None else self._metrics.port
-
-    async def _bind_one(self, address: ListenerAddress, position: int, shared: Shared) -> None:
+    async def _bind_one(self, address: ListenerAddress, position: int, shared: Shared[Connection]) -> None:
         def accept() -> Connection:
             return Connection(shared, lambda: self.listeners[position])
 
@@ -67,10 +45,7 @@ class Acceptor:
         try:
             server = await get_running_loop().create_server(accept, host, address.port, backlog=self._backlog)
         except OSError as error:
-            shown = f"{address.host or '*'}:{address.port}"
-            raise CannotListenError(
-                error.errno, f"cannot listen on {shown} ({address.name}): {_reason(error)}"
-            ) from error
+            raise cannot_listen(error, address.host, address.port, address.name) from error
         self._servers.append(server)
         port = server.sockets[0].getsockname()[1]
         self.listeners.append(
@@ -113,8 +88,6 @@ class Acceptor:
 
     async def close(self) -> None:
         """Stop listening and end every connection; what is ready to be sent goes out."""
-        if self._metrics is not None:
-            await self._metrics.close()
         for server in self._servers:
             server.close()
         if self._shared is not None:

@@ -1,32 +1,35 @@
-"""What all connections of a node have in common."""
+"""State that all connections of a node share."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from odradek.broker.config.properties import Config
-from odradek.broker.network.limits import ByteBudget, ConnectionLimits, LogLimit
+from odradek.broker.dispatch.dispatcher import Call, Dispatcher
+from odradek.broker.network.limits import ConnectionLimits, LogLimit
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.runtime.tasks import Tasks
 
-if TYPE_CHECKING:
-    from odradek.broker.dispatch.dispatcher import Call, Dispatcher
-    from odradek.broker.network.connection import Connection
+C = TypeVar("C")
 
 
 @dataclass(slots=True)
-class Shared:
+class Shared(Generic[C]):
+    """The state of a server whose connections are of class `C`."""
+
     config: Config
     budget: ByteBudget
     limits: ConnectionLimits
     tasks: Tasks
-    dispatcher: "Dispatcher" = field(init=False)
+    dispatcher: Dispatcher = field(init=False)
     """Set before anything is served."""
-    connections: dict[int, "Connection"] = field(default_factory=dict)
-    early: dict["Connection", None] = field(default_factory=dict)
+    connections: dict[int, C] = field(default_factory=dict)
+    """The connections that are served, by their id."""
+    early: dict[C, None] = field(default_factory=dict)
     """Connections made before the node serves anything; they wait, unread."""
     serving: bool = False
     ready: bool = False
     """Until then only what is marked as early in the API table is served."""
-    waiting: "dict[Connection, Call]" = field(default_factory=dict)
+    waiting: dict[C, Call] = field(default_factory=dict)
     """Connections whose next request waits until the node is ready."""
     next_connection_id: int = 1
     complaints: LogLimit = field(default_factory=LogLimit)

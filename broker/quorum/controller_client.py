@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.broker.dispatch.forwarding import Forwarding
+from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.cluster.controller.port import (
     AlteredPartition,

@@ -22,8 +22,8 @@ from odradek.protocol.messages.api_versions import ApiVersionsRequest
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from odradek.broker.config.addresses import Voter
     from odradek.broker.dispatch.services import Services
-    from odradek.broker.network.addresses import Voter
     from odradek.broker.process.env import Env
     from odradek.cluster.membership.driver import Traffic
     from odradek.cluster.metadata.delta import MetadataDelta

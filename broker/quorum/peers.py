@@ -22,6 +22,8 @@ from typing import Any, Final, cast
 
 import structlog
 
+from odradek.broker.requests.listener import BROKER
+from odradek.broker.requests.session import Session
 from odradek.protocol.client import ClientConnection
 from odradek.protocol.errors import Malformed
 from odradek.protocol.schema import Message
@@ -141,9 +143,9 @@ class Peers:
 _NAME: Final = re.compile(rf"broker-\d+-({'|'.join(channel.value for channel in Channel)})")
 
 
-def is_peer(client_id: str | None) -> bool:
-    """Is that what a broker calls itself in the headers of its requests?"""
-    return client_id is not None and _NAME.fullmatch(client_id) is not None
+def is_broker(session: Session, client_id: str | None) -> bool:
+    """Return whether the session's listener is for brokers and `client_id` is one that brokers use for their connections."""
+    return BROKER in session.listener.roles and client_id is not None and _NAME.fullmatch(client_id) is not None
 
 
 class _Asked:

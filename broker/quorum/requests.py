@@ -3,10 +3,11 @@
 from collections.abc import Awaitable
 from typing import Any
 
-from odradek.broker.dispatch.api import CONTROLLER, RequestContext
 from odradek.broker.quorum import wire as raft_wire
 from odradek.broker.quorum.network import Request
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.listener import CONTROLLER
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 

@@ -1,4 +1,4 @@
-"""Quotas of clients, obeyed (KIP-13, KIP-124, KIP-219, KIP-599, KIP-612). Implements `odradek.broker.security.authorizer.Quotas`.
+"""Quotas of clients, obeyed (KIP-13, KIP-124, KIP-219, KIP-599, KIP-612).
 
 Of what is set for a request's user and client id the most specific counts: both together, then the user, then the client id, a name
 of its own before the default. A quota for users is shared by all client ids of a user, one for client ids by all users of it, one for
@@ -18,9 +18,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from odradek.broker.config.properties import Config
-from odradek.broker.dispatch.api import RequestContext
+from odradek.broker.quorum.peers import is_broker
+from odradek.broker.quota.controller_mutations import (
+    UNBOUNDED,
+    BoundedControllerMutationQuota,
+    ControllerMutationQuota,
+)
 from odradek.broker.quota.rates import SECOND_MS, Rate, TokenBucket
-from odradek.broker.security.authorizer import FETCH_BYTES_MAX, FREE, Mutations
+from odradek.broker.requests.api import RequestContext
 from odradek.cluster.controller.settings.client_quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -33,11 +38,12 @@ from odradek.cluster.controller.settings.client_quotas import (
 )
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage, QuotaEntity
-from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchRequest
 from odradek.protocol.messages.produce import ProduceRequest
 from odradek.runtime.clock import Clock
 
+FETCH_BYTES_MAX: Final = 2**31 - 1
+"""Maximum bytes of one fetch response for a client without a quota: the largest value that `max_bytes` can have."""
 TRACKED_MAX: Final = 10_000
 """Whose use is remembered, for each kind of quota; when there are more, who was heard of least recently begins anew."""
 PERCENT: Final = 100
@@ -95,11 +101,12 @@ class ClientQuotas:
 
     @property
     def measure_time(self) -> bool:
+        """Return whether a request_percentage quota exists: then `RequestContext.busy_us` is measured."""
         return REQUEST_PERCENTAGE in self._limits
 
     def throttle_ms(self, context: RequestContext, response: Any) -> int:
-        """See `Quotas`."""
-        if not self._limits or context.session.is_broker(context.client_id):
+        """Record the request and its response (None if there is none); return how long its client is asked to stay silent."""
+        if not self._limits or is_broker(context.session, context.client_id):
             return 0
         throttle_ms = 0
         if context.api_key == ProduceRequest.API_KEY:
@@ -126,14 +133,16 @@ class ClientQuotas:
             return FETCH_BYTES_MAX
         return int(min(found[0] * (self._samples - 1) * self._window_ms / SECOND_MS, FETCH_BYTES_MAX))
 
-    def mutations(self, context: RequestContext, *, strict: bool) -> Mutations:
+    def controller_mutations(self, context: RequestContext, *, strict: bool) -> ControllerMutationQuota:
+        """Return the quota of the client for creating and deleting partitions; `strict` refuses requests over the quota."""
         found = self._limit(context, CONTROLLER_MUTATION_RATE)
         if found is None:
-            return FREE
+            return UNBOUNDED
         limit, who = found
-        return _Spending(self._buckets.of(who), limit, self._clock, strict=strict)
+        return BoundedControllerMutationQuota(self._buckets.of(who), limit, self._clock, strict=strict)
 
     def connection_rate(self, address: str) -> float | None:
+        """Return the new connections per second that `address` may open; None for no limit."""
         limits = self._limits.get(CONNECTION_CREATION_RATE)
         if limits is None:
             return None
@@ -171,25 +180,3 @@ def _candidates(user: str, client_id: str) -> tuple[tuple[QuotaEntity, Who], ...
 
 def _record_bytes(response: Any) -> int:
     return sum(len(row.records or b"") for topic in response.responses for row in topic.partitions)
-
-
-class _Spending:
-    """`Mutations` of a client that has a quota."""
-
-    def __init__(self, bucket: TokenBucket, limit: float, clock: Clock, *, strict: bool) -> None:
-        self._bucket = bucket
-        self._limit = limit
-        self._clock = clock
-        self._strict = strict
-        self.throttle_ms = 0
-
-    def spend(self, partitions: int) -> None:
-        """One request may run into debt, by as much as it asks for; the next one waits until it is paid off."""
-        now_ms = self._clock.monotonic_ms()
-        owed_ms = self._bucket.throttle_ms(self._limit, now_ms)
-        if self._strict and owed_ms:
-            self.throttle_ms = owed_ms
-            raise Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
-        self._bucket.take(partitions, self._limit, now_ms)
-        if not self._strict:
-            self.throttle_ms = self._bucket.throttle_ms(self._limit, now_ms)

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from odradek.broker.dispatch.api import RequestContext
-from odradek.broker.security.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
+from odradek.broker.requests.api import RequestContext
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
 
 _OPERATIONS: Final = {
     ResourceType.TOPIC: (

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Final
 
 from odradek.broker.config.properties import Config
-from odradek.broker.topics.names import GROUP_METADATA, TRANSACTION_STATE, is_internal
 from odradek.cluster.controller.port import USE_DEFAULT, BrokerControllerPort, NewTopic
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.topic_names import GROUP_METADATA, TRANSACTION_STATE, is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
 
 COORDINATOR_REPLICAS: Final = 3

@@ -9,9 +9,11 @@ from uuid import UUID
 from odradek.broker.config.properties import Config
 from odradek.broker.config.sources import load
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.dispatch.api import RequestContext
-from odradek.broker.network.session import Listener, Session
-from odradek.broker.security.authorizer import AclOperation, AllowAll, Principal, ResourceType, Unlimited
+from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.listener import Listener
+from odradek.broker.requests.session import Session
+from odradek.broker.security.authorizer import AllowAll
+from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 from odradek.cluster.controller.port import CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import (
     DIRECTORY_UNASSIGNED,
@@ -24,6 +26,7 @@ from odradek.cluster.metadata.image import (
     VersionRange,
 )
 from odradek.protocol.errors import ErrorCode
+from tests.support.quotas import Unlimited
 
 LISTENER = Listener("PLAINTEXT", "127.0.0.1", 9092, "127.0.0.1", 9092)
 FEATURES = {"metadata.version": VersionRange(7, 30), "transaction.version": VersionRange(0, 2)}

@@ -13,17 +13,17 @@ from uuid import UUID
 from odradek.broker.config.property import LONG_MAX
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
-from odradek.broker.dispatch.api import Ordered, RequestContext
 from odradek.broker.fetch.sessions import FetchSessions
-from odradek.broker.network.limits import ByteBudget
-from odradek.broker.network.session import Session
 from odradek.broker.partition.flush import Advance, CommitGateFactory, LocalCommitGate
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.replication.leader_sessions import ReplicaSessions
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
-from odradek.broker.security.authorizer import AllowAll, Unlimited
+from odradek.broker.requests.api import Ordered, RequestContext
+from odradek.broker.requests.session import Session
+from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, EMPTY_IMAGE, MetadataImage
 from odradek.cluster.metadata.records import MetadataRecord
@@ -37,6 +37,7 @@ from odradek.storage.files import checkpoint
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.manager import NotForgotten
 from tests.support import broker_context
+from tests.support.quotas import Unlimited
 
 NOW_MS = 1_700_000_000_000
 NODE = 1

@@ -10,8 +10,8 @@ from odradek.protocol.errors import Refusal
 from tests.support.broker_context import Deny, context, image, topic
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch.api import AnyApi, RequestContext
-    from odradek.broker.security.authorizer import AclOperation
+    from odradek.broker.requests.api import AnyApi, RequestContext
+    from odradek.cluster.authorizer import AclOperation
 
 IMAGE = image([topic("t", 1, [1, 1]), topic("u", 2, [1])])
 WITH_GROUPS = replace(IMAGE, features={**IMAGE.features, "group.version": 1})

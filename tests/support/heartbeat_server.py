@@ -4,22 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.apis import api_versions
+from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.dispatch.api import Api, RequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher
-from odradek.broker.network.addresses import parse_listeners
-from odradek.broker.network.limits import ByteBudget, ConnectionLimits
+from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor
 from odradek.broker.network.server_state import Shared
-from odradek.broker.security.authorizer import Unlimited
+from odradek.broker.quota.byte_budget import ByteBudget
+from odradek.broker.requests.api import Api, RequestContext
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.runtime.tasks import Tasks
 from tests.support.broker_context import config, image
+from tests.support.quotas import Unlimited
 from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from odradek.broker.network.connection import Connection
 
 Handle = Callable[[RequestContext, HeartbeatRequest], Any]
 LEAST_TOLD = -10
@@ -72,7 +76,9 @@ class Server:
         self.services = services
         dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
         budget = ByteBudget(self.config.byte_budget)
-        self.shared = Shared(self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks)
+        self.shared: Shared[Connection] = Shared(
+            self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks
+        )
         self.shared.dispatcher = dispatcher
         self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
 

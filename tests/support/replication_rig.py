@@ -12,10 +12,10 @@ from typing import Any
 from uuid import UUID
 
 from odradek.broker.apis import fetch, list_offsets
-from odradek.broker.network.session import Session
 from odradek.broker.quorum.peers import Channel
 from odradek.broker.replication.log_start_check import LostHeads
 from odradek.broker.replication.manager import Replication, Self
+from odradek.broker.requests.session import Session
 from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import MetadataRecord

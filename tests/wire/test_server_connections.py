@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from odradek.broker.dispatch.api import Ordered, RequestContext
-from odradek.broker.network.addresses import parse_listeners
+from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.network.listeners import CannotListenError
+from odradek.broker.requests.api import Ordered, RequestContext
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from odradek.broker.dispatch.api import RequestContext
-from odradek.broker.network.addresses import parse_listeners
+from odradek.broker.config.addresses import parse_listeners
+from odradek.broker.requests.api import RequestContext
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.dispatch.api import Ordered, RequestContext
 from odradek.broker.network.connection import REQUESTS_AT_A_TIME
+from odradek.broker.requests.api import Ordered, RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import ask, serving, tell
 from tests.support.raw_client import ConnectionLost

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 import structlog
 
-from odradek.broker.dispatch.api import AnyApi
 from odradek.broker.dispatch.table import API_TABLE
+from odradek.broker.requests.api import AnyApi
 from odradek.protocol.batch import build_batch
 from odradek.protocol.codec import encode, request_header_version
 from odradek.protocol.errors import Unencodable

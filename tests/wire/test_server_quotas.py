@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.dispatch.api import RequestContext
 from odradek.broker.network.throttle import Muting
-from odradek.broker.security.authorizer import Unlimited
+from odradek.broker.requests.api import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import ask, serving
+from tests.support.quotas import Unlimited
 from tests.support.raw_client import encode_request
 
 SILENCE_MS = 150

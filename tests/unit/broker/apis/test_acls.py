@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import create_acls, delete_acls, describe_acls
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from odradek.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest

@@ -10,7 +10,7 @@ from odradek.broker.apis import alter_configs, describe_configs, incremental_alt
 from odradek.broker.config.groups import GroupSettings, group_config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.topics import NO_CONNECTIONS, TopicSettings
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource

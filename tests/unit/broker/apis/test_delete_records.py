@@ -9,7 +9,7 @@ import pytest
 
 from odradek.broker.apis import delete_records
 from odradek.broker.partition.background_jobs import apply_retention
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_records import (

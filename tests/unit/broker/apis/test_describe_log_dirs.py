@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import describe_log_dirs
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from odradek.storage.producers.entry import Origin

@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import fetch
-from odradek.broker.dispatch.api import Ordered
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import Ordered
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchResponse, ForgottenTopic, ReplicaState
 from odradek.protocol.records.metadata import PartitionChangeRecord

@@ -23,7 +23,7 @@ from odradek.broker.apis import (
     sync_group,
     txn_offset_commit,
 )
-from odradek.broker.security.authorizer import CLUSTER_RESOURCE, AclOperation
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -74,7 +74,7 @@ from tests.support.broker_context import answer, context
 from tests.support.groups_of import IMAGE, GroupsOf, asking
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch.api import AnyApi
+    from odradek.broker.requests.api import AnyApi
 
 E = ErrorCode
 A = AclOperation

@@ -3,8 +3,8 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import api_versions, describe_cluster, describe_topic_partitions, metadata
-from odradek.broker.dispatch.api import AnyApi
-from odradek.broker.security.authorizer import AclOperation
+from odradek.broker.requests.api import AnyApi
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.codec import encode
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest

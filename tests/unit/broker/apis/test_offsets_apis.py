@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.apis import describe_producers, list_offsets, offset_for_leader_epoch
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.apis import produce
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.batch import build_batch, end_txn_marker, iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.produce import (

@@ -30,7 +30,7 @@ from tests.support.groups_of import GroupsOf, asking
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from odradek.broker.dispatch.api import AnyApi
+    from odradek.broker.requests.api import AnyApi
 
 E = ErrorCode
 Topics = list[tuple[str, list[int]]]

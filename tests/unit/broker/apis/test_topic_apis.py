@@ -6,8 +6,8 @@ import pytest
 from odradek.broker.apis import create_partitions, create_topics, delete_topics, describe_configs, find_coordinator
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.topics import TOPIC_PROPERTIES, TopicSettings
-from odradek.broker.dispatch.api import AnyApi
-from odradek.broker.security.authorizer import CLUSTER_RESOURCE, AclOperation
+from odradek.broker.requests.api import AnyApi
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation
 from odradek.cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER

@@ -16,8 +16,8 @@ from odradek.broker.apis import (
     list_transactions,
 )
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
-from odradek.broker.network.session import ALL_ROLES
-from odradek.broker.security.authorizer import AclOperation, AllowAll
+from odradek.broker.requests.listener import ALL_ROLES
+from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
@@ -35,7 +35,8 @@ from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.txn_rig import ID, NOW_MS, T0, T1
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch.api import AnyApi
+    from odradek.broker.requests.api import AnyApi
+    from odradek.broker.security.authorizer import AllowAll
 
 TOPICS = image([topic("t", 1, [1, 1]), topic("u", 2, [1]), topic("__transaction_state", 3, [1])])
 APIS: tuple[AnyApi, ...] = (

@@ -3,10 +3,10 @@ import dataclasses
 import pytest
 
 from odradek.broker.config import doc as config_doc
+from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, parse_properties, variable_name, with_host_name
-from odradek.broker.network.addresses import parse_listeners
 
 NEEDED = "log.dirs=/data"
 

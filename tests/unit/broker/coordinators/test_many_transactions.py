@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.apis import describe_transactions
-from odradek.broker.security.authorizer import AclOperation, AllowAll
+from odradek.broker.security.authorizer import AllowAll
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from tests.support.broker_context import context, image, topic
@@ -15,7 +15,7 @@ from tests.support.txn_rig import NOW_MS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from odradek.broker.security.authorizer import Principal, ResourceType
+    from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 
 TOPICS = image([topic("__transaction_state", 3, [1])])
 

@@ -11,7 +11,7 @@ import pytest
 from odradek.broker.apis import write_txn_markers
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
 from odradek.broker.quorum.peers import Channel
-from odradek.broker.security.authorizer import AclOperation
+from odradek.cluster.authorizer import AclOperation
 from odradek.coordinator.txn.ports import Marker, TopicPartition
 from odradek.protocol.codec import decode, encode
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.dispatch import doc as api_doc
-from odradek.broker.dispatch.api import CONTROLLER
 from odradek.broker.dispatch.table import API_TABLE, check
+from odradek.broker.requests.listener import CONTROLLER
 from odradek.protocol.messages.metadata import MetadataResponse
 
 # What Apache Kafka 4.3 announces for the APIs that are implemented (Produce from 0, KAFKA-18659).

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.dispatch.error_counts import counter_of
+from odradek.broker.dispatch.request_metrics import BOUNDS_US, Histogram
 from odradek.broker.metrics import dashboard, scrape
 from odradek.broker.metrics.endpoint import REQUEST_BYTES_MAX
-from odradek.broker.metrics.errors import counter_of
 from odradek.broker.metrics.families import FAMILIES, Kind
 from odradek.broker.metrics.loop_lag import INTERVAL_S, LoopLag
-from odradek.broker.metrics.requests import BOUNDS_US, Histogram
 from odradek.broker.node import CannotStartError
 from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.stats import TxnStats
@@ -145,7 +145,7 @@ async def test_a_node_tells_of_what_it_has_done(tmp_path: Path) -> None:
         )
         [topic] = (await nodes.call(1, fetch, 12)).responses
         assert topic.partitions[0].records
-        port = nodes.nodes[1].acceptor.metrics_port
+        port = nodes.nodes[1].metrics_port
         status, text = await get(port)
         assert status == b"HTTP/1.1 200 OK"
         rows = rows_of(text)
@@ -178,7 +178,7 @@ async def test_anything_but_a_scrape_is_refused(tmp_path: Path, request_bytes: b
     nodes = Nodes(tmp_path, 1, odradek_metrics_listener="127.0.0.1:0")
     try:
         await nodes.start()
-        said, _ = await get(nodes.nodes[1].acceptor.metrics_port, request_bytes)
+        said, _ = await get(nodes.nodes[1].metrics_port, request_bytes)
         assert said.split()[1] == status
     finally:
         await nodes.stop()
@@ -210,7 +210,7 @@ async def test_rows_of_topics_partitions_and_groups_are_bounded(
             await nodes.create(name, [1])
         assert await nodes.produce("b", b"busy") is ErrorCode.NONE
         assert await nodes.produce("c", b"") is ErrorCode.NONE
-        rows = rows_of((await get(nodes.nodes[1].acceptor.metrics_port))[1])
+        rows = rows_of((await get(nodes.nodes[1].metrics_port))[1])
         topics = [name for name in rows if name.startswith("kafka_server_brokertopicmetrics_messagesin_total")]
         assert len(topics) == 2
         assert sum(rows[name] for name in topics) == 2, "nothing is lost in the sum of the others"

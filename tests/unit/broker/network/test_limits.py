@@ -1,11 +1,15 @@
 import itertools
 from types import SimpleNamespace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.network.limits import ByteBudget, ConnectionLimits, LogLimit
-from odradek.broker.security.authorizer import Quotas, Unlimited
+from odradek.broker.network.limits import ConnectionLimits, LogLimit
+from odradek.broker.quota.byte_budget import ByteBudget
 from tests.support.broker_context import config
+from tests.support.quotas import Unlimited
+
+if TYPE_CHECKING:
+    from odradek.broker.quota.client_quotas import ClientQuotas
 
 
 class Reader:
@@ -123,7 +127,7 @@ def test_on_a_protected_listener_connections_count_but_only_what_holds_for_their
 
 def test_on_a_protected_listener_new_connections_wait_for_the_rate_of_their_address_alone() -> None:
     rates = SimpleNamespace(connection_rate={"quick": None, "slow": 4.0}.get)
-    limits = ConnectionLimits(TopicSettings(config("max.connection.creation.rate=1")), cast("Quotas", rates))
+    limits = ConnectionLimits(TopicSettings(config("max.connection.creation.rate=1")), cast("ClientQuotas", rates))
     assert [limits.delay_s("quick", 100.0) for _ in range(3)] == [0.0, 1.0, 2.0]
     assert [limits.delay_s("quick", 100.0, protected=True) for _ in range(3)] == [0.0] * 3
     assert [limits.delay_s("slow", 100.0, protected=True) for _ in range(5)] == [0.0] * 4 + [0.25]
@@ -138,7 +142,9 @@ def test_complaints_are_limited_by_the_second_and_what_is_left_out_is_counted() 
 
 def test_limits_that_change_hold_for_connections_that_come_after_that() -> None:
     values = {"max.connections": 1, "max.connections.per.ip": 1, "max.connection.creation.rate": 1}
-    limits = ConnectionLimits(SimpleNamespace(current=lambda prop: values[prop.name]), Unlimited())
+    limits = ConnectionLimits(
+        cast("TopicSettings", SimpleNamespace(current=lambda prop: values[prop.name])), Unlimited()
+    )
     assert [limits.admit("a"), limits.admit("a")] == [None, "max.connections"]
     values |= {"max.connections": 3}
     assert [limits.admit("a"), limits.admit("b")] == ["max.connections.per.ip", None]

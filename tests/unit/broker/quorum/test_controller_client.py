@@ -8,10 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.config.controller import LATELY_MS, answer_timeout_ms, lifecycle_config, without_quorum
-from odradek.broker.network.addresses import Voter
+from odradek.broker.config.addresses import Voter
+from odradek.broker.config.controller import answer_timeout_ms, lifecycle_config
 from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.peers import NEVER_MS, Channel
+from odradek.broker.quorum.voters import RECENT_MS, without_quorum
 from odradek.cluster.controller.port import BrokerHeartbeat, ControllerRegistration
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support import broker_context
@@ -75,7 +76,7 @@ def test_two_tries_fit_into_the_time_that_a_life_cycle_waits() -> None:
         ({2: 9_000, 3: 9_000}, {}, True),
         ({2: 9_000, 3: 9_000}, {3: 9_001}, False),
         ({2: 9_000, 3: 9_000}, {3: 8_999}, True),
-        ({2: 9_000, 3: 10_000 - LATELY_MS}, {}, False),
+        ({2: 9_000, 3: 10_000 - RECENT_MS}, {}, False),
     ],
 )
 def test_controllers_whose_hosts_refuse_cannot_elect(

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.network.addresses import Voter
+from odradek.broker.config.addresses import Voter
 from odradek.broker.node import CannotStartError
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.failure_detector import CannotWatchError, Membership, life_of

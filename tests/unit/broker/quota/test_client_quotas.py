@@ -13,11 +13,11 @@ from odradek.broker.apis import (
     describe_user_scram_credentials,
 )
 from odradek.broker.apis.alter_client_quotas import handle as alter
-from odradek.broker.dispatch.api import RequestContext
-from odradek.broker.network.session import Session
 from odradek.broker.quota import client_quotas as quotas
-from odradek.broker.quota.client_quotas import ClientQuotas
-from odradek.broker.security.authorizer import FETCH_BYTES_MAX, AclOperation, Principal
+from odradek.broker.quota.client_quotas import FETCH_BYTES_MAX, ClientQuotas
+from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.session import Session
+from odradek.cluster.authorizer import AclOperation, Principal
 from odradek.cluster.controller.port import QuotaChange, QuotaResult, TopicName, TopicResult
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import EMPTY_IMAGE, QuotaEntity, quota_entity
@@ -182,16 +182,16 @@ def test_addresses_have_a_rate_of_connections() -> None:
 
 def test_one_request_may_run_into_debt_and_the_next_one_waits() -> None:
     made = of((((USER, "u"),), "controller_mutation_rate", 2.0))
-    strict = made.mutations(request(), strict=True)
-    strict.spend(30)
+    strict = made.controller_mutations(request(), strict=True)
+    strict.record(30)
     assert strict.throttle_ms == 0
     with pytest.raises(Refusal) as caught:
-        strict.spend(1)
+        strict.record(1)
     assert (caught.value.error, strict.throttle_ms) == (E.THROTTLING_QUOTA_EXCEEDED, 4_000)
-    older = made.mutations(request(), strict=False)
-    older.spend(1)
+    older = made.controller_mutations(request(), strict=False)
+    older.record(1)
     assert older.throttle_ms == 4_500
-    made.mutations(request(user="v"), strict=True).spend(10**6)
+    made.controller_mutations(request(user="v"), strict=True).record(10**6)
 
 
 class Controller(ControllerOf):

@@ -2,28 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
-from odradek.broker.dispatch.api import BROKER
-from odradek.broker.quorum.peers import is_peer
-from odradek.broker.security.authorizer import ANONYMOUS, Principal
-
-ALL_ROLES: Final = ("client", "broker", "controller")
-"""`odradek.broker.dispatch.api` CLIENT, BROKER and CONTROLLER: a listener for everybody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """One named listener: where it is bound, what clients are told to connect to, and for whom it is (`odradek.broker.dispatch.api` CLIENT...)."""
-
-    name: str
-    host: str
-    port: int
-    advertised_host: str
-    advertised_port: int
-    roles: tuple[str, ...] = ALL_ROLES
-    protected: bool = False
-    """The nodes' own, while clients have another: the limits on connections of the whole broker do not close it to them."""
+from odradek.broker.requests.listener import Listener
+from odradek.cluster.authorizer import ANONYMOUS, Principal
 
 
 @dataclass(slots=True, eq=False)
@@ -44,10 +25,6 @@ class Session:
     """The connection's own way to end itself; set by the listener."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
     _ends: dict[Callable[[], object], None] = field(default_factory=dict)
-
-    def is_broker(self, client_id: str | None) -> bool:
-        """Does another broker ask here, as far as it says?"""
-        return BROKER in self.listener.roles and is_peer(client_id)
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, as soon as this connection has another request to serve, or has ended.

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from typing import Any, Final
 
-from odradek.broker.dispatch.api import AnyApi
-from odradek.broker.metrics.errors import Counts, counter_of
+from odradek.broker.dispatch.error_counts import Counts, counter_of
+from odradek.broker.requests.api import AnyApi
 
 BOUNDS_US: Final = (
     250,

@@ -6,7 +6,7 @@ from typing import Final
 
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import INT_MAX, ConfigError
-from odradek.broker.dispatch.api import BROKER, CLIENT, CONTROLLER
+from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
 
 PORT_MAX: Final = 65535
 _ADDRESS: Final = re.compile(
@@ -22,7 +22,7 @@ _EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that it 
 class ListenerAddress:
     """`host` is empty for every interface, `port` 0 for any free one; an advertised port of 0 is the one bound.
 
-    `protected`: see `odradek.broker.network.session.Listener`.
+    `protected`: see `odradek.broker.requests.session.Listener`.
     """
 
     name: str

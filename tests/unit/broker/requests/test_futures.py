@@ -3,7 +3,7 @@ from asyncio import Future
 
 import pytest
 
-from odradek.broker.dispatch.futures import when_done
+from odradek.broker.requests.futures import when_done
 from odradek.protocol.errors import ErrorCode, Refusal
 
 

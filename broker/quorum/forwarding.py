@@ -7,9 +7,10 @@ controller itself, so a request is passed on at most once.
 from asyncio import Future, get_running_loop, sleep
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from odradek.broker.quorum.peers import Channel, Peers
+from odradek.cluster.authorizer import Principal
 from odradek.cluster.raft.messages import NOBODY
 from odradek.protocol.codec import decode, decode_prefix, encode, request_header_version, response_header_version
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
@@ -17,9 +18,6 @@ from odradek.protocol.messages import response_class
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from odradek.protocol.messages.headers import RequestHeader, ResponseHeader
 from odradek.protocol.schema import Buffer, Message
-
-if TYPE_CHECKING:
-    from odradek.broker.dispatch.dispatcher import Call
 
 ENVELOPE_VERSION: Final = 0
 RETRY_BACKOFF_MS: Final = 50
@@ -37,17 +35,16 @@ class Forwarding:
         self._peers = peers
         self._request_timeout_ms = request_timeout_ms
 
-    def forward(self, call: "Call") -> Awaitable[Any]:
-        """The active controller's answer to a client's request. Raises Refusal(NOT_CONTROLLER, REQUEST_TIMED_OUT).
+    def forward(
+        self, request: Message, version: int, client_id: str | None, principal: Principal, client_host: str
+    ) -> Awaitable[Any]:
+        """Return the active controller's response to a client's request. Raise Refusal(NOT_CONTROLLER, REQUEST_TIMED_OUT).
 
-        An answer that says NOT_CONTROLLER inside goes to the client, which asks again.
+        A response that carries NOT_CONTROLLER goes to the client, which sends its request again.
         """
-        context = call.context
-        limit_ms = max(getattr(call.request, "timeout_ms", 0), self._request_timeout_ms) + GRACE_MS
-        principal = context.session.principal
+        limit_ms = max(getattr(request, "timeout_ms", 0), self._request_timeout_ms) + GRACE_MS
         name = f"{principal.kind}:{principal.name}".encode()
-        host = _packed(context.session.client_host)
-        return self._pass_on(call.request, context.api_version, context.client_id, name, host, limit_ms)
+        return self._pass_on(request, version, client_id, name, _packed(client_host), limit_ms)
 
     async def ask(self, request: Message, version: int, *, timeout_ms: int) -> Any:
         """The active controller's answer to a request of this broker's own."""

@@ -2,8 +2,8 @@
 
 import pytest
 
+from odradek.broker.config.addresses import Voter, parse_listeners, parse_voters
 from odradek.broker.config.property import ConfigError
-from odradek.broker.network.addresses import Voter, parse_listeners, parse_voters
 from tests.support.broker_context import config
 
 EVERYBODY = ("client", "broker", "controller")

@@ -17,25 +17,19 @@ A handler may raise `Refusal` before it has changed anything: dispatch answers w
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from odradek.broker.security.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
+from odradek.broker.requests.listener import CLIENT
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import Message
 
 if TYPE_CHECKING:
     from odradek.broker.dispatch.services import Services
-    from odradek.broker.network.session import Session
+    from odradek.broker.requests.session import Session
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
-
-CLIENT: Final = "client"
-"""Served on listeners for clients."""
-BROKER: Final = "broker"
-"""Served on listeners for other brokers."""
-CONTROLLER: Final = "controller"
-"""Served on listeners for controllers."""
 
 
 @dataclass(slots=True)

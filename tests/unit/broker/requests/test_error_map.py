@@ -1,6 +1,6 @@
 import pytest
 
-from odradek.broker.dispatch.error_map import wire_error
+from odradek.broker.requests.error_map import wire_error
 from odradek.protocol.errors import ErrorCode as E
 
 PRODUCE, FETCH, LIST_OFFSETS, INIT, ADD, END = 0, 1, 2, 22, 24, 26

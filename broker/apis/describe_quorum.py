@@ -17,7 +17,6 @@ from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.election import Role
 from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_quorum import (
@@ -56,14 +55,15 @@ def _describe(context: RequestContext, topic: str, asked: RequestPartitionData) 
     core = context.services.raft.core
     if topic != METADATA_TOPIC or asked.partition_index != 0:
         return _failed(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if core.role is not Role.LEADER:
+    leader = core.leader_state
+    if leader is None:
         return _failed(asked.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     clock = context.services.clock
     now_ms = clock.monotonic_ms()
     behind_ms = clock.wall_ms() - now_ms
     observers = [
         node
-        for node, progress in core.progress.items()
+        for node, progress in leader.progress.items()
         if node not in core.voters and now_ms - progress.last_fetch_ms < OBSERVER_SILENT_MS_MAX
     ]
     return ResponsePartitionData(
@@ -71,8 +71,8 @@ def _describe(context: RequestContext, topic: str, asked: RequestPartitionData) 
         leader_id=core.node_id,
         leader_epoch=core.epoch,
         high_watermark=core.high_watermark,
-        current_voters=[_state(core, voter, core.progress[voter], now_ms, behind_ms) for voter in core.voters],
-        observers=[_state(core, node, core.progress[node], now_ms, behind_ms) for node in sorted(observers)],
+        current_voters=[_state(core, voter, leader.progress[voter], now_ms, behind_ms) for voter in core.voters],
+        observers=[_state(core, node, leader.progress[node], now_ms, behind_ms) for node in sorted(observers)],
     )
 
 

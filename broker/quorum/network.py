@@ -15,8 +15,8 @@ from odradek.broker.quorum import wire
 from odradek.broker.quorum.metadata_log import open_metadata_log
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.cluster.raft import messages as core
+from odradek.cluster.raft.config import RaftConfig
 from odradek.cluster.raft.driver import RaftDriver
-from odradek.cluster.raft.election import RaftConfig
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.schema import Message
 from odradek.runtime.shard import FailureHandler

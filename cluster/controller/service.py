@@ -42,10 +42,11 @@ if TYPE_CHECKING:
         TopicName,
         TopicResult,
     )
-    from odradek.cluster.controller.state import ControllerConfig, Randomness
+    from odradek.cluster.controller.state import ControllerConfig
     from odradek.cluster.metadata.image import MetadataImage
     from odradek.cluster.raft.driver import RaftDriver
     from odradek.cluster.raft.messages import Leadership
+    from odradek.cluster.randomness import Randomness
     from odradek.runtime.clock import Clock
     from odradek.runtime.shard import Effect, FailureHandler
     from odradek.runtime.tasks import Tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import UUID
 
 from odradek.cluster.metadata.delta import MetadataDelta
@@ -21,19 +21,12 @@ if TYPE_CHECKING:
 
     from odradek.cluster.controller.port import TopicConfigs
     from odradek.cluster.metadata.records import MetadataRecord
+    from odradek.cluster.randomness import Randomness
 
 R_co = TypeVar("R_co", covariant=True)
 
 DASH = 62
 """Value of '-' in base64url: an id whose text begins with it looks like an option on a command line."""
-
-
-class Randomness(Protocol):
-    """The part of random.Random that is needed."""
-
-    def getrandbits(self, k: int, /) -> int: ...
-
-    def randrange(self, stop: int, /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ proves that life over at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.membership.gossip import Rumours
 from odradek.cluster.membership.members import Change, Counters, Member, MembershipConfig, MemberSpec, MemberView, Ready
@@ -28,17 +28,11 @@ from odradek.cluster.membership.transitions import Event, State, after
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from odradek.cluster.randomness import Randomness
+
 COUNTER_MAX: Final = 2**32 - 1
 SEQUENCES: Final = 2**32
 DEFAULT_CONFIG: Final = MembershipConfig()
-
-
-class Randomness(Protocol):
-    """The part of random.Random that is needed."""
-
-    def randrange(self, stop: int, /) -> int: ...
-
-    def shuffle(self, x: Any, /) -> None: ...
 
 
 class MembershipCore:

@@ -16,10 +16,10 @@ from odradek.cluster.raft.batches import (
     encode_records,
     leader_change_voters,
 )
-from odradek.cluster.raft.core import DEFAULT_CONFIG, RaftCore
+from odradek.cluster.raft.config import DEFAULT_CONFIG
+from odradek.cluster.raft.core import RaftCore
 from odradek.cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
-from odradek.cluster.raft.election import RaftConfig, Role
-from odradek.cluster.raft.follower import DifferentVoters, LostCommitted
+from odradek.cluster.raft.errors import DifferentVoters, LostCommitted
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
     NOBODY,
@@ -32,6 +32,7 @@ from odradek.cluster.raft.messages import (
     SnapshotPart,
     Standing,
 )
+from odradek.cluster.raft.roles.transitions import Role
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import LoadCancelled
@@ -41,10 +42,11 @@ if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Callable, Sequence
 
-    from odradek.cluster.raft.core import Randomness
+    from odradek.cluster.raft.config import RaftConfig
     from odradek.cluster.raft.delivery import CommittedListener, SnapshotListener
     from odradek.cluster.raft.messages import Entry, EpochEnd
     from odradek.cluster.raft.ports import RaftNetwork, RaftStorage, SnapshotWriter
+    from odradek.cluster.randomness import Randomness
     from odradek.runtime.clock import Clock
     from odradek.runtime.log_port import ReplayVisitor, WatermarkCallback
     from odradek.runtime.shard import FailureHandler
@@ -317,8 +319,8 @@ class RaftDriver:
         voters = leader_change_voters(entry.data)
         if voters is not None and voters != self.voters:
             raise DifferentVoters(
-                f"node {self.core.leader_id} leads the metadata with the voters {list(voters)}, but this node is told that"
-                f" {list(self.voters)} vote: set controller.quorum.voters to the same on every node"
+                f"node {self.core.leader_id} leads the metadata log with the voters {list(voters)}, but the voters of this node"
+                f" are {list(self.voters)}: set controller.quorum.voters to the same value on every node"
             )
 
     async def _with_bytes(self, reply: FetchSnapshotReply) -> FetchSnapshotReply:

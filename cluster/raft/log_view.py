@@ -51,6 +51,10 @@ class LogView:
         """Epoch of the last entry, 0 for an empty log."""
         return self._epochs[-1] if self._epochs else self._start_epoch
 
+    def is_at_most(self, last_epoch: int, end_offset: int) -> bool:
+        """Return whether a log with this last epoch and end is at least as up to date as this one (Raft paper 5.4.1)."""
+        return (self.last_epoch, self.end_offset) <= (last_epoch, end_offset)
+
     @property
     def latest_snapshot(self) -> EpochEnd | None:
         return self.snapshots[-1] if self.snapshots else None

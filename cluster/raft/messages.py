@@ -258,5 +258,11 @@ class Ready:
     snapshot_part: SnapshotPart | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to do."""
+        news = (self.hard_state, self.truncate_to, self.leadership, self.high_watermark, self.snapshot_part)
+        return not (self.entries or self.early_messages or self.messages) and all(item is None for item in news)
+
+    @property
     def must_sync(self) -> bool:
         return bool(self.entries) or self.truncate_to is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.election import Role
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
     BeginQuorumEpochRequest,
@@ -16,6 +15,7 @@ from odradek.cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from odradek.cluster.raft.roles.transitions import Role
 from tests.support.transcripts.raft import Fixed
 
 NOW = 10_000

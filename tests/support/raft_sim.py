@@ -12,8 +12,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from odradek.cluster.raft.config import RaftConfig
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.election import RaftConfig, Role
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
     BeginQuorumEpochRequest,
@@ -29,6 +29,7 @@ from odradek.cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from odradek.cluster.raft.roles.transitions import Role
 from odradek.protocol.errors import ErrorCode
 from tests.support.raft_watch import Disk, Violated, Watch
 
@@ -41,7 +42,7 @@ CONFIG = RaftConfig(
     election_backoff_max_ms=200,
     request_timeout_ms=400,
     fetch_wait_ms_max=100,
-    hurried_round_ms=60,
+    expedited_round_ms=60,
     suspicion_delay_ms_max=30,
 )
 PROPOSE_EVERY_MS = 15

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odradek.cluster.raft.election import Role
 from odradek.cluster.raft.messages import VoteReply
+from odradek.cluster.raft.roles.transitions import Role
 
 if TYPE_CHECKING:
     from odradek.cluster.raft.core import RaftCore

@@ -10,8 +10,8 @@ from odradek.protocol.errors import ErrorCode, Refusal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from odradek.cluster.controller.state import Randomness
     from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+    from odradek.cluster.randomness import Randomness
 
 
 def place(

@@ -29,11 +29,12 @@ See harness.py for the format of a transcript, and for how to update one.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from odradek.cluster.raft.core import NotLeader, RaftCore
-from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.core import RaftCore
+from odradek.cluster.raft.errors import NotLeader
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
     Entry,
@@ -46,6 +47,7 @@ from odradek.cluster.raft.messages import (
     SnapshotPart,
     Standing,
 )
+from odradek.cluster.raft.roles.transitions import Role
 from odradek.protocol.errors import ErrorCode
 from tests.support.transcripts.harness import Interpreter
 from tests.support.transcripts.raft_format import (
@@ -63,12 +65,16 @@ ROUNDS_MAX = 200
 SNAPSHOT_PART_BYTES = 16
 
 
-class Fixed:
+class Fixed(random.Random):
+    """Returns always the same part of the range."""
+
     def __init__(self, node_id: int) -> None:
+        super().__init__(node_id)
         self.node_id = node_id
 
-    def randrange(self, stop: int) -> int:
-        return stop * self.node_id // 10
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        assert (stop, step) == (None, 1)
+        return start * self.node_id // 10
 
 
 @dataclass

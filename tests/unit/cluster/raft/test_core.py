@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.cluster.raft import leader
 from odradek.cluster.raft.batches import decode_batches, encode_entry, encode_records
-from odradek.cluster.raft.core import NotLeader, RaftCore
-from odradek.cluster.raft.election import Role
+from odradek.cluster.raft.core import RaftCore
+from odradek.cluster.raft.errors import NotLeader
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
     Entry,
@@ -23,6 +22,9 @@ from odradek.cluster.raft.messages import (
 )
 from odradek.cluster.raft.progress import Progress, committed_offset, successor_wait_ms, successors
 from odradek.cluster.raft.quorum_state import BadQuorumState, decode_quorum_state, encode_quorum_state
+from odradek.cluster.raft.roles import leader
+from odradek.cluster.raft.roles.campaign import CandidateState
+from odradek.cluster.raft.roles.transitions import Role
 from odradek.protocol.errors import ErrorCode
 from tests.support.transcripts.raft import Fixed, RaftInterpreter
 
@@ -45,12 +47,13 @@ def test_copies_of_an_old_epoch_do_not_commit_it() -> None:
     core = RaftCore(1, [1, 2, 3], log, HardState(epoch=1), rng=Fixed(1))
     core.start(0)
     core.become_candidate(0)
-    assert core.election is not None
-    core.election.record(2, granted=True)
+    assert isinstance(core.state, CandidateState)
+    core.state.election.record(2, granted=True)
     core.become_leader(0)
     core.take_ready()
     core.advance(0)
-    assert (core.epoch_start_offset, core.log.stable_end) == (2, 3)
+    assert core.leader_state is not None
+    assert (core.leader_state.epoch_start_offset, core.log.stable_end) == (2, 3)
     fetch(core, 2, 2, 1)
     assert core.high_watermark == 0  # both old entries are on a majority, and still not committed
     fetch(core, 2, 3, 2)
@@ -124,7 +127,8 @@ def test_a_fetch_of_an_observer_that_is_forgotten_is_answered(monkeypatch: pytes
     answers(core)
     park(core, 7, 1_000)
     park(core, 8, 1_001)
-    assert 7 not in core.progress
+    assert core.leader_state is not None
+    assert 7 not in core.leader_state.progress
     assert answers(core) == [(1_000, ErrorCode.NETWORK_EXCEPTION)]
 
 

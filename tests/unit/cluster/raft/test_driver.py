@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.cluster.raft.batches import encode_entry, encode_records
+from odradek.cluster.raft.config import RaftConfig
 from odradek.cluster.raft.driver import RaftDriver
-from odradek.cluster.raft.election import RaftConfig
-from odradek.cluster.raft.follower import DifferentVoters, LostCommitted
+from odradek.cluster.raft.errors import DifferentVoters, LostCommitted
 from odradek.cluster.raft.messages import (
     BeginQuorumEpochRequest,
     Entry,
@@ -269,7 +269,8 @@ async def test_a_leader_that_is_no_voter_by_the_own_list_ends_the_node() -> None
     (failure,) = node.failures
     assert isinstance(failure, DifferentVoters)
     assert str(failure) == (
-        "node 3 leads the metadata, but this node is told that [1, 2] vote: set controller.quorum.voters to the same on every node"
+        "node 3 leads the metadata log, but the voters of this node are [1, 2]: set controller.quorum.voters to the same"
+        " value on every node"
     )
     await node.driver.stop()
     await node.tasks.cancel_all()

@@ -10,7 +10,6 @@ import random
 import pytest
 
 from odradek.cluster.raft.core import RaftCore
-from odradek.cluster.raft.election import Role
 from odradek.cluster.raft.messages import (
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
@@ -19,6 +18,7 @@ from odradek.cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from odradek.cluster.raft.roles.transitions import Role
 from odradek.protocol.errors import ErrorCode
 from tests.support.raft_node import NOW, a_log, a_node, elect, follow, sent, votes
 from tests.support.transcripts.raft import Fixed
@@ -182,8 +182,8 @@ def test_timeouts_are_spread_so_that_split_votes_are_rare() -> None:
     rng = random.Random(1)
     core = RaftCore(1, [1, 2, 3], a_log(1), HardState(1), rng=rng)
     base = core.config.election_timeout_ms
-    waits = [core.election_wait_ms() for _ in range(300)]
+    waits = [core.replica.timing.election_wait_ms() for _ in range(300)]
     assert base <= min(waits) < base * 1.1
     assert base * 1.9 < max(waits) < base * 2
-    core.hurried = True
-    assert max(core.election_wait_ms() for _ in range(100)) < base
+    core.replica.timing.expedite()
+    assert max(core.replica.timing.election_wait_ms() for _ in range(100)) < base

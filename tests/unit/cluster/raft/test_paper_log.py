@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cluster.raft.election import Role
 from odradek.cluster.raft.messages import (
     BeginQuorumEpochRequest,
     Entry,
@@ -20,6 +19,7 @@ from odradek.cluster.raft.messages import (
     VoteReply,
     VoteRequest,
 )
+from odradek.cluster.raft.roles.transitions import Role
 from tests.support.raft_node import NOW, a_log, a_node, answer, elect, fetch_of, follow, sent
 
 # ---- 5.3 Log replication ------------------------------------------------------------------------------------------------

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.cluster.raft import election, follower
 from odradek.cluster.raft.core import RaftCore
 from odradek.cluster.raft.election import Election
+from odradek.cluster.raft.errors import LostCommitted
 from odradek.cluster.raft.log_view import LogView
+from odradek.cluster.raft.roles.transitions import TRANSITIONS, Event, Role
+from tests.machines.visited import note
+from tests.support.cell_counts import count
 from tests.support.raft_sim import RaftSim
 from tests.support.raft_watch import Violated
 
@@ -24,6 +27,10 @@ SEEDS = 200
 SEEDS_TO_FIND_A_BUG = 300
 
 
+RARE = (Role.LEADER, Event.LEADER_DISCOVERED), (Role.PROSPECTIVE, Event.VOTE_GRANTED)
+"""Transitions that a few hundred runs need not contain; test_roles.py takes them."""
+
+
 def live(seed: int, voters: int) -> RaftSim:
     sim = RaftSim(seed, voters, observers=seed % 2)
     sim.run(LIFE_MS)
@@ -33,6 +40,7 @@ def live(seed: int, voters: int) -> RaftSim:
 
 @pytest.mark.parametrize("voters", [1, 2, 3, 4, 5])
 def test_what_is_agreed_stays_agreed(voters: int) -> None:
+    counts = count(TRANSITIONS)
     lives = [live(seed, voters).watch for seed in range(SEEDS)]
     assert sum(len(life.leaders) for life in lives) > SEEDS
     assert sum(len(life.committed) for life in lives) > 10 * SEEDS
@@ -41,13 +49,17 @@ def test_what_is_agreed_stays_agreed(voters: int) -> None:
         assert sum(life.truncations for life in lives) > 10
         assert sum(life.installed for life in lives) > 2
         assert sum(life.replaced for life in lives) > 10
+        cells = [cell for cell in counts.possible if cell not in RARE]
+        assert (
+            note(TRANSITIONS.name, ((event.name, role.name, counts.visits[role, event]) for role, event in cells)) == []
+        )
 
 
 # ---- rules taken away -----------------------------------------------------------------------------------------------
 
 
 def votes_without_looking_at_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "log_is_up_to_date", lambda *_: True)
+    monkeypatch.setattr(LogView, "is_at_most", lambda *_: True)
 
 
 def answers_before_its_vote_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +100,6 @@ PLANTED = [
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_missing_rule_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    with pytest.raises((Violated, AssertionError, follower.LostCommitted)):
+    with pytest.raises((Violated, AssertionError, LostCommitted)):
         for seed in range(SEEDS_TO_FIND_A_BUG):
             live(seed, 3)

@@ -1,0 +1,37 @@
+"""Time-outs of the raft core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """Time-outs in milliseconds, with the names and defaults of Kafka's `controller.quorum.*` properties where one exists.
+
+    `fetch_wait_ms_max`: how long the leader parks a fetch that has no new data. `suspicion_delay_ms_max`: the maximum
+    random delay before a follower starts an election against a suspected leader. `expedited_round_ms`: the election
+    time-out of the first round while no leader is known to be alive; it doubles with each round.
+    """
+
+    election_timeout_ms: int = 1_000
+    fetch_timeout_ms: int = 2_000
+    election_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 2_000
+    retry_backoff_ms: int = 20
+    fetch_wait_ms_max: int = 500
+    suspicion_delay_ms_max: int = 100
+    expedited_round_ms: int = 150
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        """A leader resigns if a majority of the voters has not fetched for this time."""
+        return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def begin_quorum_interval_ms(self) -> int:
+        """The leader sends BeginQuorumEpoch to a voter that has not fetched for this time."""
+        return self.fetch_timeout_ms // 2
+
+
+DEFAULT_CONFIG = RaftConfig()

@@ -203,7 +203,7 @@ def create_topic(bootstrap: str) -> None:
         made.result(timeout=30)
 
 
-HEADINGS: Final = ("fault", "machine", "verdicts", "least, ms", "median, ms", "most, ms")
+HEADINGS: Final = ("fault", "machine", "failure declarations", "minimum, ms", "median, ms", "maximum, ms")
 
 
 def show(figures: Figures, console: Console) -> None:
@@ -221,8 +221,8 @@ def keep(figures: Figures) -> None:
     table = "\n".join(f"| {line} |" for line in lines)
     busy = ", ".join(f"{load}: {part:.0%}" for load, part in figures.busy.items())
     text = (
-        f"{table}\n\nFalse verdicts in {figures.minutes:g} minutes of that load without any fault: {len(figures.false_verdicts)}."
-        f" Processors busy: {busy}.\n"
+        f"{table}\n\nWrong failure declarations in {figures.minutes:g} minutes of the same load without a fault:"
+        f" {len(figures.false_verdicts)}. Processor use: {busy}.\n"
     )
     KEPT.write_text(SECTION.sub(lambda _: text, KEPT.read_text()))
 

@@ -23,26 +23,26 @@ TITLES = {
     "seconds": "length, s",
     "operations": "operations",
     "records_acknowledged": "records acknowledged",
-    "records_unknown": "records of unknown fate",
+    "records_unknown": "records with unknown result",
     "records_read": "records read",
     "transactions_begun": "transactions begun",
     "transactions_committed": "  committed",
     "transactions_aborted": "  aborted",
-    "transactions_unknown": "  of unknown end",
-    "offsets_listed": "answers of ListOffsets",
-    "clients_hung": "clients that hang in a call of their library",
+    "transactions_unknown": "  with unknown result",
+    "offsets_listed": "ListOffsets responses",
+    "clients_hung": "clients that hung in a library call",
     "kills": "kill -9 of a broker",
     "pauses": "SIGSTOP of a broker",
     "stops": "SIGTERM of a broker",
-    "longest_unavailability_s": "longest time without any acknowledgement, s",
+    "longest_unavailability_s": "longest time without an acknowledgement, s",
     "longest_unavailability_of_a_partition_s": "  of one partition, s",
-    "kill_to_commit_median_s": "kill -9 to the first new commit, median, s",
+    "kill_to_commit_median_s": "from kill -9 to the first new commit, median, s",
     "kill_to_commit_max_s": "  longest, s",
-    "kill_to_commit_of_all_median_s": "kill -9 until every producer has committed anew, median, s",
+    "kill_to_commit_of_all_median_s": "from kill -9 until every producer has committed again, median, s",
     "kill_to_commit_of_all_max_s": "  longest, s",
-    "kill_to_verdict_median_s": "kill -9 until another broker holds the killed one dead, median, s",
+    "kill_to_verdict_median_s": "from kill -9 to the first failure declaration, median, s",
     "kill_to_verdict_max_s": "  longest, s",
-    "recovery_after_heal_s": "from the end of all faults until everything goes, s",
+    "recovery_after_heal_s": "from the end of all faults until all clients make progress, s",
 }
 
 
@@ -61,8 +61,8 @@ GROUP_NAMES = 2
 def rows(outcome: Outcome) -> list[tuple[str, str]]:
     figures = outcome.figures.as_dict()
     found = [(title, _shown(figures[name])) for name, title in TITLES.items()]
-    found += [(f"faults: {kind}", str(count)) for kind, count in sorted(outcome.figures.faults.items())]
-    found += [(f"frames: {kind}", str(count)) for kind, count in sorted(outcome.figures.frames.items())]
+    found += [(f"faults: `{kind}`", str(count)) for kind, count in sorted(outcome.figures.faults.items())]
+    found += [(f"frames: `{kind}`", str(count)) for kind, count in sorted(outcome.figures.frames.items())]
     return found + [(name, str(count)) for name, count in sorted(outcome.findings.counters.items())]
 
 
@@ -128,14 +128,20 @@ def keep(outcome: Outcome, options: Options, path: Path) -> None:
 
 def write(outcome: Outcome, options: Options) -> None:
     """Keep the figures in the documentation."""
+    command = (
+        f"make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers} --write'"
+    )
+    overloaded = " (the machine was overloaded)" if outcome.overloaded else ""
+    findings = outcome.findings
     head = [
         "# Chaos",
         "",
-        f"Written by `make chaos MINUTES={options.seconds / 60:g} ARGS='--seed {options.seed} --brokers {options.brokers} --write'`: real processes behind a",
-        "proxy that cuts, stalls, holds and loses; confluent-kafka, aiokafka and Java clients; kill -9, SIGSTOP, SIGTERM; judged by the simulator's checkers",
-        f"(`tests/sim/checkers`). On {os.cpu_count()} cores, which brokers, proxy and clients share.",
+        f"Written by `{command}`. Clients: confluent-kafka,",
+        "aiokafka and Java. Faults: kill -9, SIGSTOP and SIGTERM of processes, and a proxy that disconnects, stalls,",
+        "delays and drops. The simulator's checkers (`tests/sim/checkers`) evaluate the run. `tests/chaos/README.md`",
+        f"describes the faults. The run used {os.cpu_count()} cores, shared by brokers, proxy and clients.",
         "",
-        f"Violations: **{len(outcome.findings.violations)}**. Too late: {len(outcome.findings.delays)}{' (the machine was overloaded)' if outcome.overloaded else ''}.",
+        f"Violations: **{len(findings.violations)}**. Exceeded time limits: {len(findings.delays)}{overloaded}.",
         "",
         "| | |",
         "|---|---:|",
@@ -143,8 +149,9 @@ def write(outcome: Outcome, options: Options) -> None:
     lines = [f"| {title.replace('  ', '&emsp;')} | {value} |" for title, value in rows(outcome)]
     lines += [
         "",
-        "Groups: each member of `takers-...` reads and commits its offsets; those of the others write one output for each input, and commit it and the offset in one",
-        "transaction. Every visible input has exactly one visible output, and no offset is anywhere else.",
+        "Members of `takers-...` groups read and commit their offsets. Members of all other groups write one output",
+        "per input, and commit the output and the offset in one transaction. The checkers verify that every visible",
+        "input has exactly one visible output, and that no other offset is committed.",
         "",
         f"| {' | '.join(GROUP_TITLES)} |",
         f"|{'---|' * GROUP_NAMES}{'---:|' * (len(GROUP_TITLES) - GROUP_NAMES)}",

@@ -1,6 +1,6 @@
-"""docs/clients.md: which client does what here, generated from the results of the tests that ran.
+"""Render docs/clients.md, the table of tested client features, from the results of the tests that ran.
 
-``pytest tests/interop --write-client-table`` writes it; every complete run compares.
+``pytest tests/interop --write-client-table`` writes it. Every complete run compares it.
 """
 
 from __future__ import annotations
@@ -16,60 +16,76 @@ CLIENTS = {
     "Java 4.3": None,
     "Kafka's tools 4.3": None,
 }
-OF_THEIR_OWN = """
-## Of the clients' own
+HAND_WRITTEN = """
+## Known client behaviour that looks like a broker error
 
-What looks as if a broker had answered wrongly and is the client's, in the versions above:
+The following problems come from the clients, in the versions above.
 
-- **librdkafka may read from the beginning what it was told to read from elsewhere**, without a word unless `debug=topic` is set, and with `auto.offset.reset=error`,
-  too. An answer to ListOffsets whose partition has been taken away or assigned anew meanwhile is outdated, and what handles it does not drop it but asks again half
-  a second later, whatever has become of the partition (`rd_kafka_toppar_handle_Offset`, `rd_kafka_toppar_offset_retry`). So a partition that was assigned at
-  offset 150 goes back to 0, each time, from Odradek and from Apache Kafka: stop the broker (SIGSTOP), assign the beginning, assign 150, let it go on. And one that was
-  taken away is fetched from 0 unseen; what came is given out when it is assigned again (17 of 48 partitions from Apache Kafka), since its queue is opened to the
-  application before the barrier that keeps out what is old (`rd_kafka_toppar_op_fetch_start`). It takes members that join a group without offsets within a
-  tenth of a second; where offsets are committed for every partition nobody asks for the beginning.
-- **librdkafka may wait for ever in `send_offsets_to_transaction`**, whatever time-out it was given, for a coordinator of the group that it has cached and that the
-  metadata does not name any more: it waits for a connection to that broker, which it has given up itself, and nobody looks at the time-out (librdkafka issues 5511 and
-  5456). AddOffsetsToTxn is answered by then; neither FindCoordinator nor TxnOffsetCommit is sent, and no answer is missing. Kill the coordinator between two
-  transactions and wait until the producer has refreshed its metadata: it hangs each time, with Odradek and with Apache Kafka.
-- **aiokafka overlooks an error of the whole group in OffsetFetch** and begins at the first record again, when a coordinator moves or loads at that moment. Here each
-  partition carries the error as well (decision 0066), so it asks again; Apache Kafka answers with the group's error alone.
-- **kafka-python may forget that it has joined.** If a `poll` ends by its time-out while JoinGroup or SyncGroup are under way, what they bring is taken by nobody
-  (`join_group_async`). The next `poll` joins anew, which is one rebalance more if the member leads; or, if it had joined for partitions that it did not know when it
-  assigned, it finds that nothing is to be done, since the lost join has brought both snapshots of the metadata together (`ConsumerCoordinator.need_rejoin`): then it
-  holds nothing, the heartbeat stays off, and it is put out of its group when its session ends. It takes short time-outs of `poll` on a busy machine; who asks
-  `partitions_for_topic` before the first `poll` is spared the latter. Seen with Odradek and with Apache Kafka.
-- **@platformatic/kafka ends the process when its coordinator dies** (1.35): an uncaught TypeError in its connection pool, since the coordinator that it has cached is not
-  in the metadata any more; its members do not come back. The same with Apache Kafka.
-- **kafka-go waits up to six seconds** after the loss of a leader: its Writer refreshes the metadata by its own clock, and not when a write has failed.
-- What else the chaos runs have met: `tests/chaos/README.md`.
+- **librdkafka may read from the beginning instead of from the assigned offset.** It logs this only with `debug=topic`,
+  and does it with `auto.offset.reset=error` too. A ListOffsets response is outdated if its partition was revoked or
+  assigned again after the request. librdkafka does not discard such a response. It repeats the request half a second
+  later, whatever the state of the partition is (`rd_kafka_toppar_handle_Offset`, `rd_kafka_toppar_offset_retry`).
+  - A partition that was assigned at offset 150 then starts at 0. To reproduce it each time: stop the broker (SIGSTOP),
+    assign the beginning, assign offset 150, and continue the broker. The same happens with Apache Kafka.
+  - A revoked partition may be fetched from 0 in the background. When it is assigned again, the application receives
+    these records (17 of 48 partitions with Apache Kafka). The reason: librdkafka opens the queue to the application
+    before it sets the barrier against old records (`rd_kafka_toppar_op_fetch_start`).
+  - It needs members that join a group without offsets within a tenth of a second. If every partition has a committed
+    offset, no member requests the beginning.
+- **librdkafka may wait without end in `send_offsets_to_transaction`**, whatever its time-out is. It happens if the
+  cached group coordinator is not in the metadata any more. librdkafka has removed that broker, but waits for a
+  connection to it and does not check the time-out (librdkafka issues 5511 and 5456). It has received the
+  AddOffsetsToTxn response, and sends neither FindCoordinator nor TxnOffsetCommit. To reproduce it each time: kill the
+  coordinator between two transactions, and wait until the producer has refreshed its metadata. The same happens with
+  Apache Kafka.
+- **aiokafka ignores the group error of OffsetFetch**, and starts at the first record if the coordinator moves or loads
+  at that moment. Odradek repeats the error in each partition (decision 0066), and aiokafka then retries. Apache Kafka
+  sets only the group error.
+- **kafka-python may forget that it has joined.** If `poll` times out during JoinGroup or SyncGroup, no later call reads
+  the response (`join_group_async`). The next `poll` usually joins again: one more rebalance if the member is the group
+  leader. But the next `poll` may also do nothing: if the lost join was for partitions that the member did not know at
+  the last assignment, both metadata snapshots are now equal (`ConsumerCoordinator.need_rejoin`). The member then has no
+  partitions and sends no heartbeats, and the coordinator removes it after the session time-out. It needs short `poll`
+  time-outs on a busy machine. A call of `partitions_for_topic` before the first `poll` prevents the second case. Seen
+  with Odradek and with Apache Kafka.
+- **@platformatic/kafka 1.35 ends the process if its coordinator fails**, with an uncaught TypeError in its connection
+  pool. The cached coordinator is not in the metadata any more. Its members do not return. The same happens with Apache
+  Kafka.
+- **kafka-go waits up to six seconds** after the failure of a leader. Its Writer refreshes the metadata periodically,
+  and not after a failed write.
+- `tests/chaos/README.md` lists further observations of the chaos runs.
 
-## Tried by hand
+## Manual tests
 
-Not in every run of the tests, but once against three brokers of Odradek, and where something looked wrong against three of Apache Kafka too. Under those marked * the
-brokers were killed one after the other (kill -9), and started again.
+These clients are not part of the test runs. Each of them was tested once against three brokers of Odradek. If a result
+looked wrong, the test was repeated against three brokers of Apache Kafka. For clients marked *, all brokers were killed
+(kill -9) and restarted, one after the other.
 
-- kafkajs 2.2.4 *: producer, transactions with offsets, groups, its admin client; every record exactly once.
-- sarama 1.61.1 *: five codecs, six protocol versions, idempotent and transactional producers, groups, ClusterAdmin; exactly once.
-- franz-go 1.22.2 with kadm 1.19 *: GroupTransactSession in groups of both protocols whose members were killed too, about 30 calls of the admin client; exactly once.
-- kafka-go 0.4.51 *: Writer, Reader, groups, Client; nothing lost.
-- @platformatic/kafka 1.35: producer, transactions, groups of both protocols, admin; its members do not survive their coordinator (see above).
-- kafka-clients 1.1.1 *, 2.1.1 *, 2.8.2, 3.3.2, 3.9.1: producers, transactions with offsets, groups (cooperative, static), all of their AdminClient; what Kafka 4.3 does
-  not serve to 1.1 any more is refused in the same words.
-- Kafka Connect 4.3.1, distributed, with `exactly.once.source.support=enabled`, its worker killed twice; MirrorMaker 2 between Odradek and Apache Kafka, exactly once in
-  both directions, killed once; Kafka Streams 3.9.1, exactly_once_v2, killed once: as with Apache Kafka.
+- kafkajs 2.2.4 *: producer, transactions with offsets, groups, admin client. Every record exactly once.
+- sarama 1.61.1 *: five codecs, six protocol versions, idempotent and transactional producers, groups, ClusterAdmin.
+  Every record exactly once.
+- franz-go 1.22.2 with kadm 1.19 *: GroupTransactSession in groups of both protocols, with killed members too; about 30
+  calls of the admin client. Every record exactly once.
+- kafka-go 0.4.51 *: Writer, Reader, groups, Client. No record lost.
+- @platformatic/kafka 1.35: producer, transactions, groups of both protocols, admin client. Its members do not survive
+  the failure of their coordinator (see above).
+- kafka-clients 1.1.1 *, 2.1.1 *, 2.8.2, 3.3.2, 3.9.1: producers, transactions with offsets, groups (cooperative,
+  static), all AdminClient calls. Requests of version 1.1 that Kafka 4.3 no longer supports receive the same errors.
+- Kafka Connect 4.3.1, distributed, with `exactly.once.source.support=enabled`, its worker killed twice. MirrorMaker 2
+  between Odradek and Apache Kafka, exactly once in both directions, killed once. Kafka Streams 3.9.1, exactly_once_v2,
+  killed once. All results are the same as with Apache Kafka.
 """
 _results: dict[tuple[str, str], bool] = {}
 
 
 def record(client: str, feature: str, *, passed: bool) -> None:
-    """Note one result; a feature works only if every test of it passed."""
+    """Record one result. A feature works only if all its tests passed."""
     assert client in CLIENTS, client
     _results[client, feature] = _results.get((client, feature), True) and passed
 
 
 def results() -> list[tuple[str, str, bool]]:
-    """Everything noted so far, in a form that can be handed to another process."""
+    """Return all results so far, as plain values for another process."""
     return [(client, feature, passed) for (client, feature), passed in _results.items()]
 
 
@@ -79,7 +95,8 @@ def render() -> str:
     lines = [
         "# Clients",
         "",
-        "Generated from the results of `tests/interop`: real clients against a real broker process. A dash: not asked of that client.",
+        "Generated from the results of `tests/interop`: real clients against a real broker process. A dash: not tested with",
+        "that client.",
         "",
         "| feature | " + " | ".join(titles) + " |",
         "|---|" + "---|" * len(titles),
@@ -87,13 +104,13 @@ def render() -> str:
     for feature in sorted({feature for _, feature in _results}):
         cells = [cell(client, feature) for client in clients]
         lines.append(f"| {feature} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n" + OF_THEIR_OWN
+    return "\n".join(lines) + "\n" + HAND_WRITTEN
 
 
 def settle(*, write: bool) -> str:
-    """Write the table, or compare it with docs/clients.md when everything that stands there was asked again.
+    """Write docs/clients.md, or compare it if all its results were produced again.
 
-    Returns what is wrong, or an empty string.
+    Return an error message, or an empty string.
     """
     if not _results:
         return ""
@@ -101,13 +118,13 @@ def settle(*, write: bool) -> str:
         PATH.write_text(render(), encoding="utf-8")
         return ""
     before = PATH.read_text(encoding="utf-8") if PATH.exists() else ""
-    if before and before != render() and _asked(before) <= _results.keys():
-        return f"{PATH.name} is not what these results give; renew it: pytest tests/interop --write-client-table"
+    if before and before != render() and _tested(before) <= _results.keys():
+        return f"{PATH.name} differs from these results; renew it: pytest tests/interop --write-client-table"
     return ""
 
 
-def _asked(text: str) -> set[tuple[str, str]]:
-    """The cells of a written table that hold a result."""
+def _tested(text: str) -> set[tuple[str, str]]:
+    """Return the cells of a written table that have a result."""
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     if not rows:
         return set()

@@ -62,7 +62,9 @@ def test_log_dirs(pair: SideBySide, drivers: Callable[[str], Driver], name: str)
     pair.same(tool, "--describe", "--topic-list", name, "--broker-list", "7")
 
 
-@pytest.mark.feature("kafka-reassign-partitions, kafka-leader-election: what one broker can do", client=TOOLS)
+@pytest.mark.feature(
+    "kafka-reassign-partitions, kafka-leader-election: operations possible with one broker", client=TOOLS
+)
 def test_reassignments_and_elections(pair: SideBySide, name: str, tmp_path: Path) -> None:
     make_topic(pair, name)
     topics, goal = tmp_path / "topics.json", tmp_path / "goal.json"

@@ -72,7 +72,7 @@ def test_headers_keys_and_nulls(driver: Driver, bootstrap: str, topic: str) -> N
     ]
 
 
-@pytest.mark.feature("timestamps of the producer")
+@pytest.mark.feature("producer timestamps")
 def test_timestamps_are_kept(driver: Driver, bootstrap: str, topic: str) -> None:
     stamps = [NOW_MS, NOW_MS - 5_000, NOW_MS + 7]
     producer = driver.producer(bootstrap, ProducerOptions())
@@ -109,7 +109,7 @@ def test_only_committed_transactions_are_read(driver: Driver, bootstrap: str, to
         assert values(driver.consume(bootstrap, topic, [partition], COMMITTED)) == committed
 
 
-@pytest.mark.feature("transactions: an open one is not read")
+@pytest.mark.feature("transactions: read_committed stops before an open transaction")
 def test_an_open_transaction_holds_back_committed_readers(driver: Driver, bootstrap: str, topic: str) -> None:
     write(driver, bootstrap, topic, [b"before"], ProducerOptions())
     producer = driver.producer(bootstrap, ProducerOptions(transactional_id=f"id-{topic}"))
@@ -128,7 +128,7 @@ def test_an_open_transaction_holds_back_committed_readers(driver: Driver, bootst
     assert found == [b"before", b"open", b"behind"]
 
 
-@pytest.mark.feature("transactions: a second producer of the id fences the first")
+@pytest.mark.feature("transactions: a second producer with the same id fences the first")
 def test_a_second_producer_fences_the_first(driver: Driver, bootstrap: str, topic: str) -> None:
     options = ProducerOptions(transactional_id=f"id-{topic}")
     zombie = driver.producer(bootstrap, options)

@@ -75,7 +75,7 @@ def test_a_group_with_a_member(pair: SideBySide, living: Members, protocol: str)
         assert len(pair.same("kafka-groups", "--list", *more, about=living.group, ordered=False)) == 2
 
 
-@pytest.mark.feature("kafka-consumer-groups: what is refused while members are there", client=TOOLS)
+@pytest.mark.feature("kafka-consumer-groups: operations refused while the group has members", client=TOOLS)
 def test_what_living_members_forbid(pair: SideBySide, living: Members) -> None:
     group = ("--group", living.group)
     assert any("is not empty" in line for line in pair.same(GROUPS, "--delete", *group))
@@ -83,7 +83,7 @@ def test_what_living_members_forbid(pair: SideBySide, living: Members) -> None:
     pair.same(GROUPS, "--delete-offsets", *group, "--topic", living.topic)
 
 
-@pytest.mark.feature("kafka-consumer-groups: reset-offsets, in all its forms", client=TOOLS)
+@pytest.mark.feature("kafka-consumer-groups: reset-offsets, all forms", client=TOOLS)
 def test_reset_offsets(pair: SideBySide, living: Members, tmp_path: Path) -> None:
     living.close()
     group, topic = ("--group", living.group), ("--topic", living.topic)

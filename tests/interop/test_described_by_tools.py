@@ -77,7 +77,7 @@ def test_everything_of_a_group(pair: SideBySide, name: str) -> None:
     assert any("Unknown group config name: share.session.timeout.ms" in line for line in refused["odradek"])
 
 
-@pytest.mark.feature("kafka-configs: broker-loggers, client-metrics: refused, saying why", client=TOOLS)
+@pytest.mark.feature("kafka-configs: broker-loggers, client-metrics: refused with a reason", client=TOOLS)
 def test_kinds_that_have_no_settings_here(pair: SideBySide, name: str) -> None:
     """There is no log4j whose loggers could be set, and clients are not asked for metrics (KIP-714)."""
     metrics, logger = ("--entity-type", "client-metrics"), ("--entity-type", "broker-loggers", "--entity-name", "1")
@@ -95,7 +95,7 @@ def test_kinds_that_have_no_settings_here(pair: SideBySide, name: str) -> None:
     pair.same(CONFIGS, *named, "--describe")
 
 
-@pytest.mark.feature("kafka-acls: list, add, remove: refused, as where no authorizer is configured", client=TOOLS)
+@pytest.mark.feature("kafka-acls: list, add, remove: refused as without an authorizer", client=TOOLS)
 def test_access_control_lists(pair: SideBySide, name: str) -> None:
     rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
     for arguments in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):

@@ -83,12 +83,12 @@ def members_share_a_topic(driver: Driver, bootstrap: str, topic: str, protocol: 
     third.close()
 
 
-@pytest.mark.feature("groups, classic protocol: members share a topic, come, go and go on")
+@pytest.mark.feature("groups, classic protocol: members join, leave, and continue at the committed offsets")
 def test_a_classic_group(driver: Driver, bootstrap: str, topic: str) -> None:
     members_share_a_topic(driver, bootstrap, topic, "classic")
 
 
-@pytest.mark.feature("groups, consumer protocol (KIP-848): members share a topic, come, go and go on")
+@pytest.mark.feature("groups, consumer protocol (KIP-848): members join, leave, and continue at the committed offsets")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_a_group_of_the_consumer_protocol(driver: Driver, bootstrap: str, topic: str) -> None:
     members_share_a_topic(driver, bootstrap, topic, "consumer")
@@ -109,12 +109,12 @@ def static_members_come_back(driver: Driver, bootstrap: str, topic: str, protoco
         member.close()
 
 
-@pytest.mark.feature("groups, classic protocol: a static member comes back to its partitions")
+@pytest.mark.feature("groups, classic protocol: a static member returns to its partitions")
 def test_a_static_member_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
     static_members_come_back(driver, bootstrap, topic, "classic")
 
 
-@pytest.mark.feature("groups, consumer protocol (KIP-848): a static member comes back to its partitions")
+@pytest.mark.feature("groups, consumer protocol (KIP-848): a static member returns to its partitions")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_a_static_member_of_the_consumer_protocol_comes_back(driver: Driver, bootstrap: str, topic: str) -> None:
     static_members_come_back(driver, bootstrap, topic, "consumer")
@@ -150,14 +150,14 @@ def read_process_write(driver: Driver, bootstrap: str, topic: str, output: str, 
     assert values(processed) == [content + b" kept" for content in contents]
 
 
-@pytest.mark.feature("transactions: read, process, write, with the offsets of a classic group")
+@pytest.mark.feature("transactions: read-process-write with offsets of a classic group")
 def test_offsets_of_a_classic_group_share_the_fate_of_the_transaction(
     driver: Driver, bootstrap: str, topic: str, other_topic: str
 ) -> None:
     read_process_write(driver, bootstrap, topic, other_topic, "classic")
 
 
-@pytest.mark.feature("transactions: read, process, write, with the offsets of a group of the consumer protocol")
+@pytest.mark.feature("transactions: read-process-write with offsets of a consumer group (KIP-848)")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_offsets_of_a_group_of_the_consumer_protocol_share_the_fate_of_the_transaction(
     driver: Driver, bootstrap: str, topic: str, other_topic: str

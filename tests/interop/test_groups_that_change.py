@@ -35,7 +35,7 @@ def until_assigned(members: list[GroupConsumer], wanted: list[list[int]]) -> Non
             assert member.poll(POLL_S) == [], "nothing that is committed comes again"
 
 
-@pytest.mark.feature("groups, consumer protocol (KIP-848): subscribed by a regular expression")
+@pytest.mark.feature("groups, consumer protocol (KIP-848): subscription by regular expression")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_a_regular_expression(driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str) -> None:
     for topic in (f"{name}-a", f"{name}-b", f"{name}-other"):
@@ -76,7 +76,7 @@ def test_a_regular_expression_that_is_none_is_refused(
     assert ours[2].startswith("missing ): (. ")
 
 
-@pytest.mark.feature("groups: a live one changes to the consumer protocol and back")
+@pytest.mark.feature("groups: conversion of active groups to the consumer protocol and back")
 @pytest.mark.parametrize("driver", KNOW_THE_CONSUMER_PROTOCOL, indirect=True)
 def test_a_live_group_changes_its_protocol(
     driver: Driver, drivers: Callable[[str], Driver], pair: SideBySide, name: str

@@ -80,7 +80,7 @@ def counted(driver: Driver, bootstrap: str, topic: str, wanted: int) -> list[Mes
     return found
 
 
-@pytest.mark.feature("Kafka Streams, exactly_once_v2: a word count that is killed counts exactly", client="Java 4.3")
+@pytest.mark.feature("Kafka Streams, exactly_once_v2: exact word counts after a killed instance", client="Java 4.3")
 def test_words_are_counted_exactly(
     drivers: Callable[[str], Driver], bootstrap: str, topic: str, other_topic: str, tmp_path: Path
 ) -> None:

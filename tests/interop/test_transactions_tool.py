@@ -75,7 +75,7 @@ def wait_for_end(driver: Driver, bootstrap: str, topic: str) -> None:
         assert time.monotonic() < deadline
 
 
-@pytest.mark.feature("kafka-transactions: what there is not, and what is refused", client=TOOLS)
+@pytest.mark.feature("kafka-transactions: unknown ids and refused requests", client=TOOLS)
 def test_what_there_is_not(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     producers = []
@@ -121,7 +121,9 @@ async def write_hanging(bootstrap: str, topic: str, written_ms: int) -> None:
     client.close()
 
 
-@pytest.mark.feature("kafka-transactions: find-hanging, describe-producers, abort of one that hangs", client=TOOLS)
+@pytest.mark.feature(
+    "kafka-transactions: find-hanging, describe-producers, abort of a hanging transaction", client=TOOLS
+)
 def test_a_transaction_that_hangs(pair: SideBySide, name: str) -> None:
     make_topic(pair, name)
     written_ms = int(time.time() * 1_000) - WRITTEN_BEFORE_MS

@@ -105,7 +105,7 @@ def test_transactional_message_copier(
         assert len({message.value for message in copied}) == expected
 
 
-@pytest.mark.feature("kafka-console-consumer: isolation levels, groups, what it prints of a record", client=TOOLS)
+@pytest.mark.feature("kafka-console-consumer: isolation levels, groups, output of record fields", client=TOOLS)
 def test_console_consumer(pair: SideBySide, drivers: Callable[[str], Driver], name: str) -> None:
     make_topic(pair, name)
     for bootstrap in pair.bootstraps.values():

@@ -1,19 +1,18 @@
 """Producer ids, taken one by one from blocks that the controller hands out (kafka-facts 5.3)."""
 
 from asyncio import sleep
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from odradek.coordinator.txn.ports import AllocateProducerIds
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.tasks import Spawn
 
 PREFETCH_PART_LEFT: Final = 0.1
 """The next block is asked for when so much of the current one is left."""
 RETRY_BACKOFF_S: Final = 0.05
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
 _log = structlog.get_logger(__name__)
 
 

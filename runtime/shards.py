@@ -16,6 +16,7 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.engine import NO_LIMITS_GIVEN, Engine, LoadCancelled
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, Shard
+from odradek.runtime.tasks import Spawn
 
 RELOAD_BACKOFF_S: Final = 1.0
 """Before a shard that was lost to an I/O error or a bug is loaded again; doubled with every failure in a row."""
@@ -48,7 +49,7 @@ class LedShards(Generic[S]):
         new_core: Callable[[], S],
         *,
         clock: Clock,
-        spawn: Callable[[Coroutine[Any, Any, None], str], Any],
+        spawn: Spawn,
         is_awaited: Callable[[int], bool],
         on_effect: Callable[[Led[S], Effect], None],
         on_lost: Callable[[int], None],

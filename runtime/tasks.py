@@ -8,6 +8,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
+"""Start a coroutine as a task with a name (`Tasks.spawn`)."""
+
 
 class Tasks:
     """Every task has one owner. An exception in a task is reported at once and never lost."""

@@ -32,6 +32,7 @@ from odradek.runtime.engine import Engine
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, FailureHandler, Marker
 from odradek.runtime.shards import Led, LedShards
+from odradek.runtime.tasks import Spawn
 
 if TYPE_CHECKING:
     from odradek.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -59,7 +60,7 @@ class GroupCoordinator:
         new_id: Callable[[], str],
         shard_count: Callable[[], int],
         is_awaited: Callable[[int], bool],
-        spawn: Callable[[Coroutine[Any, Any, None], str], Any],
+        spawn: Spawn,
         on_failure: FailureHandler,
         waiters_max: int = WAITERS_MAX,
     ) -> None:

@@ -28,6 +28,7 @@ from odradek.runtime.engine import Engine
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler
 from odradek.runtime.shards import Led, LedShards
+from odradek.runtime.tasks import Spawn
 
 COMPLETE_RETRY_BACKOFF_S: Final = 0.05
 """Before a Complete record is tried again that the log refused, or has not committed in time."""
@@ -64,7 +65,7 @@ class TransactionCoordinator:
         features: FeatureLevels,
         shard_count: Callable[[], int],
         is_awaited: Callable[[int], bool],
-        spawn: Callable[[Coroutine[Any, Any, None], str], Any],
+        spawn: Spawn,
         on_failure: FailureHandler,
     ) -> None:
         """`shard_count`: partitions of `__transaction_state`, which never change once the topic is there. `is_awaited`: does

@@ -29,7 +29,6 @@ from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
 from odradek.broker.node import CannotStartError, Node
-from odradek.broker.partition.flush import LocalCommitGate
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.broker.process.profiler import Profiler, flame_graph, folded_lines
@@ -119,7 +118,7 @@ async def _run(config: Config, options: argparse.Namespace) -> int:
         loop.add_signal_handler(number, stop)
     disk = OsDisk(hold_unsynced=options.hold_unsynced)
     rng = random.Random()
-    env = Env(disk, SystemClock(), rng, LocalCommitGate, _boot_id(rng, kept=not options.hold_unsynced))
+    env = Env(disk, SystemClock(), rng, _boot_id(rng, kept=not options.hold_unsynced))
     node = Node(config, env, on_fatal=stop)
     starting = loop.create_task(node.start())
     try:

@@ -27,6 +27,7 @@ from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor, CannotListenError
 from odradek.broker.network.server_state import Shared
 from odradek.broker.partition.background_jobs import Jobs
+from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from odradek.broker.quorum.boot_marker import Life
 from odradek.broker.quorum.controller_client import ControllerClient
@@ -83,12 +84,17 @@ class Node:
         *,
         on_fatal: Callable[[str], None] | None = None,
         on_unexpected: Unexpected | None = None,
+        leader_term: type[LeaderTerm] = LeaderTerm,
     ) -> None:
-        """`on_fatal(reason)`: the node cannot go on and has to be stopped. `on_unexpected(where, exception)`: a bug showed."""
+        """`on_fatal(reason)`: the node cannot go on and has to be stopped. `on_unexpected(where, exception)`: a bug showed.
+
+        `leader_term` is the class of leader terms; the simulator passes one that delays commits.
+        """
         self.config = config
         self.env = env
         self._on_fatal = on_fatal
         self._on_unexpected = on_unexpected or log_unexpected
+        self._leader_term = leader_term
         self._fatal: str | None = None
         self._starting: Task[Any] | None = None
         self._undo = AsyncExitStack()
@@ -341,6 +347,7 @@ class Node:
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             disk_failed=self._disk_failed,
             lost_heads=self.lost_heads,
+            leader_term=self._leader_term,
         )
         self._undo.callback(replication.close)
         self._undo.callback(self.partitions.close)

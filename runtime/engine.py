@@ -274,7 +274,7 @@ class Engine(Generic[C, R]):
         records = decision.records
         self._changing = True
         try:
-            end = self._log.append(records, now_ms, call.guard, unhurried=decision.unhurried)
+            end = self._log.append(records, now_ms, call.guard, deferred=decision.deferred)
             self.stats.appended += 1
             offset = end - len(records)
             for record in records:

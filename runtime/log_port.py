@@ -21,11 +21,11 @@ class ShardLog(Protocol):
     def high_watermark(self) -> int:
         """Everything below is committed."""
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, unhurried: bool = False) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
         """Append `records` (never empty) as one atomic batch; return the log end offset after it.
 
         `guard`, for the first records of a transaction: what the log gave out before the coordinator of the transaction was
-        asked. A marker that came in between has withdrawn it (KIP-890). `unhurried`: their commit may take a few milliseconds
+        asked. A marker that came in between has withdrawn it (KIP-890). `deferred`: their commit may take a few milliseconds
         longer, if that saves work.
 
         Raises Refusal before anything is written (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,

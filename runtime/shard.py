@@ -82,7 +82,7 @@ class Decision(Generic[R_co]):
     `reply` is the answer, or the refusal to raise, once everything it was decided on is committed; so are `effects`.
     A reply of `Again` means: these records first, and then the same command once more when its key is committed.
     `records` go to the log as one atomic batch. `keys` are the waiting keys whose commands are looked at again when the
-    batch is in the log, and again when it is committed. `unhurried`: nobody waits for the records, which may be replicated
+    batch is in the log, and again when it is committed. `deferred`: nobody waits for the records, which may be replicated
     together with what is appended next.
     """
 
@@ -91,7 +91,7 @@ class Decision(Generic[R_co]):
     effects: tuple[Effect, ...] = ()
     timers: tuple[Timer, ...] = ()
     keys: tuple[Hashable, ...] = ()
-    unhurried: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,12 +68,12 @@ def _delete(
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
     partition = context.services.partitions.find(topic, asked.partition_index)
     partition.check_leader()
-    leading = partition.leading
-    assert leading is not None
-    start = leading.delete_records(asked.offset)
-    result.low_watermark = leading.low_watermark
+    term = partition.leader_term
+    assert term is not None
+    start = term.delete_records(asked.offset)
+    result.low_watermark = term.low_watermark
     if result.low_watermark < start:
-        wait.expect(leading.deletions, start, partial(_settled, result, start))
+        wait.expect(term.deletions, start, partial(_settled, result, start))
 
 
 def _settled(result: DeleteRecordsPartitionResult, start: int, error: ErrorCode) -> None:

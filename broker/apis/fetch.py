@@ -317,7 +317,11 @@ def _park(fetch: _Fetch, read: FetchPass, wait: FetchWait) -> None:
         return  # it has asked during the cold read
     for reading in read.readings:
         if reading.partition is not None:
-            wait.watch(reading.partition, fetch.limits.watermark, reading.slot.max_bytes - reading.size)
+            wait.watch(
+                reading.partition.watermarks.fetch_watchers,
+                fetch.limits.watermark,
+                reading.slot.max_bytes - reading.size,
+            )
     wait.start(fetch.limits.min_bytes - read.size, fetch.max_wait_ms)
 
 

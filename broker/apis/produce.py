@@ -220,7 +220,7 @@ def _append(produce: _Produce) -> "Response | Awaitable[Response]":
         answer.log_append_time_ms = info.log_append_time
         answer.log_start_offset = info.log_start_offset
         end = info.last_offset + 1
-        reached = partition.log.high_watermark if acks == ACKS_ALL else partition.acknowledged_offset
+        reached = partition.log.high_watermark if acks == ACKS_ALL else partition.watermarks.acknowledged_offset
         if acks != ACKS_NONE and (reached < end or not partition.leads):
             waiting.append((entry, end))
         elif acks == ACKS_ALL and not partition.enough_remain:

@@ -1,7 +1,7 @@
 """Groups on this broker, put together: their coordinator, its shards, and the ends of transactions that it takes in."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from odradek.broker.config.groups import GroupSettings
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageTopics
@@ -14,11 +14,10 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.coordinator.group.commands import DeletedTopic
 from odradek.coordinator.group.service import GroupCoordinator
+from odradek.runtime.tasks import Spawn
 
 BASE_SEQUENCE: Final = 0
 """Of every batch that Kafka's group coordinator writes."""
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 class Groups:

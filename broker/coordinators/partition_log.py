@@ -42,7 +42,7 @@ class PartitionLogPort:
     def high_watermark(self) -> int:
         return self._partition.log.high_watermark
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, unhurried: bool = False) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
         """One atomic batch; returns the log end offset behind it.
 
         Raises:
@@ -61,7 +61,7 @@ class PartitionLogPort:
             transactional=first.producer_id >= 0,
         )
         try:
-            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard, unhurried=unhurried)
+            partition.append(batch, origin=Origin.COORDINATOR, now_ms=now_ms, guard=guard, deferred=deferred)
         except Refusal as refusal:
             # A client is told KAFKA_STORAGE_ERROR. A shard has to know that log and memory are apart now.
             if isinstance(refusal.__cause__, OSError):
@@ -84,7 +84,7 @@ class PartitionLogPort:
             self._turns.give()
 
     def subscribe(self, callback: WatermarkCallback) -> None:
-        self._partition.subscribe(callback)
+        self._partition.watermarks.subscribe(callback)
 
     def unsubscribe(self, callback: WatermarkCallback) -> None:
-        self._partition.unsubscribe(callback)
+        self._partition.watermarks.unsubscribe(callback)

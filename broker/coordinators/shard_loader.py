@@ -3,7 +3,7 @@
 Those that it follows are read along, so that an election finds little to load.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from odradek.broker.coordinators.log_replay import Turns
@@ -13,14 +13,13 @@ from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.runtime.clock import Clock
 from odradek.runtime.log_port import ShardLog
+from odradek.runtime.tasks import Spawn
 
 LOADS_AT_A_TIME: Final = 2
 """Logs that are read beside each other; each one's slice is some 2 ms of the loop."""
 FOLLOW_INTERVAL_MS: Final = 500
 """How often what has been replicated is taken in: what an election is left with."""
 NO_SEQUENCE: Final = -1
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], object]
 
 
 class Coordinator(Protocol):

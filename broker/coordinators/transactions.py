@@ -1,7 +1,7 @@
 """Transactions on this broker, put together: its coordinator, the way to the others, the markers it writes."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageLeaders, ProducerIdBlocks
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
@@ -18,11 +18,10 @@ from odradek.coordinator.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.coordinator.txn.state import Partitions as TopicPartitions
+from odradek.runtime.tasks import Spawn
 
 MARKER_ANSWER_MS: Final = 5 * COMMIT_MS_MAX
 """How long the answer of a leader is waited for whose connection stands; it gives it within a COMMIT_MS_MAX."""
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 class Transactions:

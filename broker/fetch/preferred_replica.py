@@ -20,10 +20,10 @@ def preferred_replica(
     An in-sync follower in that rack that has the offset, and of several the one that has most; the leader, if it is in the rack
     itself. `listener` is where the consumer is connected: who has no address there is out of the question.
     """
-    leading = partition.leading
-    if leading is None or not rack:
+    term = partition.leader_term
+    if term is None or not rack:
         return STAY
-    replicas = leading.replicas
+    replicas = term.replicas
     own = brokers.get(replicas.broker_id)
     if own is not None and own.rack == rack:
         return STAY

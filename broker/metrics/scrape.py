@@ -153,8 +153,8 @@ async def _partitions(services: "Services") -> AsyncIterator[Sample]:
             sums[index] += value
         counts["leadercount"] += partition.leads
         counts["offlinereplicacount"] += not partition.online
-        if partition.leading is not None:
-            replicas = partition.leading.replicas
+        if partition.leader_term is not None:
+            replicas = partition.leader_term.replicas
             counts["underreplicatedpartitions"] += len(replicas.isr) < len(replicas.replicas)
             counts["underminisrpartitioncount"] += len(replicas.isr) < replicas.min_isr
         if place % STEP == 0:
@@ -196,8 +196,8 @@ def _partition(partition: "Partition") -> Iterator[Sample]:
     yield "kafka_log_log_logstartoffset", labels, log.log_start_offset
     yield "kafka_log_log_logendoffset", labels, log.log_end_offset
     yield "kafka_log_log_numlogsegments", labels, len(log.segments)
-    if partition.leading is not None:
-        replicas = partition.leading.replicas
+    if partition.leader_term is not None:
+        replicas = partition.leader_term.replicas
         yield "kafka_cluster_partition_insyncreplicascount", labels, len(replicas.isr)
         yield "kafka_cluster_partition_replicascount", labels, len(replicas.replicas)
         yield "kafka_cluster_partition_laststableoffsetlag", labels, log.high_watermark - log.last_stable_offset

@@ -32,7 +32,7 @@ class LagWatch(Protocol):
     def lag_max_ms(self) -> int:
         """replica.lag.time.max.ms."""
 
-    async def look_for_lag(self, partitions: Hosted) -> None: ...
+    async def check_replica_lag(self, partitions: Hosted) -> None: ...
 
 
 class Jobs:
@@ -71,7 +71,7 @@ class Jobs:
         removal_ms = min(max(config.log_segment_delete_delay_ms, REMOVAL_MS_MIN), REMOVAL_MS_MAX)
         self._every("deleted files", removal_ms, self._checkpoint(self._remove_deleted))
         # Half of it, as in Kafka: a replica is noticed after one and a half times that at the latest.
-        self._every("lagging replicas", max(self._replication.lag_max_ms // 2, 1), self.look_for_lag)
+        self._every("lagging replicas", max(self._replication.lag_max_ms // 2, 1), self.check_replica_lag)
         if config.log_cleaner_enable:
             self._tasks.spawn(self._compaction.run(), "job: compaction")
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
@@ -96,8 +96,8 @@ class Jobs:
                     partition.take_offline(error)
         await self._checkpoint(self._logs.checkpoint_recovery_points)()
 
-    async def look_for_lag(self) -> None:
-        await self._replication.look_for_lag(self._partitions)
+    async def check_replica_lag(self) -> None:
+        await self._replication.check_replica_lag(self._partitions)
 
     async def expire_producers(self) -> None:
         now_ms = self._clock.wall_ms()
@@ -153,8 +153,8 @@ def apply_retention(partition: Partition, now_ms: int) -> None:
     log = partition.log
     start = log.log_start_offset
     log.delete_expired_segments(now_ms)
-    if partition.leading is not None and log.log_start_offset > start:
-        partition.leading.log_start_moved()
+    if partition.leader_term is not None and log.log_start_offset > start:
+        partition.leader_term.log_start_moved()
 
 
 async def _flush(partition: Partition) -> None:

@@ -1,81 +1,29 @@
-"""How far the high watermark of a led partition may go.
+"""Acknowledge appended records once they are as safe on this broker's disk as flush.messages demands.
 
-Two questions, asked one after the other about everything that was appended:
-
-1. `GroupFlush`: is it safe enough *on this disk* to be acknowledged? Without `flush.messages` the append is enough.
-   With `flush.messages=N` fewer than N acknowledged messages are ever unflushed, so N=1 flushes before every
-   acknowledgement.
-2. `CommitGate`: is it safe enough *in the cluster*? For one replica the answer to the first question is enough
-   (`LocalCommitGate`). Replication and the simulator bring gates of their own.
+Without flush.messages the append suffices. With flush.messages=N fewer than N acknowledged messages are unflushed at any time, so
+N=1 flushes before each acknowledgement.
 """
 
-from asyncio import Task
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable
+
+from odradek.runtime.tasks import Spawn
+from odradek.storage.log.log import PartitionLog
 
 Advance = Callable[[int], None]
-"""Called on the loop with an offset below which everything has passed; offsets may repeat, and never go back."""
-Spawn = Callable[[Coroutine[Any, Any, None], str], Task[None]]
-
-
-class CommitGate(Protocol):
-    """One led partition, for the time of one leadership."""
-
-    def acknowledgeable(self, offset: int) -> None:
-        """This broker has everything below `offset`, as safely as `flush.messages` asks.
-
-        Called after each append. May call `advance` (see CommitGateFactory) before it returns, later, or both.
-        """
-
-    def close(self) -> None:
-        """The leadership has ended; `advance` is not called any more."""
-
-
-CommitGateFactory = Callable[[str, int, Advance], CommitGate]
-"""make(topic, partition, advance): `advance(offset)` moves the partition's high watermark."""
-
-
-class LocalCommitGate:
-    """One replica: what this broker has is committed."""
-
-    __slots__ = ("_advance",)
-
-    def __init__(self, topic: str, partition: int, advance: Advance) -> None:
-        self._advance: Advance | None = advance
-
-    def acknowledgeable(self, offset: int) -> None:
-        if self._advance is not None:
-            self._advance(offset)
-
-    def close(self) -> None:
-        self._advance = None
-
-
-class FlushableLog(Protocol):
-    """What `GroupFlush` needs of a log."""
-
-    @property
-    def log_end_offset(self) -> int: ...
-
-    @property
-    def flushed_offset(self) -> int:
-        """Everything below is on stable storage."""
-
-    async def flush(self) -> None:
-        """Bring everything appended so far to stable storage. Raises OSError."""
+"""Called on the loop with an offset; all offsets below it are acknowledgeable. Offsets may repeat, and never decrease."""
 
 
 class GroupFlush:
-    """One flush at a time: whatever is appended while it runs is covered by the next one.
+    """Flush one log, one flush at a time. Records that are appended during a flush are covered by the next one.
 
-    So the cost of a flush is shared by all producers of a partition, and none waits for more than two.
+    So all producers of a partition share the cost of a flush, and each waits for at most two.
     """
 
     __slots__ = ("_acknowledgeable", "_closed", "_failed", "_log", "_messages", "_name", "_running", "_spawn")
 
     def __init__(
         self,
-        log: FlushableLog,
+        log: PartitionLog,
         *,
         name: str,
         messages: int,
@@ -83,7 +31,7 @@ class GroupFlush:
         acknowledgeable: Advance,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`messages` is flush.messages of the topic; `failed` is told of a flush that the disk refused."""
+        """`messages` is flush.messages of the topic. `failed` is called after a flush that the disk refused."""
         self._log = log
         self._name = name
         self._messages = messages
@@ -94,7 +42,7 @@ class GroupFlush:
         self._closed = False
 
     def appended(self) -> None:
-        """The log has grown: acknowledge it at once, or as soon as enough of it is flushed."""
+        """Acknowledge the log end at once, or after a flush if too many records are unflushed."""
         log = self._log
         end = log.log_end_offset
         if end < self._messages or end - log.flushed_offset < self._messages:
@@ -104,13 +52,13 @@ class GroupFlush:
             self._spawn(self._flush(), f"flush {self._name}")
 
     def set_messages(self, messages: int) -> None:
-        """flush.messages of the topic has changed."""
+        """Apply a changed flush.messages of the topic."""
         self._messages = messages
         if not self._closed:
             self.appended()
 
     def close(self) -> None:
-        """The leadership has ended: a flush that runs comes to its end and tells nobody."""
+        """End the leader term: a running flush completes and acknowledges nothing."""
         self._closed = True
 
     def _is_closed(self) -> bool:
@@ -128,7 +76,7 @@ class GroupFlush:
                 end = log.log_end_offset
                 assert flushed > before, f"{self._name}: flushed, and still at {flushed}"  # else this spins for ever
                 self._acknowledgeable(end if end - flushed < self._messages else flushed)
-                # Who was told may have appended on the spot, and was given no flush since this one still runs.
+                # The callback may have appended records, for which no flush started because this one still runs.
                 if log.log_end_offset - log.flushed_offset < self._messages:
                     return
         except OSError as error:

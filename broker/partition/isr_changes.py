@@ -1,8 +1,8 @@
 """Wishes of this broker's partitions to change their in-sync replicas, sent to the controller: one request at a time."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 import structlog
 
@@ -10,13 +10,12 @@ from odradek.broker.partition.partition import Partition
 from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
 from odradek.cluster.replication.leader import IsrWish, Settled
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.tasks import Spawn
 
 PAUSE_FIRST_MS: Final = 20
 PAUSE_MAX_MS: Final = 1_000
 """Between requests that came to nothing; the pause doubles from the first to the longest."""
 LOG: Final = structlog.get_logger(__name__)
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 class IsrController(Protocol):
@@ -39,7 +38,7 @@ class IsrChanges:
         self._running = False
 
     def send(self, partition: Partition, wish: IsrWish) -> None:
-        """The answer comes through `partition.isr_answered`, unless the wish is void by then."""
+        """The answer comes through `partition.complete_isr_change`, unless the wish is void by then."""
         self._wishes[partition] = wish
         if not self._running:
             self._running = True
@@ -65,10 +64,10 @@ class IsrChanges:
         asked: list[PartitionIsr] = []
         epoch = self._broker_epoch()
         for partition, wish in wishes.items():
-            leading = partition.leading
-            if leading is None or leading.replicas.wish is not wish:
+            term = partition.leader_term
+            if term is None or term.replicas.wish is not wish:
                 continue
-            members = leading.replicas.wanted_epochs(wish, epoch)
+            members = term.replicas.wanted_epochs(wish, epoch)
             sent.append((partition, wish))
             asked.append(
                 PartitionIsr(partition.topic_id, partition.index, wish.leader_epoch, wish.partition_epoch, members)
@@ -88,7 +87,7 @@ class IsrChanges:
         return not again
 
     def _settle(self, partition: Partition, wish: IsrWish, answer: AlteredPartition) -> bool:
-        settled = partition.isr_answered(
+        settled = partition.complete_isr_change(
             wish, ErrorCode(answer.error), answer.leader_epoch, answer.partition_epoch, answer.isr
         )
         if settled is Settled.GRANTED:

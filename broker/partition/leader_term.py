@@ -1,32 +1,32 @@
-"""What a partition has for the time of one leadership: how an append becomes acknowledged, and then committed.
+"""The state of one partition while this broker leads it: from an append to its acknowledgement and its commit.
 
-Three questions, asked one after the other about everything that was appended (see `odradek.broker.partition.flush`): is it safe enough on
-this disk to be acknowledged (`GroupFlush`), does the gate of this node let it through, and do the replicas that count
-have it (`odradek.cluster.replication.leader`). A broker that is the only replica stops after the second.
+Two conditions apply to every appended record, in this order:
+
+1. `odradek.broker.partition.flush.GroupFlush`: the record is as safe on this broker's disk as flush.messages demands.
+2. `odradek.cluster.replication.leader.LeaderReplicas`: every replica that counts for the high watermark has the record. A leader that is
+   the only replica needs condition 1 alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
-from odradek.broker.partition.flush import CommitGateFactory, GroupFlush, Spawn
+from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.waiters import OffsetWaiters
+from odradek.broker.partition.watermarks import Watermarks
 from odradek.cluster.replication.leader import IsrWish, LeaderReplicas, Replica
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from odradek.broker.partition.partition import Partition
+from odradek.runtime.tasks import Spawn
 
 UNKNOWN_EPOCH: Final = -1
 TO_HIGH_WATERMARK: Final = -1
-"""The offset in DeleteRecords that stands for everything that is committed."""
+"""The offset in DeleteRecords that means the high watermark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leadership:
-    """What the metadata log says about the partition while this broker leads it."""
+class LeaderAndIsr:
+    """The state of a partition in the metadata log while this broker leads it."""
 
     leader_epoch: int
     partition_epoch: int
@@ -34,99 +34,91 @@ class Leadership:
     isr: tuple[int, ...]
 
 
-class Cluster(Protocol):
-    """What partitions ask of the rest of the cluster."""
-
-    @property
-    def lag_max_ms(self) -> int:
-        """replica.lag.time.max.ms."""
-
-    def broker_epoch_of(self, broker_id: int) -> int | None:
-        """The epoch of a broker that may join an ISR: registered, neither fenced nor shutting down. None for others."""
-
-    def went_offline(self, topic: str, index: int, error: OSError) -> None:
-        """The disk has refused something of the partition, which is not served here until a restart."""
-
-    def change_isr(self, partition: "Partition", wish: IsrWish) -> None:
-        """Send `wish` to the controller; its answer comes through `Partition.isr_answered`."""
-
-
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all partitions of a broker share."""
+class LeaderContext:
+    """The parts of the broker that all leader terms use."""
 
     node_id: int
     clock: Clock
-    commit_gate: CommitGateFactory
     spawn: Spawn
-    cluster: Cluster
-    resigned: "Callable[[Partition], None]"
-    """Told whenever a partition that was led is led no more, whatever the reason."""
+    lag_max_ms: int
+    """replica.lag.time.max.ms"""
+    broker_epoch_of: Callable[[int], int | None]
+    """Return the epoch of a broker that may join an ISR: registered, not fenced, not shutting down. Return None for other brokers."""
 
 
-class Leading:
-    """One leadership of one partition, from `begin` to `close`."""
+class LeaderTerm:
+    """One leader epoch of one partition on this broker, from its begin to `close`."""
 
-    __slots__ = ("_around", "_gate", "_partition", "deletions", "flush", "replicas")
+    __slots__ = ("_change_isr", "_context", "_log", "_watermarks", "deletions", "flush", "replicas")
 
-    def __init__(self, partition: "Partition", leadership: Leadership, around: Surroundings) -> None:
-        log = partition.log
-        self._partition = partition
-        self._around = around
+    def __init__(
+        self,
+        watermarks: Watermarks,
+        state: LeaderAndIsr,
+        context: LeaderContext,
+        *,
+        change_isr: Callable[[IsrWish], None],
+        offline: Callable[[OSError], None],
+    ) -> None:
+        """`change_isr` sends an ISR change to the controller. `offline` takes the partition offline after a failed flush."""
+        log = watermarks.log
+        self._watermarks = watermarks
+        self._log = log
+        self._context = context
+        self._change_isr = change_isr
         self.replicas = LeaderReplicas(
-            around.node_id, leadership.leader_epoch, log.log_end_offset, lag_max_ms=around.cluster.lag_max_ms
+            context.node_id, state.leader_epoch, log.log_end_offset, lag_max_ms=context.lag_max_ms
         )
         self.deletions = OffsetWaiters()
-        """DeleteRecords: they wait for the low watermark."""
-        self._gate = around.commit_gate(partition.topic, partition.index, self._let_through)
+        """DeleteRecords requests: they wait for the low watermark."""
         self.flush = GroupFlush(
             log,
-            name=f"{partition.topic}-{partition.index}",
+            name=f"{log.topic}-{log.partition}",
             messages=log.config.flush_messages,
-            spawn=around.spawn,
+            spawn=context.spawn,
             acknowledgeable=self._acknowledge,
-            failed=partition.take_offline,
+            failed=offline,
         )
-        self.update(leadership)
+        self.update(state)
 
-    def update(self, leadership: Leadership) -> None:
-        """The metadata log says something new about the same leadership."""
+    def update(self, state: LeaderAndIsr) -> None:
+        """Apply a new state of the same leader epoch."""
         replicas = self.replicas
-        replicas.commit(
-            leadership.replicas, leadership.isr, leadership.partition_epoch, self._around.clock.monotonic_ms()
-        )
+        replicas.commit(state.replicas, state.isr, state.partition_epoch, self._context.clock.monotonic_ms())
         self.configure()
         self.register()
-        for broker_id, follower in self._partition.followers.items():
+        for broker_id, follower in self._watermarks.followers.items():
             if broker_id in replicas.followers and not replicas.followers[broker_id].in_sync:
                 follower.fell_out()
 
     def configure(self) -> None:
-        """min.insync.replicas may have changed. More replicas than exist are never asked for."""
+        """Apply min.insync.replicas of the topic, at most the number of replicas."""
         replicas = self.replicas
-        replicas.min_isr = min(self._partition.log.config.min_insync_replicas, len(replicas.replicas))
+        replicas.min_isr = min(self._log.config.min_insync_replicas, len(replicas.replicas))
 
     def register(self) -> None:
-        """Brokers have come or gone, or may join an ISR now: one that has fetched already may have nothing more to fetch."""
+        """Apply the registrations of brokers. A follower that caught up earlier may join the ISR without a further fetch."""
         replicas = self.replicas
-        replicas.register(self._around.cluster.broker_epoch_of)
-        for replica in replicas.waiting(self._around.clock.monotonic_ms()):
-            self.take_in(replica)
-        self._low_watermark_moved()
+        replicas.register(self._context.broker_epoch_of)
+        for replica in replicas.waiting(self._context.clock.monotonic_ms()):
+            self.propose_expansion(replica)
+        self._advance_deletions()
 
-    def close(self) -> None:
-        self._gate.close()
+    def close(self, error: ErrorCode) -> None:
+        """End the term; fail the waiting DeleteRecords requests with `error`."""
         self.flush.close()
-        self.deletions.fail(self._partition.role.value or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.deletions.fail(error)
 
-    # ---- the start of the log ---------------------------------------------------------------------------------------
+    # ---- log start --------------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """Let the log begin at `offset` (TO_HIGH_WATERMARK: at what is committed); where that is.
+        """Move the log start to `offset` (TO_HIGH_WATERMARK: to the high watermark) and return it.
 
-        Raises Refusal: POLICY_VIOLATION where the topic's policy keeps records, OFFSET_OUT_OF_RANGE beyond the high watermark.
+        Raise Refusal(POLICY_VIOLATION) if the topic's cleanup.policy forbids it, Refusal(OFFSET_OUT_OF_RANGE) if `offset` lies
+        beyond the high watermark.
         """
-        log = self._partition.log
+        log = self._log
         if log.config.compacted and not log.config.deletes:
             raise Refusal(ErrorCode.POLICY_VIOLATION)
         start = log.high_watermark if offset == TO_HIGH_WATERMARK else offset
@@ -138,50 +130,50 @@ class Leading:
         return start
 
     def log_start_moved(self) -> None:
-        """Followers hear of it though nothing may be appended any more: DeleteRecords waits until they have followed."""
-        for follower in self._partition.followers.values():
+        """Report the new log start to followers, even if no append follows: DeleteRecords waits until they applied it."""
+        for follower in self._watermarks.followers.values():
             follower.moved()
 
     @property
     def low_watermark(self) -> int:
-        """The lowest log start of all replicas on brokers that are alive (KIP-107), -1 while one of them is not known."""
+        """Return the lowest log start offset of all registered replicas (KIP-107); -1 if one of them is unknown."""
         known = [each.log_start for each in self.replicas.followers.values() if each.registered_epoch is not None]
-        return min((self._partition.log.log_start_offset, *known))
+        return min((self._log.log_start_offset, *known))
 
-    def _low_watermark_moved(self) -> None:
+    def _advance_deletions(self) -> None:
         if self.deletions:
             self.deletions.advance(self.low_watermark)
 
-    # ---- own copy ---------------------------------------------------------------------------------------------------
+    # ---- this broker's log ------------------------------------------------------------------------------------------
 
     def _acknowledge(self, offset: int) -> None:
-        partition = self._partition
-        if offset <= partition.acknowledged_offset:
-            return  # flush.messages was lowered: more was acknowledged before than is flushed now
-        partition.acknowledged_offset = offset
-        if offset >= partition.acknowledged.next_offset:
-            partition.acknowledged.advance(offset)
-        self._gate.acknowledgeable(offset)
+        # If flush.messages was lowered, more was acknowledged before than is flushed now.
+        if self._watermarks.acknowledge(offset):
+            self.advance_own_end(offset)
 
-    def _let_through(self, offset: int) -> None:
+    def advance_own_end(self, offset: int) -> None:
+        """Count all offsets below `offset` as held by this broker's replica."""
         replicas = self.replicas
         replicas.own_end = offset
         if replicas.alone:
-            self._partition.advance_high_watermark(offset)
+            self._watermarks.advance_high_watermark(offset)
         else:
-            self.recount()
+            self.update_high_watermark()
 
-    def recount(self) -> None:
-        """Something has changed that the high watermark depends on."""
-        partition = self._partition
-        committed = self.replicas.committed(partition.log.log_end_offset, self._around.clock.monotonic_ms())
-        if committed > partition.log.high_watermark:
-            partition.advance_high_watermark(committed)
+    def update_high_watermark(self) -> None:
+        """Advance the high watermark to what the replicas, the ISR and min.insync.replicas allow now."""
+        log = self._log
+        committed = self.replicas.committed(log.log_end_offset, self._context.clock.monotonic_ms())
+        if committed > log.high_watermark:
+            self._watermarks.advance_high_watermark(committed)
 
     # ---- followers --------------------------------------------------------------------------------------------------
 
     def follower(self, broker_id: int, broker_epoch: int, *, knows_epoch: bool) -> Replica:
-        """The replica that fetches. Raises Refusal as Kafka does for one that is none, or that has registered anew since."""
+        """Return the replica on broker `broker_id`.
+
+        Raise the Refusal that Kafka gives if that broker has no replica, or has registered again since `broker_epoch`.
+        """
         replica = self.replicas.followers.get(broker_id)
         if replica is None:
             raise Refusal(ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -191,22 +183,22 @@ class Leading:
         return replica
 
     def fetched(self, replica: Replica, broker_epoch: int, offset: int, now_ms: int) -> None:
-        """`replica` has everything below `offset`."""
+        """Record that `replica` has all offsets below `offset`."""
         replica.broker_epoch = broker_epoch
-        replica.fetched(offset, leader_end=self._partition.log.log_end_offset, now_ms=now_ms)
-        self.recount()
-        self._low_watermark_moved()
+        replica.fetched(offset, leader_end=self._log.log_end_offset, now_ms=now_ms)
+        self.update_high_watermark()
+        self._advance_deletions()
         if not replica.in_sync:
-            self.take_in(replica)
+            self.propose_expansion(replica)
 
-    def take_in(self, replica: Replica) -> None:
-        """Ask for `replica` to be in sync, if it may be."""
-        self._send(self.replicas.expansion(replica, self._partition.log.high_watermark))
+    def propose_expansion(self, replica: Replica) -> None:
+        """Propose an ISR with `replica` to the controller, if `replica` has caught up."""
+        self._propose(self.replicas.expansion(replica, self._log.high_watermark))
 
-    def look_for_lag(self, now_ms: int) -> None:
-        """Take out of the ISR who has not kept up."""
-        self._send(self.replicas.shrinkage(self._partition.log.log_end_offset, now_ms))
+    def check_replica_lag(self, now_ms: int) -> None:
+        """Propose an ISR without the replicas that did not catch up for replica.lag.time.max.ms."""
+        self._propose(self.replicas.shrinkage(self._log.log_end_offset, now_ms))
 
-    def _send(self, wish: IsrWish | None) -> None:
-        if wish is not None:
-            self._around.cluster.change_isr(self._partition, wish)
+    def _propose(self, change: IsrWish | None) -> None:
+        if change is not None:
+            self._change_isr(change)

@@ -1,19 +1,21 @@
-"""One partition on this broker: its log, whether this broker leads or follows it, and who waits for it.
+"""One partition on this broker: its role, its log, and the data path of leaders and followers.
 
-Everything here is a plain call on the event loop, so a partition has one owner and no lock. What an append sets off runs
-inside the append: followers and readers are woken, the watermarks move (when the commit gate and the replicas let them), and
-whoever waited for that is told.
+All methods are plain calls on the event loop, so a partition needs no lock. An append does all that follows from it before it
+returns: it wakes followers and readers, and it advances the watermarks as far as disk and replicas allow.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from odradek.broker.partition.leader_term import Leadership, Leading, Surroundings
+from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
 from odradek.broker.partition.traffic import Traffic
-from odradek.broker.partition.waiters import CommitCallback, CommitWait, FetchWatchers, OffsetWaiters
+from odradek.broker.partition.waiters import CommitCallback, CommitWait
+from odradek.broker.partition.watermarks import Watermarks
 from odradek.cluster.replication.leader import IsrWish, Settled
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
@@ -27,15 +29,16 @@ LOG: Final = structlog.get_logger(__name__)
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
-"""A request that does not know the leader epoch is not fenced by it."""
+"""The leader epoch of a request that does not know it: such a request is not fenced."""
 
 
-def say_offline(topic: str, index: int, error: OSError) -> None:
+def log_offline(topic: str, index: int, error: OSError) -> None:
+    """Log that the disk refused an operation of the partition."""
     LOG.error("partition offline", topic=topic, partition=index, error=str(error))
 
 
 class Role(Enum):
-    """What this broker is for the partition. The value is what requests for a leader are refused with."""
+    """The role of this broker for a partition. The value is the error that refuses requests for the leader."""
 
     LEADER = ErrorCode.NONE
     FOLLOWER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -43,48 +46,53 @@ class Role(Enum):
     DELETED = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class FollowerWatch(Protocol):
-    """One follower's fetch session, as the partition that it fetches from sees it (`odradek.broker.replication.leader_sessions`)."""
+class Cluster(Protocol):
+    """The rest of the cluster, as partitions use it. `odradek.broker.replication`, a package above this one, implements it."""
 
-    def appended(self, *, unhurried: bool) -> None:
-        """There is more to fetch; `unhurried`: it may go along with what comes next."""
+    @property
+    def lag_max_ms(self) -> int:
+        """Return replica.lag.time.max.ms."""
 
-    def moved(self) -> None:
-        """A watermark or the log start has moved: to be told with the next answer."""
+    def broker_epoch_of(self, broker_id: int) -> int | None:
+        """Return the epoch of a broker that may join an ISR: registered, not fenced, not shutting down; None for other brokers."""
 
-    def fell_out(self) -> None:
-        """It is not in sync."""
+    def went_offline(self, topic: str, index: int, error: OSError) -> None:
+        """Report that the disk refused an operation of the partition, which stays offline until the broker restarts."""
 
-    def ended(self) -> None:
-        """This broker does not lead the partition any more, or leads it in another epoch."""
+    def change_isr(self, partition: "Partition", change: IsrWish) -> None:
+        """Send `change` to the controller. The response arrives through `Partition.complete_isr_change`."""
 
-    def replaced(self) -> None:
-        """Another session of the same follower is told instead."""
+
+@dataclass(frozen=True, slots=True)
+class PartitionContext:
+    """The parts of the broker that all partitions use."""
+
+    cluster: Cluster
+    leader: LeaderContext
+    leader_term: type[LeaderTerm]
+    """The class of leader terms."""
+    resigned: "Callable[[Partition], None]"
+    """Called after a partition lost the role of leader, for any reason."""
 
 
 class Partition:
-    """A hosted partition. `fetch_watchers`, `followers` and the two queues of waiters belong to it for life."""
+    """A hosted partition. Its watermarks, and the requests that wait for them, stay the same through all roles."""
 
     __slots__ = (
-        "_subscribers",
-        "_surroundings",
-        "acknowledged",
-        "acknowledged_offset",
-        "committed",
-        "fetch_watchers",
-        "followers",
+        "_context",
         "index",
         "leader_epoch",
         "leader_epoch_start",
-        "leading",
+        "leader_term",
         "log",
         "role",
         "topic",
         "topic_id",
         "traffic",
+        "watermarks",
     )
 
-    def __init__(self, log: PartitionLog, surroundings: Surroundings) -> None:
+    def __init__(self, log: PartitionLog, context: PartitionContext) -> None:
         self.topic = log.topic
         self.index = log.partition
         self.topic_id = log.topic_id
@@ -92,26 +100,17 @@ class Partition:
         self.role = Role.FOLLOWER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = 0
-        """Where this leadership began. Until the high watermark is there, nobody knows what was committed before."""
-        self.leading: Leading | None = None
-        """There while this broker leads."""
-        self.followers: dict[int, FollowerWatch] = {}
-        """By broker id: who is to be woken by an append."""
-        self.acknowledged_offset = 0
-        """Everything below is as safe on this broker as flush.messages asks."""
-        self.committed = OffsetWaiters()
-        """Produces with acks=all: they wait for the high watermark."""
-        self.acknowledged = OffsetWaiters()
-        """Produces with acks=1: they wait for this broker alone, which matters when it flushes first."""
-        self.fetch_watchers = FetchWatchers()
+        """The log end when the leader epoch began. A high watermark below it may lie below the predecessor's."""
+        self.leader_term: LeaderTerm | None = None
+        """The state of the leader epoch; None if this broker does not lead the partition."""
+        self.watermarks = Watermarks(log)
         self.traffic = Traffic()
-        self._surroundings = surroundings
-        self._subscribers: dict[Callable[[int], None], None] = {}
+        self._context = context
 
     def __repr__(self) -> str:
         return f"<{self.topic}-{self.index} {self.role.name} epoch {self.leader_epoch}>"
 
-    # ---- what it is -------------------------------------------------------------------------------------------------
+    # ---- role -------------------------------------------------------------------------------------------------------
 
     @property
     def online(self) -> bool:
@@ -126,7 +125,7 @@ class Partition:
         return self.role is Role.FOLLOWER
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Refuse unless this broker leads, in exactly the epoch that the request knows of (KIP-320)."""
+        """Raise Refusal unless this broker leads the partition in exactly the epoch that the request knows (KIP-320)."""
         if current_leader_epoch not in {NO_EPOCH, self.leader_epoch} and self.online:
             if current_leader_epoch < self.leader_epoch:
                 raise Refusal(ErrorCode.FENCED_LEADER_EPOCH)
@@ -135,25 +134,25 @@ class Partition:
             raise Refusal(self.role.value)
 
     def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """As `check_leader`, but a follower will do."""
+        """Raise Refusal unless this broker leads or follows the partition in the epoch that the request knows."""
         if self.role is Role.FOLLOWER and current_leader_epoch in {NO_EPOCH, self.leader_epoch}:
             return
         self.check_leader(current_leader_epoch)
 
     @property
     def enough_in_sync(self) -> bool:
-        """Are min.insync.replicas in sync, so that acks=all may be accepted?"""
-        leading = self.leading
-        return leading is not None and len(leading.replicas.isr) >= leading.replicas.min_isr
+        """Return whether the ISR has min.insync.replicas members, so that acks=all is accepted."""
+        term = self.leader_term
+        return term is not None and len(term.replicas.isr) >= term.replicas.min_isr
 
     @property
     def enough_remain(self) -> bool:
-        """As `enough_in_sync`, counting those who are about to join: may what is committed be acknowledged?"""
-        leading = self.leading
-        return leading is not None and leading.replicas.maximal_size >= leading.replicas.min_isr
+        """Return whether the ISR with its proposed members has min.insync.replicas: then a commit is acknowledged to acks=all."""
+        term = self.leader_term
+        return term is not None and term.replicas.maximal_size >= term.replicas.min_isr
 
     def check_end_known(self) -> None:
-        """Refuse while a new leader cannot tell how far its predecessor had committed (KIP-207)."""
+        """Raise Refusal(OFFSET_NOT_AVAILABLE) while a new leader does not know its predecessor's high watermark (KIP-207)."""
         if self.log.high_watermark < self.leader_epoch_start:
             raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE)
 
@@ -168,17 +167,17 @@ class Partition:
         guard: int = 0,
         transaction_version: int = -1,
         acks: int = ACKS_ALL,
-        unhurried: bool = False,
+        deferred: bool = False,
     ) -> AppendInfo:
-        """Append one batch as the leader; the watermarks are where the commit gate lets them be. `unhurried`: nobody waits.
+        """Append one batch as the leader. Followers may fetch a `deferred` batch a few milliseconds later.
 
-        Raises Refusal before anything is written, with the log's own reasons, or KAFKA_STORAGE_ERROR, after which the
-        partition is offline and nothing of the batch is acknowledged.
+        Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS, the error of the role, or an error of the log. Raise
+        Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline and no record of the batch is acknowledged.
         """
         if self.role is not Role.LEADER:
             raise Refusal(self.role.value)
-        leading, log = self.leading, self.log
-        assert leading is not None
+        term, log = self.leader_term, self.log
+        assert term is not None
         if acks == ACKS_ALL and not self.enough_in_sync:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)
         try:
@@ -196,17 +195,18 @@ class Partition:
         if not info.duplicate:
             self.traffic.bytes_in += len(records)
             self.traffic.records_in += info.last_offset - info.first_offset + 1
-            self.fetch_watchers.appended(log.log_end_offset, len(records))
-            for follower in self.followers.values():
-                follower.appended(unhurried=unhurried)
-            leading.flush.appended()
+            watermarks = self.watermarks
+            watermarks.fetch_watchers.appended(log.log_end_offset, len(records))
+            for follower in watermarks.followers.values():
+                follower.appended(deferred=deferred)
+            term.flush.appended()
         return info
 
     def replicate(self, records: Buffer, *, leader_epoch: int, now_ms: int) -> bool:
-        """Append what the leader of `leader_epoch` has sent; True when the log has grown.
+        """Append records that the leader of `leader_epoch` sent; return whether the log has grown.
 
-        Raises Refusal before anything is written (CORRUPT_MESSAGE; OFFSET_OUT_OF_RANGE for what lies below the log end), or
-        KAFKA_STORAGE_ERROR, after which the partition is offline.
+        Raise Refusal before anything is written: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for records below the log end. Raise
+        Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
         """
         assert self.role is Role.FOLLOWER, self
         try:
@@ -216,35 +216,35 @@ class Partition:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if info is None:
             return False
-        self.fetch_watchers.appended(self.log.log_end_offset, len(records))
+        self.watermarks.fetch_watchers.appended(self.log.log_end_offset, len(records))
         return True
 
     def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
-        """The leader's high watermark and log start; what this log does not reach yet counts when it does."""
-        self.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
+        """Apply the leader's high watermark, up to the log end of this replica, and the leader's log start."""
+        self.watermarks.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
         if log_start_offset > self.log.log_start_offset:
             self.log.move_log_start(log_start_offset)
 
     @property
     def unflushed(self) -> int:
-        """Records that are not on stable storage."""
+        """Return the number of records that are not on stable storage."""
         return self.log.log_end_offset - self.log.flushed_offset
 
     async def flush(self) -> None:
-        """Bring everything to stable storage; a disk that refuses takes the partition offline."""
+        """Bring all records to stable storage. A disk that refuses takes the partition offline."""
         try:
             await self.log.flush()
         except OSError as error:
             self.take_offline(error)
 
-    def was_cut(self) -> None:
-        """The log has been truncated: who was counting on what is gone reads again."""
-        self.fetch_watchers.cut(self.log.log_end_offset)
+    def truncated(self) -> None:
+        """Wake the waiting fetches after the log was truncated: what they counted may be gone."""
+        self.watermarks.fetch_watchers.truncated(self.log.log_end_offset)
 
     def read(self, offset: int, *, max_bytes: int, limit: int, min_one_batch: bool) -> ReadResult | ColdRead:
-        """Whole batches from `offset` on, none at or beyond `limit`.
+        """Read whole batches from `offset` on, none at or beyond `limit`.
 
-        Raises Refusal: OFFSET_OUT_OF_RANGE, or KAFKA_STORAGE_ERROR, after which the partition is offline.
+        Raise Refusal(OFFSET_OUT_OF_RANGE), or Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
         """
         try:
             return self.log.read(offset, max_bytes=max_bytes, limit=limit, min_one_batch=min_one_batch)
@@ -253,7 +253,7 @@ class Partition:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
     async def on_disk(self, reading: Awaitable[T]) -> T:
-        """Await a read that may need the device. Raises as `read` does."""
+        """Await a read that may need the device. Raise the same Refusals as `read`."""
         try:
             return await reading
         except OSError as error:
@@ -261,140 +261,115 @@ class Partition:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
     def await_commit(self, wait: CommitWait[Any], end_offset: int, settle: CommitCallback) -> None:
-        """Let `wait` wait until everything below `end_offset` is committed, or will not be by this leader."""
+        """Make `wait` wait until all offsets below `end_offset` are committed, or until this leader term ends (acks=all)."""
         if self.role is Role.LEADER:
-            wait.expect(self.committed, end_offset, settle)
+            wait.expect(self.watermarks.committed, end_offset, settle)
         else:
             settle(self.role.value)
 
     def await_acknowledged(self, wait: CommitWait[Any], end_offset: int, settle: CommitCallback) -> None:
-        """As `await_commit`, for this broker alone (acks=1)."""
+        """Make `wait` wait until this broker acknowledges all offsets below `end_offset` (acks=1)."""
         if self.role is Role.LEADER:
-            wait.expect(self.acknowledged, end_offset, settle)
+            wait.expect(self.watermarks.acknowledged, end_offset, settle)
         else:
             settle(self.role.value)
 
-    def subscribe(self, callback: Callable[[int], None]) -> None:
-        """Call `callback(high watermark)` whenever it has advanced."""
-        self._subscribers[callback] = None
+    # ---- changes of the role ----------------------------------------------------------------------------------------
 
-    def unsubscribe(self, callback: Callable[[int], None]) -> None:
-        self._subscribers.pop(callback, None)
+    def lead(self, state: LeaderAndIsr) -> bool:
+        """Lead the partition as `state` says; return True if a new leader epoch begins on this broker.
 
-    # ---- roles ------------------------------------------------------------------------------------------------------
-
-    def lead(self, leadership: Leadership) -> bool:
-        """Lead, or go on leading, as `leadership` says; True when a new leader epoch begins here.
-
-        Raises nothing: a log that cannot be written takes the partition offline.
+        A log that cannot be written takes the partition offline; nothing is raised.
         """
-        if self.leading is not None and self.leader_epoch == leadership.leader_epoch:
-            self.leading.update(leadership)
-            self.leading.recount()
+        if self.leader_term is not None and self.leader_epoch == state.leader_epoch:
+            self.leader_term.update(state)
+            self.leader_term.update_high_watermark()
             return False
         if not self.online:
             return False
-        self._close_leading()
-        self._wake_followers()
+        self._end_leader_term()
+        self.watermarks.end_followers()
         try:
-            # At once, not with the first append: a consumer of this epoch may ask for its end right now.
-            self.log.assign_epoch(leadership.leader_epoch)
+            # Not with the first append: a consumer of this epoch may request its end offset immediately.
+            self.log.assign_epoch(state.leader_epoch)
         except OSError as error:
             self.take_offline(error)
             return False
-        self.leader_epoch = leadership.leader_epoch
+        self.leader_epoch = state.leader_epoch
         self.leader_epoch_start = self.log.log_end_offset
         self.role = Role.LEADER
-        # A new gate knows nothing of what the one before it was told and had not let through yet.
-        self.acknowledged_offset = min(self.acknowledged_offset, self.log.high_watermark)
-        self.leading = Leading(self, leadership, self._surroundings)
-        # What the log holds from before is committed by the same rule as what comes.
-        self.leading.flush.appended()
+        self.watermarks.restart_acknowledgement()
+        context = self._context
+        self.leader_term = context.leader_term(
+            self.watermarks,
+            state,
+            context.leader,
+            change_isr=partial(context.cluster.change_isr, self),
+            offline=self.take_offline,
+        )
+        # Records from before this epoch are committed by the same rule as new ones.
+        self.leader_term.flush.appended()
         return True
 
-    def isr_answered(
-        self, wish: IsrWish, error: ErrorCode, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
+    def complete_isr_change(
+        self, change: IsrWish, error: ErrorCode, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
     ) -> Settled:
-        """What the controller says to a change of the ISR, which counts at once when it is granted."""
-        leading = self.leading
-        if leading is None or leading.replicas.leader_epoch != wish.leader_epoch:
+        """Apply the controller's response to a proposed ISR. A granted ISR counts at once."""
+        term = self.leader_term
+        if term is None or term.replicas.leader_epoch != change.leader_epoch:
             return Settled.SUPERSEDED
-        replicas = leading.replicas
-        settled = replicas.answered(wish, error)
+        replicas = term.replicas
+        settled = replicas.answered(change, error)
         if settled is Settled.GRANTED and leader_epoch == replicas.leader_epoch:
-            replicas.commit(replicas.replicas, isr, partition_epoch, self._surroundings.clock.monotonic_ms())
-        leading.recount()
+            replicas.commit(replicas.replicas, isr, partition_epoch, self._context.leader.clock.monotonic_ms())
+        term.update_high_watermark()
         return settled
 
     def follow(self, leader_epoch: int) -> None:
-        """Another broker leads, or none."""
+        """Follow: another broker leads the partition, or none does."""
         if self.online and (self.leads or self.leader_epoch != leader_epoch):
             self.leader_epoch = leader_epoch
             self._leave(Role.FOLLOWER)
 
     def take_offline(self, error: OSError) -> None:
-        """The disk has refused something: nothing of this partition is acknowledged or served until a restart.
+        """Stop serving the partition until the broker restarts, because the disk refused an operation.
 
-        What the log holds is not known any more, so it is neither written nor read again. Said once.
+        The state of the log is unknown from now on: it is neither written nor read again. Repeated calls have no effect.
         """
         if self.online:
-            say_offline(self.topic, self.index, error)
-            self._leave(Role.OFFLINE)
-            self._surroundings.cluster.went_offline(self.topic, self.index, error)
+            log_offline(self.topic, self.index, error)
+            self._close(Role.OFFLINE)
+            self._context.cluster.went_offline(self.topic, self.index, error)
 
     def delete(self) -> None:
-        """The topic is deleted."""
+        """Stop serving the partition: its topic is deleted, or this broker is no replica any more."""
         if self.role is not Role.DELETED:
-            self._leave(Role.DELETED)
+            self._close(Role.DELETED)
 
     def configure(self, config: LogConfig) -> None:
-        """Properties of the topic have changed."""
+        """Apply changed properties of the topic."""
         self.log.update_config(config)
-        leading = self.leading
-        if leading is not None:
-            leading.configure()
-            leading.flush.set_messages(config.flush_messages)
-            if self.leading is leading:  # a flush that is refused ends it
-                leading.recount()
+        term = self.leader_term
+        if term is not None:
+            term.configure()
+            term.flush.set_messages(config.flush_messages)
+            if self.leader_term is term:  # a failed flush ends the term
+                term.update_high_watermark()
+
+    def _close(self, role: Role) -> None:
+        self.watermarks.close()
+        self._leave(role)
 
     def _leave(self, role: Role) -> None:
         led = self.leads
         self.role = role
-        self._close_leading()
-        self.committed.fail(role.value)
-        self.acknowledged.fail(role.value)
-        self.fetch_watchers.wake_all()
-        self._wake_followers()
+        self._end_leader_term()
+        self.watermarks.fail_waiters(role.value)
+        self.watermarks.end_followers()
         if led:
-            self._surroundings.resigned(self)
+            self._context.resigned(self)
 
-    def _close_leading(self) -> None:
-        leading, self.leading = self.leading, None
-        if leading is not None:
-            leading.close()
-
-    def _wake_followers(self) -> None:
-        for follower in list(self.followers.values()):
-            follower.ended()
-
-    # ---- watermarks -------------------------------------------------------------------------------------------------
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed; never back."""
-        log = self.log
-        if offset <= log.high_watermark or not self.online:
-            return
-        stable = log.last_stable_offset
-        log.update_high_watermark(offset)
-        high_watermark = log.high_watermark
-        assert log.last_stable_offset <= high_watermark <= log.log_end_offset
-        for follower in self.followers.values():
-            follower.moved()
-        self.fetch_watchers.advanced(
-            high_watermark, log.last_stable_offset if log.last_stable_offset > stable else None
-        )
-        if high_watermark >= self.committed.next_offset:
-            self.committed.advance(high_watermark)
-        if self._subscribers:
-            for callback in list(self._subscribers):
-                callback(high_watermark)
+    def _end_leader_term(self) -> None:
+        term, self.leader_term = self.leader_term, None
+        if term is not None:
+            term.close(self.role.value or ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from odradek.broker.partition.leader_term import Cluster, Leadership, Surroundings
-from odradek.broker.partition.partition import Partition, say_offline
+from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
+from odradek.broker.partition.partition import Cluster, Partition, PartitionContext, log_offline
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC, MetadataImage, PartitionImage, TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
+from odradek.runtime.tasks import Spawn
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.manager import NotForgotten
 
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """The log configuration of a topic out of the properties that were set for it."""
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 WORK_AT_ONCE: Final = 128
 """Changes of a role that are made before the loop has its turn: about 5 ms."""
 HOSTING_WORK: Final = 8
@@ -79,18 +79,20 @@ class Partitions:
         node_id: int,
         logs: Logs,
         clock: Clock,
-        commit_gate: Any,
         spawn: Spawn,
         config_of: ConfigOf,
         replication: Replication,
+        leader_term: type[LeaderTerm] = LeaderTerm,
     ) -> None:
+        """`leader_term` is the class of leader terms; tests pass one that delays commits."""
         self._node_id = node_id
         self._logs = logs
         self._clock = clock
         self._spawn = spawn
         self._config_of = config_of
         self._replication = replication
-        self._surroundings = Surroundings(node_id, clock, commit_gate, spawn, replication, self._resigned)
+        leader = LeaderContext(node_id, clock, spawn, replication.lag_max_ms, replication.broker_epoch_of)
+        self._context = PartitionContext(replication, leader, leader_term, self._resigned)
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
         self._unopened: dict[tuple[UUID, int], None] = {}
@@ -240,7 +242,7 @@ class Partitions:
             return
         self._replication.stop_following(partition)
         # One that was elected uncleanly has recovered by leading: its next change of the ISR says so (KIP-704).
-        if partition.lead(Leadership(image.leader_epoch, image.partition_epoch, image.replicas, image.isr)):
+        if partition.lead(LeaderAndIsr(image.leader_epoch, image.partition_epoch, image.replicas, image.isr)):
             self._replication.led(partition)
             listener = self._listeners.get(partition.topic)
             if listener is not None:
@@ -249,10 +251,10 @@ class Partitions:
     def _register_brokers(self) -> None:
         """Brokers have come, gone, or changed what they may be: leaders ask for them anew."""
         for partition in self:
-            leading = partition.leading
-            if leading is not None and not leading.replicas.alone:
-                leading.register()
-                leading.recount()
+            term = partition.leader_term
+            if term is not None and not term.replicas.alone:
+                term.register()
+                term.update_high_watermark()
 
     def _drop(self, partition: Partition, leader_epoch: int) -> None:
         """This broker is no replica any more."""
@@ -280,14 +282,14 @@ class Partitions:
         except OSError as error:
             self._cannot_host(topic, index, error)
             return None
-        partition = Partition(log, self._surroundings)
+        partition = Partition(log, self._context)
         hosted = self._by_id.setdefault(topic.topic_id, {})
         hosted[index] = partition
         self._by_name[topic.name] = hosted
         return partition
 
     def _cannot_host(self, topic: TopicImage, index: int, error: OSError) -> None:
-        say_offline(topic.name, index, error)
+        log_offline(topic.name, index, error)
         self._unopened[topic.topic_id, index] = None
         self._replication.went_offline(topic.name, index, error)
 
@@ -337,4 +339,4 @@ async def _deleted(topic: str, index: int, deletion: Awaitable[None]) -> None:
     try:
         await deletion
     except OSError as error:
-        say_offline(topic, index, error)
+        log_offline(topic, index, error)

@@ -9,12 +9,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from odradek.protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from odradek.broker.partition.partition import Partition
 
 R = TypeVar("R")
 
@@ -165,9 +162,9 @@ class FetchWait:
         self._timer: TimerHandle | None = None
         self.woken: Future[None] = get_running_loop().create_future()
 
-    def watch(self, partition: "Partition", watermark: Watermark, cap_bytes: int) -> None:
-        """Count what becomes readable below `watermark`, `cap_bytes` at most (what the reader still has room for)."""
-        line = partition.fetch_watchers.line(watermark)
+    def watch(self, watchers: "FetchWatchers", watermark: Watermark, cap_bytes: int) -> None:
+        """Count the bytes of one partition that become readable below `watermark`, at most `cap_bytes` (the reader's capacity)."""
+        line = watchers.line(watermark)
         line.waiting[self] = cap_bytes
         self._lines.append(line)
 
@@ -265,8 +262,8 @@ class FetchWatchers:
                 ends.popleft()
                 self._bytes.popleft()
 
-    def cut(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now: what was counted beyond is gone, and whoever waits reads again."""
+    def truncated(self, end_offset: int) -> None:
+        """Forget the batches at or beyond `end_offset`, where the log now ends, and let all waiting fetches read again."""
         ends = self._ends
         while ends and ends[-1] > end_offset:
             ends.pop()

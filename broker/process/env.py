@@ -7,7 +7,6 @@ import random
 from dataclasses import dataclass
 from uuid import UUID
 
-from odradek.broker.partition.flush import CommitGateFactory
 from odradek.runtime.clock import Clock
 from odradek.storage.disk.port import Disk
 
@@ -18,8 +17,6 @@ class Env:
     clock: Clock
     rng: random.Random
     """All randomness and all ids of a node come from here."""
-    commit_gate: CommitGateFactory
-    """How far a partition's high watermark may go (see `odradek.broker.partition.flush`)."""
     boot_id: str
     """Another one whenever the machine may have lost what was written and not flushed (see `odradek.broker.quorum.boot_marker`)."""
 

@@ -9,7 +9,7 @@ What is decided about a partition is in `odradek.cluster.replication.follower`.
 
 import asyncio
 from asyncio import Future, get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.fetch import FetchResponse, PartitionData
 from odradek.protocol.schema import Buffer
 from odradek.runtime.clock import Clock
+from odradek.runtime.tasks import Spawn
 from odradek.storage.log.log import LeaderForgot
 
 FETCH_VERSION: Final = 17
@@ -39,7 +40,6 @@ ANSWER_GRACE_MS: Final = 30_000
 LOG: Final = structlog.get_logger(__name__)
 
 Key = tuple[UUID, int]
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 class ReplicaFetcher:

@@ -67,7 +67,7 @@ class Mender:
                 started = partition.log.log_start_offset
                 _say("a replica begins anew where its leader begins", followed, offset)
                 partition.log.truncate_fully_and_start_at(offset, now_ms=self.clock.wall_ms())
-                partition.was_cut()
+                partition.truncated()
                 await partition.log.sync_cut()
                 if offset < started:  # a later start, written down, would hide from the next life what comes now
                     await self.logs.checkpoint_log_starts()
@@ -109,7 +109,7 @@ class Mender:
                 if cut.offset < log.log_end_offset:
                     _say("a replica is cut to agree with its leader", followed, cut.offset)
                 log.truncate_to(cut.offset, now_ms=self.clock.wall_ms())
-                partition.was_cut()
+                partition.truncated()
                 await log.sync_cut()
         except OSError as error:
             partition.take_offline(error)

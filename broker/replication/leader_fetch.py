@@ -1,9 +1,9 @@
 """Fetch by a follower: its session says what it has, and is answered with what it lacks (see `odradek.broker.replication.leader_sessions`)."""
 
 from asyncio import Future, Handle, TimerHandle, get_running_loop
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from odradek.broker.fetch.read import ColdFetch, refused, unread
@@ -16,6 +16,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.runtime.clock import Clock
+from odradek.runtime.tasks import Spawn
 from odradek.storage.log.reads import ColdRead, ReadResult
 
 TOPIC_ID_MIN_VERSION: Final = 13
@@ -23,12 +24,10 @@ SESSIONS_MIN_VERSION: Final = 7
 LINGER_ROUNDS: Final = 6
 """How often an answer goes around the loop before it leaves: some microseconds where nothing else happens. In a loop that is busy others'
 records arrive meanwhile and go along, and every answer that need not be sent saves both brokers a request."""
-UNHURRIED_S: Final = 0.005
+DEFERRED_S: Final = 0.005
 """How long records that nobody waits for may wait for others to go along with."""
 WATERMARKS_EVERY_MS: Final = 100
 """How often partitions that have no records for the follower are told for their high watermark alone, while others have some."""
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 @dataclass(slots=True)
@@ -282,7 +281,7 @@ class _Fetch:
         self._future = self._loop.create_future()
         self._timer = self._loop.call_later(self._request.max_wait_ms / 1_000, self.expire)
         self._session.parked = self
-        if self._session.unhurried:
+        if self._session.deferred:
             self.wake_later()
         self._context.session.on_next_request(self.expire)
 
@@ -292,7 +291,7 @@ class _Fetch:
 
     def wake_later(self) -> None:
         if self._later is None:
-            self._later = self._loop.call_later(UNHURRIED_S, self._hurry)
+            self._later = self._loop.call_later(DEFERRED_S, self._hurry)
 
     def _hurry(self) -> None:
         self._later = None

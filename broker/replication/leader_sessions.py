@@ -49,7 +49,7 @@ class Parked(Protocol):
 
 
 class ReplicaSlot:
-    """One partition of a follower's session (`odradek.broker.partition.partition.FollowerWatch`)."""
+    """One partition of a follower's session (`odradek.broker.partition.watermarks.FollowerWatch`)."""
 
     __slots__ = (
         "behind",
@@ -97,14 +97,14 @@ class ReplicaSlot:
         self.unsettled = True
         self.session.due[self] = None
 
-    def appended(self, *, unhurried: bool) -> None:
+    def appended(self, *, deferred: bool) -> None:
         session = self.session
         if not self.behind:
             self.behind = True
             if self.replica is not None:
                 self.replica.left_behind()
-        if unhurried:
-            session.unhurried[self] = None
+        if deferred:
+            session.deferred[self] = None
             if session.parked is not None:
                 session.parked.wake_later()
             return
@@ -135,15 +135,15 @@ class ReplicaSlot:
         self.partition = partition
         self.replica = replica
         replica.pulse = self.session
-        before = partition.followers.get(self.session.replica_id)
-        partition.followers[self.session.replica_id] = self
+        before = partition.watermarks.followers.get(self.session.replica_id)
+        partition.watermarks.followers[self.session.replica_id] = self
         if before is not None and before is not self:
             before.replaced()
 
     def detach(self) -> None:
         partition = self.partition
-        if partition is not None and partition.followers.get(self.session.replica_id) is self:
-            del partition.followers[self.session.replica_id]
+        if partition is not None and partition.watermarks.followers.get(self.session.replica_id) is self:
+            del partition.watermarks.followers[self.session.replica_id]
         if self.replica is not None and self.replica.pulse is self.session:
             self.replica.pulse = None
         self.partition = self.replica = None
@@ -179,7 +179,7 @@ class ReplicaSession:
     moved: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots that have at most watermarks to tell, which can wait a little (see `odradek.broker.replication.leader_fetch`)."""
     watermarks_told_ms: int = NEVER_MS
-    unhurried: dict[ReplicaSlot, None] = field(default_factory=dict)
+    deferred: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots that have records which nobody waits for: due in a moment, or when anything else is told."""
     outside: dict[ReplicaSlot, None] = field(default_factory=dict)
     """Slots whose replica is not in sync: whether it may join is seen with every fetch, as its reasons may lie elsewhere."""
@@ -192,8 +192,8 @@ class ReplicaSession:
 
     def hurry(self) -> None:
         """What could wait has waited long enough."""
-        self.due.update(self.unhurried)
-        self.unhurried.clear()
+        self.due.update(self.deferred)
+        self.deferred.clear()
 
     def registered(self, broker_epoch: int) -> None:
         """Whose it is: a broker that lives on and registers anew does not name its partitions again."""
@@ -267,10 +267,10 @@ class ReplicaSessions:
     def _take_in(self, session: ReplicaSession) -> None:
         for slot in list(session.outside):
             replica, partition = slot.replica, slot.partition
-            if replica is None or partition is None or partition.leading is None or replica.in_sync:
+            if replica is None or partition is None or partition.leader_term is None or replica.in_sync:
                 del session.outside[slot]
             else:
-                partition.leading.take_in(replica)
+                partition.leader_term.propose_expansion(replica)
 
     def _session(self, request: FetchRequest, replica_id: int, *, by_id: bool) -> ReplicaSession:
         session_id, epoch = request.session_id, request.session_epoch
@@ -316,7 +316,7 @@ class ReplicaSessions:
             return
         session.due.pop(slot, None)
         session.moved.pop(slot, None)
-        session.unhurried.pop(slot, None)
+        session.deferred.pop(slot, None)
         session.outside.pop(slot, None)
         session.replaced.pop(slot, None)
         key = slot.topic, slot.index
@@ -336,11 +336,9 @@ class ReplicaSessions:
         try:
             partition = self._find(slot)
             partition.check_leader(slot.leader_epoch)
-            leading, log = partition.leading, partition.log
-            assert leading is not None
-            replica = leading.follower(
-                session.replica_id, session.broker_epoch, knows_epoch=slot.leader_epoch != NO_EPOCH
-            )
+            term, log = partition.leader_term, partition.log
+            assert term is not None
+            replica = term.follower(session.replica_id, session.broker_epoch, knows_epoch=slot.leader_epoch != NO_EPOCH)
             if slot.last_epoch != NO_EPOCH:
                 slot.diverging = divergence(partition, slot.last_epoch, slot.offset)
             if slot.diverging is None and not log.log_start_offset <= slot.offset <= log.log_end_offset:
@@ -354,7 +352,7 @@ class ReplicaSessions:
         slot.behind = slot.offset < log.log_end_offset
         replica.log_start = slot.log_start
         if slot.diverging is None:
-            leading.fetched(replica, session.broker_epoch, slot.offset, now_ms)
+            term.fetched(replica, session.broker_epoch, slot.offset, now_ms)
         if not replica.in_sync:
             session.outside[slot] = None
 

@@ -1,9 +1,9 @@
 """Replication on this broker: who is fetched from, who fetches, and what the cluster is told about who is in sync."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.broker.config.properties import Config
 from odradek.broker.partition.isr_changes import IsrChanges, IsrController
@@ -18,13 +18,13 @@ from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.replication.leader import IsrWish
 from odradek.runtime.clock import Clock
+from odradek.runtime.tasks import Spawn
 
 if TYPE_CHECKING:
     from odradek.broker.replication.leader_sessions import ReplicaSessions
 
 LAG_SLICE: Final = 256
 """Partitions looked at for lagging replicas before the loop has its turn."""
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 DiskFailed = Callable[[str, bool], None]
 """(what was refused, are there replicas elsewhere that can take over)"""
 
@@ -151,11 +151,11 @@ class Replication:
             if fetcher is not None:
                 fetcher.kick()
 
-    async def look_for_lag(self, partitions: Hosted) -> None:
+    async def check_replica_lag(self, partitions: Hosted) -> None:
         """Replicas that have not kept up for replica.lag.time.max.ms are to leave the ISR."""
         now_ms = self._clock.monotonic_ms()
         for number, partition in enumerate(partitions, 1):
-            if partition.leading is not None:
-                partition.leading.look_for_lag(now_ms)
+            if partition.leader_term is not None:
+                partition.leader_term.check_replica_lag(now_ms)
             if number % LAG_SLICE == 0:
                 await asyncio.sleep(0)

@@ -1,10 +1,10 @@
 """The partitions of a broker with all that keeps their replicas alike, put together."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.dispatch.services import Services
+from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.process.env import Env
@@ -13,9 +13,8 @@ from odradek.broker.replication.leader_sessions import ReplicaSessions
 from odradek.broker.replication.log_start_check import LostHeads
 from odradek.broker.replication.manager import DiskFailed, Replication, Self
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
+from odradek.runtime.tasks import Spawn
 from odradek.storage.log.manager import LogManager
-
-Spawn = Callable[[Coroutine[Any, Any, Any], str], Any]
 
 
 def host_partitions(
@@ -27,6 +26,7 @@ def host_partitions(
     broker_epoch: Callable[[], int],
     disk_failed: DiskFailed,
     lost_heads: LostHeads,
+    leader_term: type[LeaderTerm],
 ) -> tuple[Partitions, Replication]:
     """What `services` reaches partitions and followers by; nothing is hosted before the first `on_metadata`."""
     config = services.config
@@ -48,10 +48,10 @@ def host_partitions(
         node_id=config.node_id,
         logs=logs,
         clock=env.clock,
-        commit_gate=env.commit_gate,
         spawn=spawn,
         config_of=services.topic_settings.log_config,
         replication=replication,
+        leader_term=leader_term,
     )
     replication.sessions = ReplicaSessions(
         partitions, env.rng, eager=config.replica_selector_class is not None, throttles=throttles

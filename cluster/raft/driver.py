@@ -190,7 +190,7 @@ class RaftDriver:
     def high_watermark(self) -> int:
         return self._delivery.high_watermark
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, unhurried: bool = False) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
         """One atomic batch, as the port says; there are no transactions here. Refusals: NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE."""
         if self._failure is not None:
             raise OSError("the metadata log has failed") from self._failure

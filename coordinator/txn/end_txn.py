@@ -105,7 +105,7 @@ def decide_complete(command: CompleteTransaction, now: Situation) -> Decision[No
     after = to_complete(txn, action.state, now_ms=now.now_ms)
     record = to_record(after, now.feature_level)
     # Lost with this broker, it is found out again from the Prepare record; what comes next for the id waits for both.
-    return Decision(None, records=(record,), keys=(command.transactional_id,), unhurried=True)
+    return Decision(None, records=(record,), keys=(command.transactional_id,), deferred=True)
 
 
 def send_markers(txn: Transaction, coordinator_epoch: int) -> SendMarkers:

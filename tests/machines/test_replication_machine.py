@@ -88,7 +88,7 @@ class ReplicationMachine(RuleBasedStateMachine):
         async def write() -> None:
             for node in NODES:
                 broker = self.brokers[node]
-                leading = broker.partition().leading
+                leading = broker.partition().leader_term
                 if leading is None or (acks == -1 and not broker.partition().enough_in_sync):
                     continue
                 for _ in range(count):
@@ -161,12 +161,12 @@ class ReplicationMachine(RuleBasedStateMachine):
         self.brokers.controller.errors.append(error)
 
     @rule()
-    def look_for_lag(self) -> None:
+    def check_replica_lag(self) -> None:
         async def look() -> None:
             for node in NODES:
                 broker = self.brokers[node]
                 broker.clock.now_ms += LAG_MS
-                await broker.replication.look_for_lag(broker.partitions)
+                await broker.replication.check_replica_lag(broker.partitions)
 
         self.run(look())
         self.note()

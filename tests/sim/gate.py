@@ -48,7 +48,7 @@ class GateKeeper:
 
 
 class SimGate:
-    """See `odradek.broker.partition.flush.CommitGate`."""
+    """See `tests.support.held_commits.Gate`."""
 
     def __init__(self, keeper: GateKeeper, partition: Partition, advance: Callable[[int], None]) -> None:
         self._keeper = keeper

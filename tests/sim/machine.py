@@ -7,13 +7,14 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.node import CannotStartError, Node
-from odradek.broker.partition.flush import LocalCommitGate
+from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from tests.sim.clock import SimClock
 from tests.sim.disk import DiskFault, DiskLatency, SimDisk
 from tests.sim.medium import Medium, flip_rebuildable
 from tests.sim.node_config import ROOT, make_config
 from tests.sim.world import host_name
+from tests.support.held_commits import held_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,12 +110,10 @@ class Machine:
         name = self.name = f"{self.host}#{self.lives}"
         disk = self.disk = self._make_disk(name)
         cluster = self.cluster
-        gate = cluster.gates if cluster.options.brokers == 1 else LocalCommitGate
         env = Env(
             disk=disk,
             clock=self.clock,
             rng=Random(self.rng.getrandbits(64)),
-            commit_gate=gate,
             boot_id=f"{self.host} boot {self.boots}",
         )
         if self._die_again_at:
@@ -122,7 +121,11 @@ class Machine:
             self._die_again_at = 0
         self.loop.network.links.power_on(self.host)
         node = self.node = Node(
-            self._config, env, on_fatal=partial(self._on_fatal, name), on_unexpected=partial(self._on_unexpected, name)
+            self._config,
+            env,
+            on_fatal=partial(self._on_fatal, name),
+            on_unexpected=partial(self._on_unexpected, name),
+            leader_term=held_by(cluster.gates) if cluster.options.brokers == 1 else LeaderTerm,
         )
         task = self.loop.spawn(name, node.start(), f"start {name}")
         try:

@@ -19,7 +19,7 @@ import odradek.coordinator.txn.end_txn
 import odradek.storage.recovery.recovery
 import odradek.storage.recovery.sweep
 from odradek.broker.partition.flush import GroupFlush
-from odradek.broker.partition.leader_term import Leading
+from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
 from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.cluster.replication.leader import LeaderReplicas
@@ -153,7 +153,7 @@ PLANTED: Final = (
     ),
     Planted(
         "follower acknowledges before the append",
-        Leading,
+        LeaderTerm,
         "fetched",
         planted_cluster.acknowledge_what_is_sent,
         brokers=3,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from odradek.broker.partition.leader_term import Leading
+from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
 from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.cluster.replication.leader import LeaderReplicas
@@ -23,7 +23,7 @@ def truncate_to_high_watermark(original: Callable[..., Any]) -> Callable[..., An
         original(self, leader_epoch)
         if changed and self.follows and self.log.high_watermark < self.log.log_end_offset:
             self.log.truncate_to(self.log.high_watermark, now_ms=0)
-            self.was_cut()
+            self.truncated()
 
     return follow
 
@@ -80,8 +80,8 @@ def forget_vote(original: Callable[..., Any]) -> Callable[..., Any]:
 def acknowledge_what_is_sent(original: Callable[..., Any]) -> Callable[..., Any]:
     """A follower counts as having what it has only asked for."""
 
-    def fetched(self: Leading, replica: Any, broker_epoch: int, offset: int, now_ms: int) -> None:
-        original(self, replica, broker_epoch, self._partition.log.log_end_offset, now_ms)
+    def fetched(self: LeaderTerm, replica: Any, broker_epoch: int, offset: int, now_ms: int) -> None:
+        original(self, replica, broker_epoch, self._log.log_end_offset, now_ms)
 
     return fetched
 

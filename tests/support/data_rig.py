@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import random
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from odradek.broker.config.property import LONG_MAX
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.fetch.sessions import FetchSessions
-from odradek.broker.partition.flush import Advance, CommitGateFactory, LocalCommitGate
+from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.quota.byte_budget import ByteBudget
@@ -37,6 +37,8 @@ from odradek.storage.files import checkpoint
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.log.manager import NotForgotten
 from tests.support import broker_context
+from tests.support.held_commits import Gate as HeldBy
+from tests.support.held_commits import held_by
 from tests.support.quotas import Unlimited
 
 NOW_MS = 1_700_000_000_000
@@ -60,8 +62,8 @@ class Clock:
 class Gate:
     """A commit gate that the test opens by hand."""
 
-    def __init__(self, topic: str, partition: int, advance: Advance) -> None:
-        self._advance: Advance | None = advance
+    def __init__(self, topic: str, partition: int, advance: Callable[[int], None]) -> None:
+        self._advance: Callable[[int], None] | None = advance
         self.reached = 0
 
     def acknowledgeable(self, offset: int) -> None:
@@ -204,7 +206,7 @@ class ReplicationOf:
         self.lag_looked_for = 0
         self.offline: list[tuple[str, int]] = []
 
-    async def look_for_lag(self, partitions: Any) -> None:
+    async def check_replica_lag(self, partitions: Any) -> None:
         self.lag_looked_for += 1
 
     def broker_epoch_of(self, broker_id: int) -> int | None:
@@ -234,7 +236,7 @@ class Rig:
         self,
         folder: Path,
         *assignments: str,
-        gate: CommitGateFactory = LocalCommitGate,
+        gate: Callable[[str, int, Callable[[int], None]], HeldBy] | None = None,
         config: LogConfig | None = None,
         node_id: int = NODE,
     ) -> None:
@@ -258,10 +260,10 @@ class Rig:
             node_id=node_id,
             logs=self.logs,
             clock=self.clock,
-            commit_gate=gate,
             spawn=self.spawn,
             config_of=self.config_of,
             replication=self.replication,
+            leader_term=LeaderTerm if gate is None else held_by(gate),
         )
         self.coordinator = CoordinatorOf()
         self.authorizer: AllowAll = AllowAll()
@@ -362,7 +364,7 @@ def batch(
 
 def fetched(rig: Rig, broker_id: int, offset: int, index: int = 0, topic: str = "t") -> None:
     """The follower `broker_id` has everything below `offset`."""
-    leading = rig.partition(topic, index).leading
+    leading = rig.partition(topic, index).leader_term
     assert leading is not None
     leading.fetched(leading.replicas.followers[broker_id], 1, offset, rig.clock.now_ms)
 

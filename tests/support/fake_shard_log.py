@@ -43,7 +43,7 @@ class FakeShardLog:
     def log_end_offset(self) -> int:
         return self.entries[-1][0] + 1 if self.entries else 0
 
-    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, unhurried: bool = False) -> int:
+    def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
         assert records
         self.guards.append(guard)
         if self.refuse is not None:

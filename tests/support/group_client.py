@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from odradek.broker.node import Node
-from odradek.broker.partition.flush import LocalCommitGate
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.protocol.errors import ErrorCode
@@ -135,7 +134,7 @@ async def running(path: Path, *assignments: str, seed: int = 7) -> AsyncIterator
         *assignments,
     )
     unexpected: list[tuple[str, BaseException]] = []
-    env = Env(OsDisk(), SystemClock(), random.Random(seed), LocalCommitGate, "boot")
+    env = Env(OsDisk(), SystemClock(), random.Random(seed), "boot")
     node = Node(chosen, env, on_unexpected=lambda where, exception: unexpected.append((where, exception)))
     try:
         await node.start()

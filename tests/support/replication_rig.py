@@ -191,7 +191,7 @@ class Broker(Rig):
         return self.partition("t", index).log.log_end_offset
 
     def acknowledged_by(self, node_id: int, index: int = 0) -> int:
-        leading = self.partition("t", index).leading
+        leading = self.partition("t", index).leader_term
         return -1 if leading is None else leading.replicas.followers[node_id].log_end
 
     def committed(self, index: int = 0) -> int:
@@ -300,7 +300,7 @@ class Brokers:
         """A broker that was cut off and fenced hears of the others again, and catches up with broker 1."""
         self.unfence(node_id)
         del self.cut[node_id]
-        leading = self[1].partition().leading
+        leading = self[1].partition().leader_term
         assert leading is not None
         await self.until(lambda: leading.replicas.isr == tuple(self._all))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.node import Node
-from odradek.broker.partition.flush import LocalCommitGate
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.cluster.metadata.image import MetadataImage
@@ -74,7 +73,7 @@ class Nodes:
             **self.settings,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
-        env = Env(disk, ShiftedClock(clock_ahead_ms), random.Random(), LocalCommitGate, self.boot_id)
+        env = Env(disk, ShiftedClock(clock_ahead_ms), random.Random(), self.boot_id)
         assignments = [f"{name}={value}" for name, value in values.items()]
         node = Node(
             config(*assignments), env, on_unexpected=lambda where, error: self.unexpected.append((where, error))

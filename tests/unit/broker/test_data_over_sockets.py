@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from odradek.broker.node import Node
-from odradek.broker.partition.flush import LocalCommitGate
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.protocol.batch import build_batch
@@ -27,7 +26,7 @@ LATEST = -1
 async def client(folder: Path) -> AsyncIterator[RawClient]:
     """Connected to a node of its own, which has a topic `t`."""
     chosen = config(f"log.dirs={folder}", "listeners=PLAINTEXT://127.0.0.1:0")
-    node = Node(chosen, Env(OsDisk(), SystemClock(), random.Random(7), LocalCommitGate, "boot"))
+    node = Node(chosen, Env(OsDisk(), SystemClock(), random.Random(7), "boot"))
     try:
         await node.start()
         connection = await RawClient.connect("127.0.0.1", node.listeners[0].port)

@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from odradek.broker.node import CannotStartError, Node
-from odradek.broker.partition.flush import LocalCommitGate
 from odradek.broker.partition.registry import WORK_AT_ONCE
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
@@ -126,7 +125,7 @@ LIVES = itertools.count(7)
 def make(path: Path, *assignments: str) -> tuple[Node, list[tuple[str, BaseException]]]:
     unexpected: list[tuple[str, BaseException]] = []
     chosen = config(f"log.dirs={path}", "listeners=PLAINTEXT://127.0.0.1:0", *assignments)
-    env = Env(OsDisk(), SystemClock(), random.Random(next(LIVES)), LocalCommitGate, "boot")
+    env = Env(OsDisk(), SystemClock(), random.Random(next(LIVES)), "boot")
     return Node(chosen, env, on_unexpected=lambda where, exception: unexpected.append((where, exception))), unexpected
 
 

@@ -101,7 +101,7 @@ async def test_it_waits_for_followers_that_are_alive(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.topic("t", replicas=(1, 2))
     append(rig, 3)
-    leading = rig.partition().leading
+    leading = rig.partition().leader_term
     assert leading is not None
     fetched(rig, 2, 3)
     leading.replicas.followers[2].log_start = 0
@@ -120,7 +120,7 @@ async def test_at_the_time_out_it_says_how_far_the_replicas_are(tmp_path: Path) 
     rig = Rig(tmp_path)
     rig.topic("t", replicas=(1, 2))
     append(rig, 3)
-    leading = rig.partition().leading
+    leading = rig.partition().leader_term
     assert leading is not None
     leading.replicas.followers[2].log_start = 0
     fetched(rig, 2, 3)
@@ -191,7 +191,7 @@ async def test_a_broker_that_is_dead_is_not_waited_for(brokers: Brokers) -> None
     await brokers.until(lambda: brokers[1].committed() == 1)
     brokers.cut[3] = None
     waiting = asyncio.ensure_future(call(brokers[1], ("t", 0, 1)))
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.followers[2].log_start == 1)
     assert not waiting.done()

@@ -28,7 +28,7 @@ async def test_a_parked_fetch_is_woken_by_data(tmp_path: Path) -> None:
     task = await park(rig, request(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000))
     append(rig, b"a", index=1)
     assert [len(offsets(answer)) for answer in answers(await task)] == [0, 1]
-    assert len(rig.partition("t", 0).fetch_watchers) == 0
+    assert len(rig.partition("t", 0).watermarks.fetch_watchers) == 0
 
 
 async def test_min_bytes_are_waited_for(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_the_next_request_of_the_connection_ends_the_wait(tmp_path: Path) 
     rig.session.wake_waiting()
     assert answers(await task)[0].records == b""
     assert rig.session._waiting == {}
-    assert len(rig.partition().fetch_watchers) == 0
+    assert len(rig.partition().watermarks.fetch_watchers) == 0
 
 
 async def test_data_that_comes_before_stage_two_has_begun_is_not_missed(tmp_path: Path) -> None:

@@ -181,10 +181,10 @@ async def test_too_few_replicas_after_the_append_are_told(tmp_path: Path) -> Non
     rig = Rig(tmp_path, config=LogConfig(min_insync_replicas=2))
     rig.topic("t", replicas=(1, 2))
     waiting: Any = produce.handle(rig.context(0, VERSION), request(("t", 0, batch())))
-    leading = rig.partition().leading
+    leading = rig.partition().leader_term
     assert leading is not None
     leading.replicas.min_isr = 3
-    rig.partition().advance_high_watermark(1)
+    rig.partition().watermarks.advance_high_watermark(1)
     assert errors(await waiting) == [E.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 

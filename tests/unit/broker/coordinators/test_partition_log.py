@@ -1,4 +1,5 @@
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,8 +94,8 @@ async def test_what_is_refused_before_writing_and_what_is_not_are_told_apart(tmp
 async def test_subscribers_hear_of_every_advance_until_they_leave(tmp_path: Path) -> None:
     gates: list[Gate] = []
 
-    def gate(topic: str, index: int, advance: object) -> Gate:
-        gates.append(Gate(topic, index, advance))  # type: ignore[arg-type]  # an Advance
+    def gate(topic: str, index: int, advance: Callable[[int], None]) -> Gate:
+        gates.append(Gate(topic, index, advance))
         return gates[-1]
 
     rig = Rig(tmp_path, gate=gate)

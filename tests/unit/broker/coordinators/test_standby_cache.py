@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ class Kept(Rig):
         """What an election gives to the coordinator."""
         return PartitionLogPort(self.partition(), read_bytes=1_000, turns=Turns(1), latest=self.latest)
 
-    def _gate(self, topic: str, index: int, advance: object) -> Gate:
-        self.gates.append(Gate(topic, index, advance))  # type: ignore[arg-type]
+    def _gate(self, topic: str, index: int, advance: Callable[[int], None]) -> Gate:
+        self.gates.append(Gate(topic, index, advance))
         return self.gates[-1]
 
     def write(self, key: str, value: str | None) -> None:

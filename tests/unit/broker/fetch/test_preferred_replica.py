@@ -39,7 +39,7 @@ def racked(folder: Path, *assignments: str) -> Rig:
     append(rig, b"x", b"y", b"z")
     for follower in (2, 3, 4):
         fetched(rig, follower, 3)
-        leading = rig.partition().leading
+        leading = rig.partition().leader_term
         assert leading is not None
         leading.replicas.followers[follower].log_start = 0
     return rig

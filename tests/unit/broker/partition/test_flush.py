@@ -1,9 +1,13 @@
 import asyncio
 import errno
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from odradek.broker.partition.flush import GroupFlush, LocalCommitGate
+from odradek.broker.partition.flush import GroupFlush
+
+if TYPE_CHECKING:
+    from odradek.storage.log.log import PartitionLog
 
 
 class FlushedByHand:
@@ -29,7 +33,7 @@ class Bench:
         self.failures: list[OSError] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.flush = GroupFlush(
-            self.log,
+            cast("PartitionLog", self.log),
             name="t-0",
             messages=messages,
             spawn=self.spawn,
@@ -122,12 +126,3 @@ async def test_a_change_of_flush_messages_takes_effect_at_once(messages: int, to
     await asyncio.sleep(0)
     await bench.append(1)
     assert list(dict.fromkeys(bench.acknowledged)) == told
-
-
-async def test_the_local_gate_commits_what_this_broker_has_until_it_is_closed() -> None:
-    advanced: list[int] = []
-    gate = LocalCommitGate("t", 0, advanced.append)
-    gate.acknowledgeable(4)
-    gate.close()
-    gate.acknowledgeable(5)
-    assert advanced == [4]

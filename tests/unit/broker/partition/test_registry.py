@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 import odradek.broker.partition.partition
-from odradek.broker.partition.leader_term import Leadership, Leading
+from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderTerm
 from odradek.broker.partition.partition import Partition, Role
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.records.metadata import ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord
@@ -84,7 +84,7 @@ async def test_a_change_that_is_no_election_leaves_the_leadership_alone(tmp_path
     topic_id = rig.topic("t", replicas=(NODE, 2))
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, isr=[NODE]))
     assert listener.heard == [("elected", 0, 0)]
-    leading = rig.partition().leading
+    leading = rig.partition().leader_term
     assert leading is not None
     assert (leading.replicas.isr, leading.replicas.replicas) == ((NODE,), (NODE, 2))
 
@@ -171,7 +171,7 @@ async def test_an_offline_partition_is_said_once(tmp_path: Path, monkeypatch: py
     rig.topic("t")
     said: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        odradek.broker.partition.partition, "say_offline", lambda topic, index, _: said.append((topic, index))
+        odradek.broker.partition.partition, "log_offline", lambda topic, index, _: said.append((topic, index))
     )
     for _ in range(3):
         rig.partition().take_offline(OSError(EIO, "injected"))
@@ -216,13 +216,13 @@ async def test_a_smaller_isr_is_judged_by_the_settings_that_came_before_it(
     rig = Rig(tmp_path)
     topic_id = rig.topic("t", replicas=(NODE, 2))
     required: list[int] = []
-    judge = Leading.update
+    judge = LeaderTerm.update
 
-    def update(leading: Leading, leadership: Leadership) -> None:
+    def update(leading: LeaderTerm, leadership: LeaderAndIsr) -> None:
         required.append(rig.partition().log.config.min_insync_replicas)
         judge(leading, leadership)
 
-    monkeypatch.setattr(Leading, "update", update)
+    monkeypatch.setattr(LeaderTerm, "update", update)
     rig.play(
         ConfigRecord(resource_type=TOPIC, resource_name="t", name="min.insync.replicas", value="2"),
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[NODE]),

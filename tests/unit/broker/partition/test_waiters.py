@@ -1,7 +1,5 @@
 import asyncio
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,10 +10,6 @@ from odradek.broker.partition.waiters import CommitWait, FetchWait, FetchWatcher
 from odradek.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
-
-
-def hosted() -> Any:
-    return SimpleNamespace(fetch_watchers=FetchWatchers())
 
 
 def test_offsets_are_woken_in_order_and_only_when_reached() -> None:
@@ -91,11 +85,10 @@ async def test_a_commit_times_out_once_for_what_is_missing_and_leaves_its_queues
 
 
 async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
-    partition = hosted()
-    watchers = partition.fetch_watchers
+    watchers = FetchWatchers()
     uncommitted, committed = FetchWait(), FetchWait()
-    uncommitted.watch(partition, Watermark.HIGH_WATERMARK, 1_000)
-    committed.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000)
+    uncommitted.watch(watchers, Watermark.HIGH_WATERMARK, 1_000)
+    committed.watch(watchers, Watermark.LAST_STABLE_OFFSET, 1_000)
     uncommitted.start(1, 60_000)
     committed.start(1, 60_000)
     watchers.appended(10, 300)
@@ -109,29 +102,28 @@ async def test_a_fetch_is_woken_by_its_own_watermark() -> None:
 
 
 async def test_min_bytes_are_counted_over_partitions_and_capped_in_each() -> None:
-    one, two = hosted(), hosted()
+    one, two = FetchWatchers(), FetchWatchers()
     wait = FetchWait()
     wait.watch(one, Watermark.HIGH_WATERMARK, 300)
     wait.watch(two, Watermark.HIGH_WATERMARK, 300)
     wait.start(500, 60_000)
     for end, size in ((1, 200), (2, 200), (3, 200)):
-        one.fetch_watchers.appended(end, size)
-        one.fetch_watchers.advanced(end, None)
+        one.appended(end, size)
+        one.advanced(end, None)
     assert not wait.woken.done()  # 600 bytes, of which the reader has room for 300
-    two.fetch_watchers.appended(1, 200)
+    two.appended(1, 200)
     assert not wait.woken.done()  # appended, and not yet visible
-    two.fetch_watchers.advanced(1, None)
+    two.advanced(1, None)
     assert wait.woken.done()
-    assert len(one.fetch_watchers) == len(two.fetch_watchers) == 0
+    assert len(one) == len(two) == 0
 
 
 async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
-    partition = hosted()
-    watchers = partition.fetch_watchers
+    watchers = FetchWatchers()
     for end in range(1, 11):
         watchers.appended(end, 100)
     wait = FetchWait()
-    wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 10_000)
+    wait.watch(watchers, Watermark.LAST_STABLE_OFFSET, 10_000)
     wait.start(450, 60_000)
     watchers.advanced(10, None)
     watchers.advanced(10, 4)
@@ -141,16 +133,16 @@ async def test_a_watermark_that_lags_counts_what_it_passes() -> None:
 
 
 async def test_time_and_loss_of_the_partition_wake_a_fetch() -> None:
-    partition = hosted()
+    watchers = FetchWatchers()
     timed, lost = FetchWait(), FetchWait()
-    timed.watch(partition, Watermark.HIGH_WATERMARK, 10)
+    timed.watch(watchers, Watermark.HIGH_WATERMARK, 10)
     timed.start(1, 0)
     await timed.woken
-    lost.watch(partition, Watermark.LOG_END, 10)
+    lost.watch(watchers, Watermark.LOG_END, 10)
     lost.start(1, 60_000)
-    partition.fetch_watchers.wake_all()
+    watchers.wake_all()
     assert lost.woken.done()
-    assert len(partition.fetch_watchers) == 0
+    assert len(watchers) == 0
 
 
 async def test_waking_twice_is_harmless() -> None:
@@ -163,14 +155,13 @@ async def test_waking_twice_is_harmless() -> None:
 
 async def test_what_is_remembered_of_a_long_transaction_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiters, "GROWTH_ENTRIES_MAX", 16)
-    partition = hosted()
-    watchers = partition.fetch_watchers
+    watchers = FetchWatchers()
     for end in range(1, 1_001):
         watchers.appended(end, 10)
         watchers.advanced(end, None)
         assert len(watchers._ends) <= 17
     wait = FetchWait()
-    wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 100_000)
+    wait.watch(watchers, Watermark.LAST_STABLE_OFFSET, 100_000)
     wait.start(10_000, 60_000)
     watchers.advanced(1_000, 1_000)
     assert wait.woken.done()  # merged entries lose no bytes at the end
@@ -183,8 +174,7 @@ def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
     """Merged entries or not: a reader with min_bytes=1 never sleeps through an advance of its watermark."""
 
     async def play() -> None:
-        partition = hosted()
-        watchers = partition.fetch_watchers
+        watchers = FetchWatchers()
         end = data.draw(st.integers(1, 40))
         for offset in range(1, end + 1):
             watchers.appended(offset, data.draw(st.integers(61, 70)))
@@ -193,7 +183,7 @@ def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
         mark = 0
         while mark < end:
             wait = FetchWait()
-            wait.watch(partition, Watermark.LAST_STABLE_OFFSET, 1_000_000)
+            wait.watch(watchers, Watermark.LAST_STABLE_OFFSET, 1_000_000)
             wait.start(1, 60_000)
             mark = data.draw(st.integers(mark + 1, end))
             watchers.advanced(end, mark)
@@ -203,14 +193,14 @@ def test_any_advance_wakes_a_reader_of_one_byte(data: st.DataObject) -> None:
 
 
 async def test_many_fetches_are_woken_in_the_order_they_came() -> None:
-    partition = hosted()
+    watchers = FetchWatchers()
     woken: list[int] = []
     for number in range(5):
         wait = FetchWait()
-        wait.watch(partition, Watermark.HIGH_WATERMARK, 10)
+        wait.watch(watchers, Watermark.HIGH_WATERMARK, 10)
         wait.start(1, 60_000)
         wait.woken.add_done_callback(partial(lambda number, _done: woken.append(number), number))
-    partition.fetch_watchers.appended(1, 61)
-    partition.fetch_watchers.advanced(1, None)
+    watchers.appended(1, 61)
+    watchers.advanced(1, None)
     await asyncio.sleep(0)
     assert woken == [0, 1, 2, 3, 4]

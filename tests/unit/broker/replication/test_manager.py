@@ -82,7 +82,7 @@ async def test_a_living_broker_that_registers_anew_joins_the_isr_again(brokers: 
     brokers.unregister(3, isr=[1, 2])
     brokers.restart(3)
     brokers[1].append(b"b", index=1)
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.soon(lambda: leading.replicas.isr == (1, 2, 3), 300)
 
@@ -115,7 +115,7 @@ async def test_an_epoch_that_wrote_nothing_is_no_endless_divergence(brokers: Bro
 
 async def test_many_partitions_share_one_fetch_and_idle_ones_cost_nothing(brokers: Brokers) -> None:
     brokers.topic(40)
-    await brokers.until(lambda: all(len(brokers[1].partition("t", i).followers) == 2 for i in range(40)))
+    await brokers.until(lambda: all(len(brokers[1].partition("t", i).watermarks.followers) == 2 for i in range(40)))
     brokers[1].append(b"a", index=7)
     await brokers.until(lambda: brokers[1].committed(7) == 1)
     assert [[p.partition for topic in last.topics for p in topic.partitions] for last in brokers[2].fetches[-1:]] == [
@@ -157,7 +157,7 @@ async def test_an_answer_to_a_question_of_an_older_epoch_fences_nobody(brokers: 
     brokers.change(leader=1)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     assert (leading.replicas.isr, brokers.controller.asked) == ((1, 2, 3), [])
     assert brokers[1].content() == brokers[2].content() == brokers[3].content()
@@ -172,7 +172,7 @@ async def test_a_fetch_that_arrives_late_on_another_connection_does_not_keep_its
     await Wire(brokers, 2).request(1, Channel.REPLICA_FETCH, late, FETCH_VERSION, timeout_ms=1_000)
     brokers[1].append(b"b")
     await brokers.until(lambda: brokers[1].committed() == 2)
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     own = [session for session in brokers[1].sessions if session.replica_id == 2]
     assert leading.replicas.followers[2].pulse is max(own, key=lambda session: session.epoch)
@@ -193,7 +193,7 @@ async def test_a_watermark_that_moves_alone_waits_while_others_have_records(
 
     leader.append(b"a", index=0)
     await brokers.until(lambda: leader.committed(0) == 1)
-    for follower in leader.partition("t", 0).followers.values():
+    for follower in leader.partition("t", 0).watermarks.followers.values():
         assert isinstance(follower, ReplicaSlot)
         follower.session.watermarks_told_ms = leader.clock.monotonic_ms()
     monkeypatch.setattr(Gathering, "_add", noted)
@@ -213,7 +213,7 @@ async def test_records_that_nobody_waits_for_go_along_with_the_next_ones(
     brokers.topic(2)
     leader = brokers[1]
     await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
-    monkeypatch.setattr("odradek.broker.replication.leader_fetch.UNHURRIED_S", 3_600)
+    monkeypatch.setattr("odradek.broker.replication.leader_fetch.DEFERRED_S", 3_600)
     told: list[list[int]] = []
     finish = Gathering.finish
 
@@ -222,8 +222,8 @@ async def test_records_that_nobody_waits_for_go_along_with_the_next_ones(
         return finish(self, context)
 
     monkeypatch.setattr(Gathering, "finish", noted)
-    unhurried = batch(b"a")
-    leader.partition("t", 0).append(unhurried, origin=Origin.COORDINATOR, now_ms=NOW_MS, unhurried=True)
+    deferred = batch(b"a")
+    leader.partition("t", 0).append(deferred, origin=Origin.COORDINATOR, now_ms=NOW_MS, deferred=True)
     leader.append(b"b", index=1)
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
     assert [sorted(each) for each in told if each] == [[0, 1]] * 2
@@ -255,7 +255,7 @@ async def test_records_that_nobody_waits_for_are_replicated_although_nothing_fol
     brokers.topic()
     leader = brokers[1]
     await brokers.until(lambda: sum(session.parked is not None for session in leader.sessions) == 2)
-    leader.partition().append(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS, unhurried=True)
+    leader.partition().append(batch(b"a"), origin=Origin.COORDINATOR, now_ms=NOW_MS, deferred=True)
     await brokers.until(lambda: leader.committed() == 1)
 
 
@@ -278,7 +278,7 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
         return await on_disk(partition, read)
 
     monkeypatch.setattr(Partition, "on_disk", slow)
-    for follower in leader.partition("t", 0).followers.values():
+    for follower in leader.partition("t", 0).watermarks.followers.values():
         assert isinstance(follower, ReplicaSlot)
         follower.session.due[follower] = None
     leader.disk.failing["cold"] = 0
@@ -319,7 +319,7 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
     assert (bool(doubts), brokers[2].vouches) == (not trusted, int(trusted))
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
     assert len(list(iter_batches(brokers[2].content()))) == content
@@ -334,7 +334,7 @@ async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_
     brokers[2].cannot_vouch = refused
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
     assert (brokers[2].heard_of, brokers[2].vouches) == ([refused], 0)

@@ -109,7 +109,7 @@ async def test_a_replica_that_is_not_in_sync_waits_and_those_in_sync_do_not(thro
     await brokers.until(lambda: brokers[1].committed() == 7)
     brokers[node].rates.update(leader=LONG_MAX, follower=LONG_MAX)
     await brokers.until(lambda: brokers[3].end() == 7)
-    leading = brokers[1].partition().leading
+    leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.isr == (1, 2, 3))
 

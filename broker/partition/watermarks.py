@@ -1,0 +1,112 @@
+"""Move the watermarks of one partition replica, and wake the requests and followers that wait for them."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from odradek.broker.partition.waiters import FetchWatchers, OffsetWaiters
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.log.log import PartitionLog
+
+
+class FollowerWatch(Protocol):
+    """Receive the events of one partition for the fetch session of one follower (`odradek.broker.replication.leader_sessions`)."""
+
+    def appended(self, *, deferred: bool) -> None:
+        """Note that the log end moved. A `deferred` append may wait for the next response of the session."""
+
+    def moved(self) -> None:
+        """Note that a watermark or the log start offset moved: the next response reports it."""
+
+    def fell_out(self) -> None:
+        """Note that the follower left the ISR."""
+
+    def ended(self) -> None:
+        """Note that this broker no longer leads the partition in the epoch that the session knows."""
+
+    def replaced(self) -> None:
+        """Note that another session of the same follower receives the events from now on."""
+
+
+class Watermarks:
+    """The watermarks of one replica. The role of the replica may change; this object stays until the partition is closed."""
+
+    __slots__ = (
+        "_closed",
+        "_subscribers",
+        "acknowledged",
+        "acknowledged_offset",
+        "committed",
+        "fetch_watchers",
+        "followers",
+        "log",
+    )
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.followers: dict[int, FollowerWatch] = {}
+        """Fetch sessions of followers, by broker id."""
+        self.acknowledged_offset = 0
+        """All offsets below it are as safe on this broker as flush.messages demands."""
+        self.committed = OffsetWaiters()
+        """Produce requests with acks=all: they wait for the high watermark."""
+        self.acknowledged = OffsetWaiters()
+        """Produce requests with acks=1: they wait for `acknowledged_offset`, which differs from the log end if flush.messages is set."""
+        self.fetch_watchers = FetchWatchers()
+        self._subscribers: dict[Callable[[int], None], None] = {}
+        self._closed = False
+
+    def subscribe(self, callback: Callable[[int], None]) -> None:
+        """Call `callback(high watermark)` after each advance of the high watermark."""
+        self._subscribers[callback] = None
+
+    def unsubscribe(self, callback: Callable[[int], None]) -> None:
+        """Call `callback` no more. An unknown callback is ignored."""
+        self._subscribers.pop(callback, None)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Commit all offsets below `offset`. An offset below the high watermark is ignored."""
+        log = self.log
+        if offset <= log.high_watermark or self._closed:
+            return
+        stable = log.last_stable_offset
+        log.update_high_watermark(offset)
+        high_watermark = log.high_watermark
+        assert log.last_stable_offset <= high_watermark <= log.log_end_offset
+        for follower in self.followers.values():
+            follower.moved()
+        self.fetch_watchers.advanced(
+            high_watermark, log.last_stable_offset if log.last_stable_offset > stable else None
+        )
+        if high_watermark >= self.committed.next_offset:
+            self.committed.advance(high_watermark)
+        if self._subscribers:
+            for callback in list(self._subscribers):
+                callback(high_watermark)
+
+    def acknowledge(self, offset: int) -> bool:
+        """Acknowledge all offsets below `offset` on this broker; return False if they are acknowledged already."""
+        if offset <= self.acknowledged_offset:
+            return False
+        self.acknowledged_offset = offset
+        if offset >= self.acknowledged.next_offset:
+            self.acknowledged.advance(offset)
+        return True
+
+    def restart_acknowledgement(self) -> None:
+        """Begin a leader term: offsets beyond the high watermark need a new acknowledgement."""
+        self.acknowledged_offset = min(self.acknowledged_offset, self.log.high_watermark)
+
+    def fail_waiters(self, error: ErrorCode) -> None:
+        """Fail the waiting produce requests with `error`, and let the waiting fetches read again."""
+        self.committed.fail(error)
+        self.acknowledged.fail(error)
+        self.fetch_watchers.wake_all()
+
+    def end_followers(self) -> None:
+        """Tell the fetch sessions of all followers that the leader term ended."""
+        for follower in list(self.followers.values()):
+            follower.ended()
+
+    def close(self) -> None:
+        """Freeze the watermarks: the log is deleted, or its disk failed."""
+        self._closed = True

@@ -49,7 +49,7 @@ from odradek.broker.topics.auto_create import TopicMaker
 from odradek.cluster.controller.port import BrokerRegistration
 from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
-from odradek.cluster.lifecycle import BrokerLifecycle
+from odradek.cluster.lifecycle.driver import BrokerLifecycle
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
 from odradek.cluster.raft.quorum_state import BadQuorumState

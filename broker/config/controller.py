@@ -4,7 +4,7 @@ from typing import Final
 
 from odradek.broker.config.properties import Config
 from odradek.cluster.controller.state import ControllerConfig
-from odradek.cluster.lifecycle import LifecycleConfig
+from odradek.cluster.lifecycle.driver import LifecycleConfig
 
 _SECOND_MS: Final = 1_000
 

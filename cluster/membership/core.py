@@ -23,7 +23,7 @@ from odradek.cluster.membership.members import Change, Counters, Member, Members
 from odradek.cluster.membership.messages import UNKNOWN_LIFE, Ack, Message, Ping, PingRequest, Rumour
 from odradek.cluster.membership.own_time import Lateness, OwnTime
 from odradek.cluster.membership.relays import Relay, Relays
-from odradek.cluster.membership.transitions import Event, State, after
+from odradek.cluster.membership.transitions import TRANSITIONS, Event, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -335,7 +335,7 @@ class MembershipCore:
     def _on(self, member: Member, event: Event, now_ms: int) -> None:
         """Everything that a change of state brings with it."""
         own = self._time.at(now_ms)
-        before, member.state = member.state, after(member.state, event)
+        before, member.state = member.state, TRANSITIONS.look_up(member.state, event)
         silent_ms = 0 if member.silent_since is None else own - member.silent_since
         if member.state is State.ALIVE:
             member.settle()

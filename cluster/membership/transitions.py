@@ -1,12 +1,14 @@
-"""What a node holds of another one, as a table. There is no state outside it and no other way from one to the next.
+"""The state of another member as this node sees it, as a table. No other code changes it.
 
-Nobody is declared dead on the word of another node: an accusation makes the accused a suspect here, and this node looks itself.
+A suspicion or failure declaration by another node is not enough: it makes the member a suspect here, and this node probes it.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final
+
+from odradek.runtime.machine import BUG, TransitionTable
 
 
 class State(Enum):
@@ -16,7 +18,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What happened; the value is how it reads as the evidence of a verdict."""
+    """An observation of a member. The value is the evidence that a log event shows."""
 
     ANSWERED = "it answered"
     REFUTED = "it says that it lives"
@@ -30,35 +32,25 @@ class Event(Enum):
     REPLACED = "another process answers in its place"
 
 
-class Bug(AssertionError):
-    """An event in a state where it cannot happen."""
-
-
 _ALIVE, _SUSPECT, _DEAD = State.ALIVE, State.SUSPECT, State.DEAD
 
 # fmt: off
-TRANSITIONS: Final[dict[Event, tuple[State | None, State | None, State | None]]] = {
-    # event            alive     suspect   dead        None: cannot happen
-    Event.ANSWERED:  (_ALIVE,   _ALIVE,   _ALIVE),
-    Event.REFUTED:   (_ALIVE,   _ALIVE,   _ALIVE),
-    Event.SILENT:    (_SUSPECT, _SUSPECT, None),
-    Event.LOST:      (_SUSPECT, _SUSPECT, _DEAD),
-    Event.ACCUSED:   (_SUSPECT, _SUSPECT, _DEAD),
-    Event.CONDEMNED: (_SUSPECT, _SUSPECT, _DEAD),
-    Event.HEARD:     (None,     _SUSPECT, _SUSPECT),
-    Event.GONE:      (None,     _DEAD,    None),
-    Event.EXPIRED:   (None,     _DEAD,    None),
-    Event.REPLACED:  (_DEAD,    _DEAD,    _DEAD),
-}
+TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_rows(
+    "members",
+    State,
+    Event,
+    {
+        #                 ALIVE     SUSPECT   DEAD
+        Event.ANSWERED:  (_ALIVE,   _ALIVE,   _ALIVE),
+        Event.REFUTED:   (_ALIVE,   _ALIVE,   _ALIVE),
+        Event.SILENT:    (_SUSPECT, _SUSPECT, BUG),
+        Event.LOST:      (_SUSPECT, _SUSPECT, _DEAD),
+        Event.ACCUSED:   (_SUSPECT, _SUSPECT, _DEAD),
+        Event.CONDEMNED: (_SUSPECT, _SUSPECT, _DEAD),
+        Event.HEARD:     (BUG,      _SUSPECT, _SUSPECT),
+        Event.GONE:      (BUG,      _DEAD,    BUG),
+        Event.EXPIRED:   (BUG,      _DEAD,    BUG),
+        Event.REPLACED:  (_DEAD,    _DEAD,    _DEAD),
+    },
+)
 # fmt: on
-_COLUMNS: Final = (_ALIVE, _SUSPECT, _DEAD)
-
-assert set(TRANSITIONS) == set(Event), "a row for every event"
-
-
-def after(state: State, event: Event) -> State:
-    """The state that `event` leads to. Raises Bug."""
-    following = TRANSITIONS[event][_COLUMNS.index(state)]
-    if following is None:
-        raise Bug(f"{event.name} cannot happen to a node that is {state.value}")
-    return following

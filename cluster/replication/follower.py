@@ -12,6 +12,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.errors import ErrorCode
+from odradek.runtime.machine import BUG, TransitionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,30 +53,27 @@ class Event(Enum):
     __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
 
 
-class Bug(Exception):
-    """An event that cannot come in this state."""
-
-
 F, T, L, P, W, B = State.FETCHING, State.TRUNCATING, State.LOCATING, State.PAUSING, State.WAITING, State.BROKEN
-E = Event
 # fmt: off
-TABLE: Final[dict[tuple[State, Event], State | None]] = {
-    (F, E.DATA): F,    (F, E.DIVERGED): T,    (F, E.OUT_OF_RANGE): L,    (F, E.LOCATED): None, (F, E.TRUNCATED): None,
-    (F, E.FENCED): W,  (F, E.NOT_NOW): P,     (F, E.PAUSED): None,       (F, E.DISK_FAILED): B,
-    (T, E.DATA): None, (T, E.DIVERGED): None, (T, E.OUT_OF_RANGE): None, (T, E.LOCATED): None, (T, E.TRUNCATED): F,
-    (T, E.FENCED): None, (T, E.NOT_NOW): None, (T, E.PAUSED): None,      (T, E.DISK_FAILED): B,
-    (L, E.DATA): None, (L, E.DIVERGED): None, (L, E.OUT_OF_RANGE): None, (L, E.LOCATED): T,    (L, E.TRUNCATED): None,
-    (L, E.FENCED): W,  (L, E.NOT_NOW): P,     (L, E.PAUSED): None,       (L, E.DISK_FAILED): B,
-    (P, E.DATA): None, (P, E.DIVERGED): None, (P, E.OUT_OF_RANGE): None, (P, E.LOCATED): None, (P, E.TRUNCATED): None,
-    (P, E.FENCED): None, (P, E.NOT_NOW): None, (P, E.PAUSED): F,         (P, E.DISK_FAILED): B,
-    (W, E.DATA): None, (W, E.DIVERGED): None, (W, E.OUT_OF_RANGE): None, (W, E.LOCATED): None, (W, E.TRUNCATED): None,
-    (W, E.FENCED): None, (W, E.NOT_NOW): None, (W, E.PAUSED): None,      (W, E.DISK_FAILED): B,
-    (B, E.DATA): None, (B, E.DIVERGED): None, (B, E.OUT_OF_RANGE): None, (B, E.LOCATED): None, (B, E.TRUNCATED): None,
-    (B, E.FENCED): None, (B, E.NOT_NOW): None, (B, E.PAUSED): None,      (B, E.DISK_FAILED): B,
-}
+TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_rows(
+    "followed partitions",
+    State,
+    Event,
+    {
+        #                    F    T    L    P    W    B
+        Event.DATA:         (F,   BUG, BUG, BUG, BUG, BUG),
+        Event.DIVERGED:     (T,   BUG, BUG, BUG, BUG, BUG),
+        Event.OUT_OF_RANGE: (L,   BUG, BUG, BUG, BUG, BUG),
+        Event.LOCATED:      (BUG, BUG, T,   BUG, BUG, BUG),
+        Event.TRUNCATED:    (BUG, F,   BUG, BUG, BUG, BUG),
+        Event.FENCED:       (W,   BUG, W,   BUG, BUG, BUG),
+        Event.NOT_NOW:      (P,   BUG, P,   BUG, BUG, BUG),
+        Event.PAUSED:       (BUG, BUG, BUG, F,   BUG, BUG),
+        Event.DISK_FAILED:  (B,   B,   B,   B,   B,   B),
+    },
+)
 # fmt: on
-"""None: a bug. A new leader or leader epoch makes a new machine, so no state has an event for that."""
-assert set(TABLE) == {(state, event) for state in State for event in Event}, "the table of followers is not complete"
+"""A new leader or leader epoch makes a new `Following`, so no state has an event for that."""
 
 ERROR_EVENTS: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: Event.OUT_OF_RANGE,
@@ -103,10 +101,8 @@ class Following:
         """Answers in a row that were none."""
 
     def step(self, event: Event) -> State:
-        """Move on. Raises Bug for what cannot be."""
-        new = TABLE[self.state, event]
-        if new is None:
-            raise Bug(f"{event.name} while {self.state.name}")
+        """Return the next state, after it is entered. Raise TransitionBug if `event` cannot occur in the current one."""
+        new = TRANSITIONS.look_up(self.state, event)
         if event is Event.NOT_NOW:
             self.failures += 1
         elif event is Event.DATA:

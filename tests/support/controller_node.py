@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.controller.state import ControllerConfig
-from odradek.cluster.lifecycle import BrokerLifecycle
+from odradek.cluster.lifecycle.driver import BrokerLifecycle
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.driver import RaftDriver
 from odradek.cluster.raft.ports import NoNetwork, RaftStorage

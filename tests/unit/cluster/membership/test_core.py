@@ -10,7 +10,8 @@ from odradek.cluster.membership.members import UNREGISTERED, MembershipConfig, M
 from odradek.cluster.membership.messages import UNKNOWN_LIFE, Ack, Ping, PingRequest, Rumour
 from odradek.cluster.membership.own_time import LATE_MS, SETTLE_MS, Lateness, OwnTime
 from odradek.cluster.membership.relays import RELAYS_MAX
-from odradek.cluster.membership.transitions import Bug, Event, State, after
+from odradek.cluster.membership.transitions import TRANSITIONS, Event, State
+from odradek.runtime.machine import TransitionBug
 from tests.support.membership_one import LIFE, One, specs
 from tests.support.membership_rig import Rig
 
@@ -21,13 +22,13 @@ CONFIG = MembershipConfig()
 
 
 def test_what_cannot_happen_is_a_bug() -> None:
-    with pytest.raises(Bug, match="EXPIRED cannot happen to a node that is alive"):
-        after(State.ALIVE, Event.EXPIRED)
+    with pytest.raises(TransitionBug, match="EXPIRED cannot occur in state ALIVE"):
+        TRANSITIONS.look_up(State.ALIVE, Event.EXPIRED)
 
 
 def test_nobody_dies_on_the_word_of_another() -> None:
-    assert after(State.ALIVE, Event.CONDEMNED) is State.SUSPECT
-    assert after(State.SUSPECT, Event.CONDEMNED) is State.SUSPECT
+    assert TRANSITIONS.look_up(State.ALIVE, Event.CONDEMNED) is State.SUSPECT
+    assert TRANSITIONS.look_up(State.SUSPECT, Event.CONDEMNED) is State.SUSPECT
 
 
 # ---- who is watched ---------------------------------------------------------------------------------------------------

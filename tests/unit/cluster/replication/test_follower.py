@@ -3,8 +3,7 @@
 import pytest
 
 from odradek.cluster.replication.follower import (
-    TABLE,
-    Bug,
+    TRANSITIONS,
     Event,
     Following,
     Remedy,
@@ -15,6 +14,7 @@ from odradek.cluster.replication.follower import (
     remedy_for,
 )
 from odradek.protocol.errors import ErrorCode
+from odradek.runtime.machine import BUG, TransitionBug
 from odradek.storage.files.leader_epochs import LeaderEpochs
 
 ROADS = [
@@ -39,12 +39,12 @@ def test_roads(events: list[Event], ends: State) -> None:
 
 
 def test_every_state_is_reached_and_what_cannot_be_is_a_bug() -> None:
-    assert {new for new in TABLE.values() if new is not None} == set(State)
-    for (state, event), new in TABLE.items():
+    assert {new for new in TRANSITIONS.cells.values() if new is not BUG} == set(State)
+    for (state, event), new in TRANSITIONS.cells.items():
         following = Following(2, 7)
         following.state = state
-        if new is None:
-            with pytest.raises(Bug):
+        if new is BUG:
+            with pytest.raises(TransitionBug):
                 following.step(event)
             assert following.state is state
         else:

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from odradek.cluster.controller.port import BrokerHeartbeat, BrokerRegistration, ControllerRegistration, HeartbeatReply
-from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleConfig
+from odradek.cluster.lifecycle.driver import BrokerLifecycle, LifecycleConfig
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.records import BrokerEndpoint, NoOpRecord, RegisterBrokerRecord, encode_record
 from odradek.cluster.raft.batches import LogBatch
@@ -196,7 +196,7 @@ async def test_a_broker_that_cannot_serve_says_so_at_once_even_when_an_answer_is
     while len(script.heartbeats) < 2:
         await asyncio.sleep(0)
     assert script.heartbeats[1].want_fence
-    script.lifecycle._wants_fence = False  # as if it were news again, while the answer is awaited
+    script.lifecycle._fence_requested = False  # as if it were news again, while the answer is awaited
     script.lifecycle.want_fence("again")
     gate.set()
     while len(script.heartbeats) < 3:

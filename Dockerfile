@@ -3,8 +3,7 @@ FROM python:3.11-slim
 WORKDIR /opt/odradek
 COPY requirements-broker.lock ./
 RUN pip install --no-cache-dir --require-hashes -r requirements-broker.lock
-COPY pyproject.toml README.md ./
-COPY odradek odradek
+COPY pyproject.toml hatch_build.py LICENSE README.md ./
 COPY broker broker
 COPY client client
 COPY cluster cluster
@@ -14,6 +13,9 @@ COPY pipeline pipeline
 COPY protocol protocol
 COPY runtime runtime
 COPY storage storage
+# docker build --build-arg COMMIT=$(git rev-parse --short=12 HEAD) lets `odradek --version` show the commit: .git is not copied.
+ARG COMMIT=""
+RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > odradek/COMMIT; fi
 RUN pip install --no-cache-dir --no-deps . && useradd --system --home /var/lib/odradek --create-home odradek
 USER odradek
 VOLUME /var/lib/odradek

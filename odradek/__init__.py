@@ -5,11 +5,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from odradek.version import __version__
+
 if TYPE_CHECKING:
     from odradek.local.local_cluster import LocalCluster
     from odradek.local.processes import BrokerDied, BrokerFailed
 
-__all__ = ["BrokerDied", "BrokerFailed", "LocalCluster"]
+__all__ = ["BrokerDied", "BrokerFailed", "LocalCluster", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

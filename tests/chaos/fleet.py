@@ -202,7 +202,7 @@ class Fleet:
             known = {READER: "reader", FINAL: "reader", POLLER: "", TRANSFORMER: "member", TAKER: "member"}
             role = known.get(order.kind, "producer")
             module = f"{library}_{role}" if role else POLLER
-            command = [sys.executable, "-P", "-m", f"tests.chaos.clients.{module}", order.text()]
+            command = [sys.executable, "-m", f"tests.chaos.clients.{module}", order.text()]
         with (self.directory / "clients.log").open("ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=log, stderr=log)
 

@@ -24,7 +24,7 @@ class Guardian:
 
     def __enter__(self) -> Guardian:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tests.chaos.guardian"],
+            [sys.executable, "-m", "tests.chaos.guardian"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C in a terminal must not take it away from its duty

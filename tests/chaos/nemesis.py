@@ -38,7 +38,7 @@ class ProxyProcess:
     """The proxy, and its commands."""
 
     def __init__(self, system: System, journal: Path, log: Path) -> None:
-        command = [sys.executable, "-P", "-m", "tests.chaos.proxy", str(journal), *doors(system.ports)]
+        command = [sys.executable, "-m", "tests.chaos.proxy", str(journal), *doors(system.ports)]
         with log.open("ab") as errors:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True

@@ -217,7 +217,7 @@ def test_processes_find_out_about_one_another() -> None:
     arguments = [str(port) for port in ports]
     processes = {
         node_id: Popen(
-            [sys.executable, "-P", "-m", "tests.support.membership_process", str(node_id), *arguments],
+            [sys.executable, "-m", "tests.support.membership_process", str(node_id), *arguments],
             cwd=ROOT,
             env={"PYTHONPATH": str(ROOT)},
             stdin=PIPE,

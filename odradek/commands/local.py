@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from odradek import run_module
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory
 from odradek.commands.up import NodeIds, add, reasons, state_of
 from odradek.local.directory import ClusterDirectory, ClusterState
@@ -113,7 +113,11 @@ def broker(
         list[str] | None, typer.Option("--set", help="A property that overrides the file.", metavar="NAME=VALUE")
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option(help="Write a flame graph there when it stops (HTML).", dir_okay=False)
+        Path | None,
+        typer.Option(
+            help="Write a profile to this file when the broker stops: flame graph (.svg), speedscope (.json) or folded stacks (.folded).",
+            dir_okay=False,
+        ),
     ] = None,
 ) -> None:
     """Run one broker in the foreground, for containers and real hosts.
@@ -126,13 +130,13 @@ def broker(
 
       ODRADEK_LOG_DIRS=/data ODRADEK_LISTENERS=PLAINTEXT://:9092 odradek broker
 
-      odradek broker --config server.properties --profile broker.html
+      odradek broker --config server.properties --profile broker.svg
     """
-    argv = [sys.executable, "-P", "-m", "odradek.broker"]
+    argv = run_module.command("odradek.broker")
     if config is not None:
         argv += ["--config", str(config)]
     for setting in settings or []:
         argv += ["--set", setting]
     if profile is not None:
         argv += ["--profile", str(profile)]
-    os.execv(sys.executable, argv)
+    os.execve(argv[0], argv, run_module.environment())

@@ -7,9 +7,10 @@ import os
 import select
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from odradek import run_module
 
 MS = 1_000
 STOP_TIMEOUT_S = 30.0
@@ -110,10 +111,10 @@ class BrokerCommand:
     settings: tuple[str, ...] = ()
     lifeline: int | None = None
     profile: Path | None = None
-    """Where it writes a flame graph when it stops."""
+    """File that the broker writes a profile to when it stops."""
 
     def argv(self) -> list[str]:
-        argv = [sys.executable, "-P", "-m", "odradek.broker", "--config", str(self.config)]
+        argv = run_module.command("odradek.broker", "--config", str(self.config))
         for setting in self.settings:
             argv += ["--set", setting]
         if self.profile is not None:
@@ -136,6 +137,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL if command.lifeline is None else command.lifeline,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env=run_module.environment(),
                 start_new_session=True,  # Ctrl-C reaches this process alone, which stops them in order
             )
         identity = ProcessId.of(self._process.pid)

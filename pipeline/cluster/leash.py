@@ -2,7 +2,7 @@
 
 The leash is a small process of its own between the two. Its standard input is a pipe from the owner: when the owner dies
 or closes it, the pipe ends, and the leash ends its command (SIGTERM, then SIGKILL). This needs no privileges and no
-signal tricks, and works for any command: ``python -P -m odradek.pipeline.cluster.leash COMMAND ...``.
+signal tricks, and works for any command: ``python -m odradek.pipeline.cluster.leash COMMAND ...``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from odradek import run_module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 GRACE_SECONDS = 20.0
 REAP_SECONDS = 5.0
@@ -33,21 +35,14 @@ class Leashed:
     """
 
     def __init__(self, command: Sequence[str], *, console: Path, quiet: bool = False) -> None:
-        leash = [
-            sys.executable,
-            "-P",
-            "-m",
-            "odradek.pipeline.cluster.leash",
-            *(["--quiet"] if quiet else []),
-            *command,
-        ]
+        options = ["--quiet"] if quiet else []
         with console.open("ab") as errors:
             self._process = subprocess.Popen(
-                leash,
-                cwd=Path(__file__).resolve().parents[2],
+                run_module.command("odradek.pipeline.cluster.leash", *options, *command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
+                env=run_module.environment(),
                 text=True,
                 start_new_session=True,  # Ctrl-C in the terminal reaches the owner alone, which stops things in order
             )

@@ -6,19 +6,19 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from odradek import run_module
 from odradek.pipeline.cluster.leash import Leashed
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
+    from pathlib import Path
 
 ANSWER_SECONDS_MAX = 30.0
 BROKERS = 3
@@ -36,10 +36,10 @@ class OwnCluster:
     """
 
     def __init__(self, directory: Path, console: Path, port: int = 0, brokers: int = BROKERS) -> None:
-        self._odradek = str(Path(sys.executable).with_name("odradek"))
         self._directory = str(directory.resolve())
         self._console = console
-        command = [self._odradek, "up", "--brokers", str(brokers), "--dir", self._directory, "--port", str(port)]
+        options = ["--brokers", str(brokers), "--dir", self._directory, "--port", str(port)]
+        command = run_module.command("odradek", "up", *options)
         self._process = Leashed(command, console=console)
         line = self._process.output.readline()
         if not line.startswith("ready "):
@@ -80,7 +80,8 @@ class OwnCluster:
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
-            [self._odradek, *arguments, "--dir", self._directory],
+            run_module.command("odradek", *arguments, "--dir", self._directory),
+            env=run_module.environment(),
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS_MAX,

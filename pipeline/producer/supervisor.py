@@ -10,23 +10,21 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from odradek import run_module
 from odradek.pipeline.faults.relay import Relay
 from odradek.pipeline.flights.plan import Kill, KillKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from odradek.pipeline.faults.broker_kills import BrokerDeath
     from odradek.pipeline.faults.relay import Caught
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ProducerFailed(RuntimeError):
@@ -172,15 +170,8 @@ class Supervisor:
 
     def _launch(self, bootstrap: str) -> subprocess.Popen[str]:
         task = self._task
-        command = [sys.executable, "-P", "-m", "odradek.pipeline.producer"]
-        command += [
-            "--bootstrap",
-            bootstrap,
-            "--progress-bootstrap",
-            task.bootstrap,
-            "--feed",
-            str(task.feed.resolve()),
-        ]
+        command = run_module.command("odradek.pipeline.producer", "--bootstrap", bootstrap)
+        command += ["--progress-bootstrap", task.bootstrap, "--feed", str(task.feed)]
         command += ["--topic", task.topic, "--progress-topic", task.progress_topic]
         command += ["--transactional-id", task.transactional_id]
         command += ["--life", str(self.campaign.lives), "--seed", str(task.seed)]
@@ -188,7 +179,7 @@ class Supervisor:
         with task.console.open("ab") as console:
             return subprocess.Popen(
                 command,
-                cwd=ROOT,
+                env=run_module.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=console,

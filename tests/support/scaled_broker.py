@@ -20,9 +20,9 @@ class ScaledBrokerCommand(BrokerCommand):
 
     def argv(self) -> list[str]:
         argv = super().argv()
-        at = argv.index("-m")
+        at = argv.index("odradek.broker")
         limits = [f"{name}={value}" for name, value in self.limits.items()]
-        return [*argv[:at], __file__, *limits, "--", *argv[at + 2 :]]
+        return [argv[0], "-P", __file__, *limits, "--", *argv[at + 1 :]]
 
 
 def main() -> int:

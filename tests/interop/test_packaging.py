@@ -1,0 +1,200 @@
+"""Odradek is installed beside a project that has packages named `broker`, `storage` and `protocol`, and neither breaks the other.
+
+New virtual environments find the libraries of the test environment by a .pth file, so nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.interop
+
+ROOT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 60
+TOP_LEVEL_FOLDERS = sorted(
+    path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "odradek" and path.name.isidentifier()
+)
+PROJECT_PACKAGES = ("broker", "protocol", "storage")
+PROJECT = """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "shop"
+version = "1"
+
+[tool.hatch.build.targets.wheel]
+packages = ["broker", "protocol", "storage"]
+"""
+IMPORTS = "import broker, protocol, storage; assert {broker.NAME, protocol.NAME, storage.NAME} == {'shop'}"
+APPLICATION = f"""
+{IMPORTS}
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+import odradek.client
+from odradek import LocalCluster
+
+with LocalCluster() as cluster:
+    print(Path(f"/proc/{{cluster.pid(1)}}/cmdline").read_text().replace(chr(0), " "))
+    producer = Producer({{"bootstrap.servers": cluster.bootstrap, "transactional.id": "shop"}})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", b"42", partition=0)
+    producer.commit_transaction()
+    consumer = Consumer({{"bootstrap.servers": cluster.bootstrap, "group.id": "shop"}})
+    consumer.assign([TopicPartition("orders", 0, 0)])
+    assert consumer.poll(10).value() == b"42"
+    consumer.close()
+"""
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def build(tree: Path, target: str, out: Path) -> Path:
+    """Build a wheel or an sdist of `tree` into the new directory `out`."""
+    run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", out, cwd=tree)
+    [made] = out.iterdir()
+    return made
+
+
+class Environment:
+    """A new virtual environment in which the libraries of the test environment are importable, and Odradek is not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        run("uv", "venv", "--quiet", "--offline", "--python", sys.executable, path, cwd=path.parent, PATH=PATH)
+        self.python = path / "bin" / "python"
+        [site_packages] = path.glob("lib/python*/site-packages")
+        (site_packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+
+    def install(self, *what: str | Path) -> None:
+        options = ("--quiet", "--offline", "--no-deps", "--no-build-isolation", "--python", self.python)
+        run("uv", "pip", "install", *options, *what, cwd=self.path, PATH=PATH)
+
+    def uninstall(self, name: str) -> None:
+        run("uv", "pip", "uninstall", "--quiet", "--python", self.python, name, cwd=self.path, PATH=PATH)
+
+    def importable(self, *names: str) -> list[str]:
+        program = "import importlib.util, sys; print([name for name in sys.argv[1:] if importlib.util.find_spec(name)])"
+        found: list[str] = eval(run(self.python, "-c", program, *names, cwd=self.path))
+        return found
+
+
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, "wheel", tmp_path_factory.mktemp("wheel") / "out")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "pyproject.toml").write_text(PROJECT)
+    for name in PROJECT_PACKAGES:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("NAME = 'shop'\n")
+    (folder / "application.py").write_text(APPLICATION)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["editable", "wheel"])
+def environment(
+    request: pytest.FixtureRequest, wheel: Path, project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    made = Environment(tmp_path_factory.mktemp(request.param) / "venv")
+    made.install(*(["--editable", ROOT] if request.param == "editable" else [wheel]))
+    made.install(project)
+    return made
+
+
+def test_a_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        names = opened.namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "odradek",
+        wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
+    }
+    assert {"odradek/py.typed", "odradek/broker/node.py", "odradek/storage/config.py"} <= set(names)
+    assert {"odradek/pipeline/pom.xml", "odradek/pipeline/log4j2.properties"} <= set(names)
+    assert [name for name in names if "test" in name or name.endswith(".pyc")] == []
+
+
+def test_a_wheel_that_is_built_from_the_sdist_equals_the_wheel_of_the_tree(wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build(ROOT, "sdist", tmp_path / "sdist")) as opened:
+        opened.extractall(tmp_path / "tree", filter="data")
+    [tree] = (tmp_path / "tree").iterdir()
+    rebuilt = build(tree, "wheel", tmp_path / "wheel")
+    assert hashlib.sha256(rebuilt.read_bytes()).digest() == hashlib.sha256(wheel.read_bytes()).digest()
+
+
+def test_an_installation_exposes_only_odradek_and_the_packages_of_the_project(environment: Environment) -> None:
+    assert environment.importable("odradek", *TOP_LEVEL_FOLDERS) == ["odradek", *PROJECT_PACKAGES]
+
+
+def test_an_application_of_the_project_uses_local_cluster(environment: Environment, project: Path) -> None:
+    run(environment.python, "application.py", cwd=project, PYTHONPATH=str(project))
+
+
+def test_the_command_line_runs_in_the_project(environment: Environment, project: Path, tmp_path: Path) -> None:
+    def odradek(*arguments: str) -> str:
+        return run(environment.path / "bin" / "odradek", *arguments, cwd=project, PYTHONPATH=str(project))
+
+    assert odradek("--version").startswith("odradek 0.")
+    ready = odradek("up", "--brokers", "1", "--port", "0", "--detach", "--dir", str(tmp_path))
+    try:
+        bootstrap = ready.removeprefix("ready ").strip()
+        odradek("topics", "create", "orders", "--bootstrap", bootstrap)
+        assert "orders" in odradek("topics", "list", "--bootstrap", bootstrap)
+    finally:
+        odradek("down", "--dir", str(tmp_path))
+
+
+def test_a_broker_of_an_installation_in_a_target_directory_runs_from_there(
+    wheel: Path, project: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    options = ("--quiet", "--offline", "--no-deps", "--python", sys.executable, "--target", target)
+    run("uv", "pip", "install", *options, wheel, cwd=tmp_path, PATH=PATH)
+    path = os.pathsep.join(map(str, [target, project]))
+    command_line = run(sys.executable, "application.py", cwd=project, PYTHONPATH=path)
+    assert str(target / "odradek") in command_line
+
+
+@pytest.mark.parametrize("name", ["odradek", "shop"])
+def test_uninstalling_one_leaves_the_other_whole(wheel: Path, project: Path, tmp_path: Path, name: str) -> None:
+    environment = Environment(tmp_path / "venv")
+    environment.install(wheel, project)
+    environment.uninstall(name)
+    if name == "odradek":
+        run(environment.python, "-c", IMPORTS, cwd=tmp_path)
+        assert environment.importable("odradek") == []
+    else:
+        run(environment.path / "bin" / "odradek", "--version", cwd=tmp_path)
+        run(environment.python, "-m", "odradek.broker", "--help", cwd=tmp_path)
+        assert environment.importable(*PROJECT_PACKAGES) == []

@@ -1,4 +1,4 @@
-"""One node as a process: `python -P -m odradek.broker --config FILE [--set name=value ...]`.
+"""One node as a process: `python -m odradek.broker --config FILE [--set name=value ...]`.
 
 Standard output carries one line, `ready host:port[,host:port...]`, once a transaction could commit. Logs go to standard error;
 when the start fails, the last line there is the reason. Exit code 2: the configuration; 1: anything else.
@@ -15,7 +15,7 @@ import socket
 import sys
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +31,7 @@ from odradek.broker.config.sources import load, with_host_name
 from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
-from odradek.broker.process.profiler import Profiler, flame_graph, folded_lines
+from odradek.broker.process.profiler import FORMATS, profile_command, profiling
 from odradek.storage.disk.os_disk import OsDisk
 
 EXIT_CONFIGURATION: Final = 2
@@ -46,43 +46,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     try:
         config = _configuration(options)
+        profiler = profile_command(Path(options.profile)) if options.profile else None
     except ConfigError as error:
         print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
         return EXIT_CONFIGURATION
     log.configure(config)
     _allow_open_files()
-    profiler = None if options.profile is None else Profiler()
-    if profiler is not None:
-        profiler.start()
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            profiling(profiler) if profiler else nullcontext(),
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
             return runner.run(_run(config, options))
     except CannotStartError as error:
         print(error, file=sys.stderr)  # noqa: T201  the one line a person gets to read
         return EXIT_FAILURE
-    finally:
-        if profiler is not None:
-            profiler.stop()
-            _write_profile(profiler, Path(options.profile), config.node_id)
-
-
-def _write_profile(profiler: Profiler, path: Path, node_id: int) -> None:
-    stacks = profiler.folded()
-    try:
-        path.write_text(flame_graph(stacks, f"Odradek, broker {node_id}"), encoding="utf-8")
-        path.with_suffix(".folded").write_text(folded_lines(stacks), encoding="utf-8")
-    except OSError as error:
-        print(f"{path}: the profile was not written: {error.strerror}", file=sys.stderr)  # noqa: T201
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -P -m odradek.broker", description="Run one node in the foreground.")
+    parser = argparse.ArgumentParser(prog="python -m odradek.broker", description="Run one node in the foreground.")
     parser.add_argument("--config", metavar="FILE", help="a .properties file with Kafka's dotted names")
     parser.add_argument(
         "--set", dest="assignments", metavar="NAME=VALUE", action="append", default=[], help="set one property"
     )
     parser.add_argument("--stop-with-stdin", action="store_true", help="stop cleanly when standard input ends")
-    parser.add_argument("--profile", metavar="FILE", help="write a flame graph there when it stops (HTML)")
+    parser.add_argument(
+        "--profile", metavar="FILE", help=f"write a profile to this file when it stops: {', '.join(FORMATS)}"
+    )
     parser.add_argument(
         "--hold-unsynced", action="store_true", help="for tests: let kill -9 lose what a power cut would lose"
     )

@@ -18,7 +18,14 @@ from odradek.local.directory import (
     Supervisor,
     Unusable,
 )
-from odradek.local.launch import BROKERS_DEFAULT, Wanted, forget, launch, make_plan, refuse_lost_disks
+from odradek.local.launch import (
+    BROKERS_DEFAULT,
+    Wanted,
+    forget,
+    launch,
+    make_plan,
+    refuse_lost_disks,
+)
 from odradek.local.output import FAILED, errors
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
@@ -68,7 +75,7 @@ def up(
         bool,
         typer.Option(
             "--profile",
-            help="Each broker writes a flame graph into the directory when it stops: broker-N.profile.html.",
+            help="Each broker writes a flame graph into the directory when it stops: broker-N.profile.svg.",
         ),
     ] = False,
 ) -> None:

@@ -3,7 +3,7 @@
 DIR/cluster.json            what the cluster is, what was started, and by whom
 DIR/broker-1.properties     written at every start
 DIR/broker-1.log            what the broker says
-DIR/broker-1.profile.html   where its time went, when that was asked for
+DIR/broker-1.profile.svg    flame graph of the broker, after `up --profile`
 DIR/broker-1/               its data
 """
 
@@ -108,7 +108,7 @@ class ClusterDirectory:
         return self.path / f"broker-{node_id}.log"
 
     def profile(self, node_id: int) -> Path:
-        return self.path / f"broker-{node_id}.profile.html"
+        return self.path / f"broker-{node_id}.profile.svg"
 
     def data(self, node_id: int) -> Path:
         return self.path / f"broker-{node_id}"

@@ -135,7 +135,7 @@ def test_up_with_profile_leaves_a_flame_graph(tmp_path: Path) -> None:
         assert piped(lines, "produce", "profiled", "--bootstrap", bootstrap).returncode == 0
     finally:
         odradek("down", "--dir", str(tmp_path))
-    page = (tmp_path / "broker-1.profile.html").read_text()
+    page = (tmp_path / "broker-1.profile.svg").read_text()
     assert "broker/node.py" in page
     assert "samples" in page
-    assert "broker/__main__.py _run" in (tmp_path / "broker-1.profile.folded").read_text()
+    assert "_run (odradek/broker/__main__.py" in page

@@ -1,77 +1,53 @@
-"""Stacks that were sampled become folded lines and one HTML file; what is slow is wide."""
+"""py-spy samples the process that it is started from, and its failures are reported."""
 
-import signal
-import sys
-from html.parser import HTMLParser
+import time
+from pathlib import Path
 
 import pytest
 
-from odradek.broker.process import profiler
-from odradek.broker.process.profiler import Profiler, boxes_of, flame_graph, folded_lines, tree_of
+from odradek.broker.config.property import ConfigError
+from odradek.broker.process.profiler import profile_command, profiling
 
-STACKS = {("main", "serve"): 6, ("main", "serve", "append<t>"): 3, ("main",): 1}
-
-
-def test_folded_lines_are_what_other_tools_read() -> None:
-    assert folded_lines(STACKS) == "main 1\nmain;serve 6\nmain;serve;append<t> 3\n"
+WORK_S = 1.0
 
 
-def test_a_frame_is_as_wide_as_the_time_within_it() -> None:
-    boxes = {node.name: (start, row, share) for node, start, row, share in boxes_of(tree_of(STACKS))}
-    assert boxes == {"all": (0, 0, 1), "main": (0, 1, 1), "serve": (0, 2, 0.9), "append<t>": (0, 3, pytest.approx(0.3))}
+def spin() -> None:
+    until = time.process_time() + WORK_S
+    while time.process_time() < until:
+        sum(range(1_000))
 
 
-def test_calls_lie_beside_each_other() -> None:
-    boxes = [(node.name, start, share) for node, start, _, share in boxes_of(tree_of({("a",): 1, ("b",): 3}))]
-    assert sorted(boxes) == [("a", 0.75, 0.25), ("all", 0, 1), ("b", 0, 0.75)]
+@pytest.mark.parametrize(("suffix", "mark"), [(".svg", "<svg"), (".json", "speedscope"), (".folded", ";spin (")])
+def test_work_in_the_block_is_in_the_profile(tmp_path: Path, suffix: str, mark: str) -> None:
+    path = tmp_path / f"broker.profile{suffix}"
+    with profiling(profile_command(path)):
+        spin()
+    text = path.read_text(encoding="utf-8")
+    assert mark in text
+    assert "spin" in text
 
 
-class Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.titles: list[str] = []
-        self.sources: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.titles += [given["title"] or ""] if "title" in given else []
-        self.sources += [value or "" for name, value in attrs if name in {"src", "href"}]
+def test_an_error_in_the_block_passes_and_the_profile_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "broker.profile.svg"
+    with pytest.raises(KeyError, match="reason"), profiling(profile_command(path)):
+        spin()
+        raise KeyError("reason")
+    assert path.exists()
 
 
-def test_the_file_needs_nothing_else_and_names_are_no_markup() -> None:
-    tags = Tags()
-    tags.feed(flame_graph(STACKS, "a <title>"))
-    assert "append<t>: 3 samples, 30.0 %" in tags.titles
-    assert tags.sources == []
+def test_a_failed_profile_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with profiling(profile_command(tmp_path / "missing" / "broker.profile.svg")):
+        spin()
+    assert "the profile was not written: " in capfd.readouterr().err
 
 
-def test_nothing_sampled_is_a_file_too() -> None:
-    assert "0 samples" in flame_graph({}, "empty")
+def test_an_unknown_suffix_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--profile broker.html: the name must end in .svg, .json, .folded"):
+        profile_command(Path("broker.html"))
 
 
-def test_the_timer_samples_what_runs() -> None:
-    before = signal.getsignal(signal.SIGPROF)
-    sampler = Profiler()
-    sampler.start()
-    try:
-        while sum(sampler.samples.values()) < 3:
-            sum(range(10_000))
-    finally:
-        sampler.stop()
-        signal.signal(signal.SIGPROF, before)
-    assert any("test_profiler.py" in name for names in sampler.folded() for name in names)
-
-
-def test_different_stacks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiler, "STACKS_MAX", 1)
-    sampler = Profiler()
-
-    def elsewhere() -> None:
-        sampler.note(sys._getframe())
-
-    sampler.note(sys._getframe())
-    elsewhere()
-    elsewhere()
-    sampler.note(sys._getframe())
-    assert len(sampler.samples) == 1
-    assert sampler.folded()[profiler.ELSE,] == 2
+def test_without_py_spy_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"pip install 'odradek\[profile\]'"):
+        profile_command(tmp_path / "broker.svg")

@@ -25,6 +25,9 @@ import uvloop
 from odradek.broker.process import logging as log
 
 # isort: split
+import structlog
+
+from odradek import supported_platform
 from odradek.broker.config.properties import Config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.sources import load, with_host_name
@@ -32,7 +35,11 @@ from odradek.broker.node import CannotStartError, Node
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.broker.process.profiler import FORMATS, profile_command, profiling
+from odradek.source_commit import source_commit
 from odradek.storage.disk.os_disk import OsDisk
+from odradek.version import __version__
+
+LOG: Final = structlog.get_logger("broker")
 
 EXIT_CONFIGURATION: Final = 2
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -44,6 +51,10 @@ COLLECT_OLDER_AFTER: Final = 20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
+    refusal = supported_platform.refusal()
+    if refusal:
+        print(refusal, file=sys.stderr)  # noqa: T201  for the operator
+        return EXIT_CONFIGURATION
     try:
         config = _configuration(options)
         profiler = profile_command(Path(options.profile)) if options.profile else None
@@ -95,6 +106,7 @@ def _configuration(options: argparse.Namespace) -> Config:
 
 async def _run(config: Config, options: argparse.Namespace) -> int:
     log.bind_node(config.node_id)
+    LOG.info("broker starting", version=__version__, commit=source_commit(), python=sys.version.split()[0])
     loop = asyncio.get_running_loop()
     end: asyncio.Future[str | None] = loop.create_future()
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from odradek.commands import configs, dump, groups, local, records, status, topics, txns, up
 from odradek.local.output import FAILED, errors
+from odradek.source_commit import source_commit
+from odradek.version import __version__
 
 app = typer.Typer(
     help="Odradek: a Kafka-compatible broker with real transactions.",
@@ -36,14 +37,14 @@ app.command()(dump.dump)
 
 def show_version(wanted: bool) -> None:
     if wanted:
-        print(f"odradek {version('odradek')}")
+        print(f"odradek {__version__} (commit {source_commit()})")
         raise typer.Exit
 
 
 @app.callback()
 def odradek(
     _: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
+        bool, typer.Option("--version", help="Show version and commit.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -25,6 +25,7 @@ from odradek.local.launch import (
     launch,
     make_plan,
     refuse_lost_disks,
+    require_supported_platform,
 )
 from odradek.local.output import FAILED, errors
 from odradek.local.plan import BROKERS_MAX, Plan
@@ -94,6 +95,8 @@ def up(
     """
     cluster = ClusterDirectory(directory)
     wanted = Wanted(brokers, host, port, tuple(settings or ()))
+    with reasons():
+        require_supported_platform()
     with reasons(), cluster.starting():
         state = cluster.read_state()
         if state is not None and state.alive():

@@ -8,6 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek import supported_platform
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.ports import PORT_MAX, HeldPorts
@@ -38,6 +39,13 @@ class Wanted:
     host: str | None = None
     port: int | None = None
     settings: tuple[str, ...] = ()
+
+
+def require_supported_platform() -> None:
+    """Raise BrokerFailed if brokers cannot run on this operating system."""
+    refusal = supported_platform.refusal()
+    if refusal:
+        raise BrokerFailed(refusal, USAGE)
 
 
 def make_plan(directory: ClusterDirectory, state: ClusterState | None, wanted: Wanted) -> tuple[Plan, HeldPorts]:

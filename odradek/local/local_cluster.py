@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from odradek.local.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
-from odradek.local.launch import Wanted, forget, launch, make_plan
+from odradek.local.launch import Wanted, forget, launch, make_plan, require_supported_platform
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerDied, BrokerProcess, Lifeline
 from odradek.local.questions import await_serving
@@ -98,6 +98,7 @@ class LocalCluster:
             raise
 
     def _start(self, node_ids: list[int]) -> None:
+        require_supported_platform()
         with ExitStack() as until_ready:
             if self._lifeline is None:
                 self._lifeline = Lifeline()

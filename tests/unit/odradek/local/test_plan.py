@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from odradek import __version__
 from odradek.__main__ import app
 from odradek.local.directory import ClusterDirectory
 from odradek.local.launch import Wanted, make_plan, new_cluster_id
 from odradek.local.plan import Plan
 from odradek.local.processes import USAGE, BrokerFailed
+from odradek.source_commit import source_commit
 
 DATA = Path("/data")
 
@@ -123,6 +124,6 @@ def test_what_holds_unasked_is_in_the_help(command: str, default: str) -> None:
     assert f"[default: ({default})]" in said.stdout
 
 
-def test_the_version_is_that_of_the_package() -> None:
+def test_the_version_is_shown_with_its_commit() -> None:
     said = CliRunner().invoke(app, ["--version"])
-    assert (said.exit_code, said.stdout) == (0, f"odradek {version('odradek')}\n")
+    assert (said.exit_code, said.stdout) == (0, f"odradek {__version__} (commit {source_commit()})\n")

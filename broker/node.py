@@ -46,7 +46,7 @@ from odradek.broker.replication.wiring import host_partitions
 from odradek.broker.requests.listener import BROKER, CLIENT, Listener
 from odradek.broker.security.authorizer import AllowAll
 from odradek.broker.topics.auto_create import TopicMaker
-from odradek.cluster.controller.port import BrokerRegistration
+from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.lifecycle.driver import BrokerLifecycle

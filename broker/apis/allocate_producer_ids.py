@@ -10,7 +10,7 @@ from typing import Final
 from odradek.broker.requests.api import Api, RequestContext, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import ProducerIdBlock
+from odradek.cluster.controller.messages.brokers import ProducerIdBlock
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import QuotaChange
+from odradek.cluster.controller.messages.settings import QuotaChange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,

@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek.broker.config.requests import alter
 from odradek.broker.requests.api import Api, RequestContext
-from odradek.cluster.controller.port import ConfigChange, ConfigOperation
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -14,7 +14,7 @@ from typing import Final
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.metadata.image import RECOVERED, RECOVERING
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_partition import (

@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import NewReplicas, PartitionResult
+from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionResult
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

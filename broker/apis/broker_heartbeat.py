@@ -14,7 +14,7 @@ from typing import Final
 from odradek.broker.requests.api import Api, RequestContext, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import BrokerHeartbeat, HeartbeatReply
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

@@ -14,7 +14,7 @@ from typing import Final
 from odradek.broker.requests.api import Api, RequestContext, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import BrokerRegistration
+from odradek.cluster.controller.messages.brokers import BrokerRegistration
 from odradek.cluster.metadata.image import Endpoint, VersionRange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse

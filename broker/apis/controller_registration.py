@@ -9,7 +9,7 @@ from typing import Final
 from odradek.broker.requests.api import Api, RequestContext, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import ControllerRegistration
+from odradek.cluster.controller.messages.brokers import ControllerRegistration
 from odradek.cluster.metadata.image import Endpoint, VersionRange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.controller_registration import (

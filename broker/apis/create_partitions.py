@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.controller.port import NewPartitions
+from odradek.cluster.controller.messages.topics import NewPartitions
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -15,7 +15,7 @@ from typing import Final
 
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.controller.port import USE_DEFAULT, CreatedTopic, NewTopic
+from odradek.cluster.controller.messages.topics import USE_DEFAULT, CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_topics import (

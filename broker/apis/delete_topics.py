@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.controller.port import TopicName
+from odradek.cluster.controller.messages.topics import TopicName
 from odradek.cluster.metadata.image import TopicImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse

@@ -17,7 +17,7 @@ from typing import Final
 
 from odradek.broker.requests.api import Api, RequestContext
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import FeatureUpdate
+from odradek.cluster.controller.messages.settings import FeatureUpdate
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.update_features import (
     FeatureUpdateKey,

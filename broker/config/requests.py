@@ -5,7 +5,7 @@ from typing import Final, Protocol, TypeVar
 
 from odradek.broker.requests.api import RequestContext
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.controller.port import ConfigChange, ConfigResult
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
 from odradek.cluster.metadata.image import (
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,

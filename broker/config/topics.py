@@ -1,6 +1,6 @@
 """A topic's settings: what was set for the topic itself, over what was set for all brokers, over the node's configuration.
 
-The properties of topics are the rows of `odradek.broker.config.properties` that have a topic name. Implements `odradek.cluster.controller.port.TopicConfigs`.
+The properties of topics are the rows of `odradek.broker.config.properties` that have a topic name. Implements `odradek.cluster.controller.ports.TopicConfigs`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Final
 from odradek.broker.config.groups import check_group_settings
 from odradek.broker.config.properties import PROPERTIES, Config
 from odradek.broker.config.property import ConfigError, Kind, Property, Scope, invalid_value
-from odradek.cluster.controller.port import ConfigValue
+from odradek.cluster.controller.messages.topics import ConfigValue
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER, MetadataImage
 from odradek.cluster.metadata.topic_names import is_internal

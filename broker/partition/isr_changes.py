@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import structlog
 
 from odradek.broker.partition.partition import Partition
-from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.replication.leader import IsrWish, Settled
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.tasks import Spawn

@@ -1,7 +1,7 @@
 """What this broker itself asks of the active controller, wherever that is: a call when it is here, a request when it is not.
 
 Every call may raise Refusal: NOT_CONTROLLER while no controller is known or reachable, REQUEST_TIMED_OUT when nothing is known
-about what became of it, and what `odradek.cluster.controller.port` says.
+about what became of it, and what `odradek.cluster.controller.service` says.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,17 +11,15 @@ from uuid import UUID
 
 from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.quorum.peers import Channel, Peers
-from odradek.cluster.controller.port import (
-    AlteredPartition,
+from odradek.cluster.controller.messages.brokers import (
     BrokerHeartbeat,
     BrokerRegistration,
     ControllerRegistration,
-    CreatedTopic,
     HeartbeatReply,
-    NewTopic,
-    PartitionIsr,
     ProducerIdBlock,
 )
+from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.raft.messages import NOBODY
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -43,7 +41,7 @@ RECOVERING: Final = 1
 
 
 class ControllerClient:
-    """The part of `ControllerPort` that brokers use themselves. All calls belong on the event loop."""
+    """The controller requests of this broker. All calls belong on the event loop."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from odradek.broker.config.addresses import Voter
 from odradek.broker.requests.listener import CONTROLLER, Listener
-from odradek.cluster.controller.port import ControllerRegistration
+from odradek.cluster.controller.messages.brokers import ControllerRegistration
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.metadata.image import Endpoint
 

@@ -1,4 +1,4 @@
-"""Commands of the controller: what `ControllerPort` calls become, and what only the controller's own node may order."""
+"""Commands of the controller: one for each request of ControllerService, and those of the controller's own node."""
 
 from __future__ import annotations
 
@@ -9,19 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.cluster.controller.election import Election
-    from odradek.cluster.controller.port import (
-        BrokerHeartbeat,
-        BrokerRegistration,
-        ConfigChange,
-        ControllerRegistration,
-        FeatureUpdate,
-        NewPartitions,
-        NewReplicas,
-        NewTopic,
-        PartitionIsr,
-        QuotaChange,
-        TopicName,
-    )
+    from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerRegistration, ControllerRegistration
+    from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionIsr
+    from odradek.cluster.controller.messages.settings import ConfigChange, FeatureUpdate, QuotaChange
+    from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition:
-    """What broker `broker_id` wants of partitions that it leads."""
+    """ISR changes that broker `broker_id` requests for partitions that it leads."""
 
     broker_id: int
     broker_epoch: int
@@ -134,9 +125,9 @@ class ElectUnclean:
 
 @dataclass(frozen=True, slots=True)
 class FenceBroker:
-    """A verdict from outside the log: the broker is to lose its leaderships. Nothing for one that is fenced already.
+    """Fence a broker that has failed: it loses its leaders and its ISR memberships. A fenced broker does not change.
 
-    With a `broker_epoch` it is about that incarnation alone: STALE_BROKER_EPOCH when there is another one.
+    With a `broker_epoch`, the command is about that incarnation only: STALE_BROKER_EPOCH if another one is registered.
     """
 
     broker_id: int

@@ -29,10 +29,10 @@ from odradek.runtime.shard import Decision, Loaded, Marker, ShardRecord, Timer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from odradek.cluster.controller.state import ControllerState, Verdict
+    from odradek.cluster.controller.state import ControllerResult, ControllerState
     from odradek.cluster.metadata.records import MetadataRecord
 
-DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], Verdict[Any]]]] = {
+DECIDE: Final[Mapping[type[commands.Command], Callable[[ControllerState, Any], ControllerResult[Any]]]] = {
     commands.Bootstrap: features.bootstrap,
     commands.UpdateFeatures: features.update_features,
     commands.CreateTopics: topics.create_topics,
@@ -67,12 +67,12 @@ class Controller:
         self.state = state
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
-        verdict = DECIDE[type(command)](self.state, command)
+        result = DECIDE[type(command)](self.state, command)
         return Decision(
-            verdict.reply,
-            tuple(_shard_record(record) for record in verdict.records),
-            effects=(*verdict.notices, *_losses(self.state, verdict.records)),
-            timers=self._timers(command, more=verdict.more) if isinstance(command, JOBS) else (),
+            result.reply,
+            tuple(_shard_record(record) for record in result.records),
+            effects=(*result.notices, *_losses(self.state, result.records)),
+            timers=self._timers(command, more=result.more) if isinstance(command, JOBS) else (),
         )
 
     def _timers(self, *jobs: commands.Command, more: bool = False) -> tuple[Timer, ...]:

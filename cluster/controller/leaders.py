@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.configs import allows_unclean_election, min_in_sync
 from odradek.cluster.controller.election import Election, Rules, next_change
-from odradek.cluster.controller.port import PartitionResult
-from odradek.cluster.controller.state import Notice, Verdict
+from odradek.cluster.controller.messages.partitions import PartitionResult
+from odradek.cluster.controller.state import ControllerResult, Notice
 from odradek.cluster.metadata.image import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import PartitionChangeRecord
 from odradek.protocol.errors import ErrorCode
@@ -197,7 +197,7 @@ def _changes(
 # ---- elections that somebody asks for -------------------------------------------------------------------------------
 
 
-def elect_leaders(state: ControllerState, command: ElectLeaders) -> Verdict[tuple[PartitionResult, ...]]:
+def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerResult[tuple[PartitionResult, ...]]:
     """One result per partition, in order. When all partitions are asked for, those with nothing to do are left out."""
     everywhere = command.partitions is None
     asked = _every_partition(state) if command.partitions is None else command.partitions
@@ -209,7 +209,7 @@ def elect_leaders(state: ControllerState, command: ElectLeaders) -> Verdict[tupl
             records.append(record)
         if not (everywhere and error is ErrorCode.ELECTION_NOT_NEEDED):
             results.append(PartitionResult(name, index, error, message))
-    return Verdict(tuple(results), tuple(records))
+    return ControllerResult(tuple(results), tuple(records))
 
 
 def _every_partition(state: ControllerState) -> list[tuple[str, int]]:
@@ -240,7 +240,7 @@ def _elect(
 # ---- jobs -----------------------------------------------------------------------------------------------------------
 
 
-def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Verdict[None]:
+def balance_leaders(state: ControllerState, command: BalanceLeaders) -> ControllerResult[None]:
     """Give partitions back to their preferred leaders, for brokers that lead too few of those that prefer them."""
     preferring: Counter[int] = Counter()
     elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
@@ -260,10 +260,10 @@ def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Verdict[
             record = next_change(topic.topic_id, partition, partition, rules)
             if record is not None:
                 records.append(record)
-    return Verdict(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)
+    return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)
 
 
-def elect_unclean(state: ControllerState, command: ElectUnclean) -> Verdict[None]:
+def elect_unclean(state: ControllerState, command: ElectUnclean) -> ControllerResult[None]:
     """Leaders for what has none, where the topic would rather lose records than wait."""
     records: list[MetadataRecord] = []
     for topic, partition in partitions_with(state, lambda partition: not partition.has_leader):
@@ -271,4 +271,4 @@ def elect_unclean(state: ControllerState, command: ElectUnclean) -> Verdict[None
             record = next_change(topic.topic_id, partition, partition, rules_for(state, topic.name, partition))
             if record is not None:
                 records.append(record)
-    return Verdict(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)
+    return ControllerResult(None, tuple(records[:ELECTIONS_PER_JOB_MAX]), more=len(records) > ELECTIONS_PER_JOB_MAX)

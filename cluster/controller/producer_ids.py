@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.brokers.active import check_broker_epoch
-from odradek.cluster.controller.port import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.messages.brokers import PRODUCER_ID_BLOCK_SIZE, ProducerIdBlock
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.records import ProducerIdsRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PRODUCER_ID_MAX: Final = (1 << 63) - 1
 
 
-def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> Verdict[ProducerIdBlock]:
+def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> ControllerResult[ProducerIdBlock]:
     """The next block. No id is ever given twice: the record names the first one that is still free."""
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     first = state.image.next_producer_id
@@ -30,4 +30,4 @@ def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) 
         broker_epoch=command.broker_epoch,
         next_producer_id=first + PRODUCER_ID_BLOCK_SIZE,
     )
-    return Verdict(ProducerIdBlock(first), (record,))
+    return ControllerResult(ProducerIdBlock(first), (record,))

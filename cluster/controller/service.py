@@ -1,4 +1,4 @@
-"""The controller of this node: follows the leadership of the metadata log and answers `ControllerPort` while it is here."""
+"""The controller of this node. It is active while this node leads the metadata log."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from odradek.runtime.shard import EngineState, Unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from odradek.cluster.controller.port import (
-        AlteredPartition,
+    from odradek.cluster.controller.messages.brokers import (
         BrokerHeartbeat,
         BrokerRegistration,
-        ConfigChange,
-        ConfigResult,
         ControllerRegistration,
-        CreatedTopic,
-        FeatureResult,
-        FeatureUpdate,
         HeartbeatReply,
-        NewPartitions,
+        ProducerIdBlock,
+    )
+    from odradek.cluster.controller.messages.partitions import (
+        AlteredPartition,
         NewReplicas,
-        NewTopic,
         OngoingReassignment,
         PartitionIsr,
         PartitionResult,
-        ProducerIdBlock,
+    )
+    from odradek.cluster.controller.messages.settings import (
+        ConfigChange,
+        ConfigResult,
+        FeatureResult,
+        FeatureUpdate,
         QuotaChange,
         QuotaResult,
-        TopicConfigs,
-        TopicName,
-        TopicResult,
     )
+    from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
+    from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.controller.state import ControllerConfig
     from odradek.cluster.metadata.image import MetadataImage
     from odradek.cluster.raft.driver import RaftDriver
@@ -58,9 +58,11 @@ _logger = structlog.get_logger("cluster.controller")
 
 
 class ControllerService:
-    """One per node that votes on the metadata log. All calls belong on the event loop.
+    """The controller of one node that votes on the metadata log. All calls belong on the event loop.
 
-    Its answers come after the records they stand on are committed *and* published on this node.
+    A request completes after its records are committed *and* published on this node. `timeout_ms` bounds the wait for the
+    commit. Every request may raise Refusal: NOT_CONTROLLER while this controller is not active, REQUEST_TIMED_OUT, and the
+    errors that its own docstring names. An error of one item is in its result.
     """
 
     def __init__(
@@ -92,15 +94,15 @@ class ControllerService:
         self._next_check_ms = 0
         driver.on_leadership(self._on_leadership)
 
-    # ---- life -------------------------------------------------------------------------------------------------------
+    # ---- start and stop ----------------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
-        """Is the active controller here, ready to decide?"""
+        """True if this is the active controller, with a loaded log."""
         return self._active.is_set()
 
     async def wait_active(self) -> None:
-        """Until this node leads, has loaded the log and has seen its first records committed."""
+        """Wait until this node leads the metadata log, has loaded it and has committed its first records."""
         await self._active.wait()
 
     def on_active(self, callback: Callable[[], None]) -> None:
@@ -109,11 +111,11 @@ class ControllerService:
 
     @property
     def image(self) -> MetadataImage | None:
-        """What the active controller decides on, uncommitted records included; None when it is not here."""
+        """The image that the active controller decides on, with uncommitted records. None: it is not active."""
         return self._controller.state.image if self._controller is not None and self.is_active else None
 
     def stop(self) -> None:
-        """Answer nothing any more. Idempotent."""
+        """Refuse all requests from now on. Idempotent."""
         self._unload()
 
     def _on_leadership(self, leadership: Leadership) -> None:
@@ -138,7 +140,7 @@ class ControllerService:
             self._controller,
             driver,
             clock=self._clock,
-            on_effect=_tell,
+            on_effect=_log_notice,
             on_failure=self._on_failure,
             name=f"controller-{self._config.node_id}",
             unavailable=Unavailable(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER),
@@ -189,89 +191,114 @@ class ControllerService:
             return future
         return engine.submit(command, timeout_ms=TIMEOUT_MS_DEFAULT if timeout_ms is None else timeout_ms)
 
-    # ---- ControllerPort ---------------------------------------------------------------------------------------------
+    # ---- requests ---------------------------------------------------------------------------------------------------
 
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Awaitable[tuple[CreatedTopic, ...]]:
+        """Create all topics of the call in one atomic batch. Return one result per name, in order of the request.
+
+        A name that occurs twice gets one result, INVALID_REQUEST. Raise Refusal(POLICY_VIOLATION) if the call requests more
+        than PARTITIONS_PER_CALL_MAX partitions.
+        """
         return self._submit(commands.CreateTopics(tuple(topics), validate_only), timeout_ms)
 
     def create_partitions(
         self, topics: Sequence[NewPartitions], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Awaitable[tuple[TopicResult, ...]]:
+        """Return one result per name, in order of the request."""
         return self._submit(commands.CreatePartitions(tuple(topics), validate_only), timeout_ms)
 
     def delete_topics(
         self, topics: Sequence[TopicName], *, timeout_ms: int | None = None
     ) -> Awaitable[tuple[TopicResult, ...]]:
+        """Return one result per item, in order of the request, with name and id of each known topic."""
         return self._submit(commands.DeleteTopics(tuple(topics)), timeout_ms)
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Awaitable[ProducerIdBlock]:
+        """Raise Refusal(BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH)."""
         return self._submit(commands.AllocateProducerIds(broker_id, broker_epoch))
 
     def update_features(
         self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> Awaitable[tuple[FeatureResult, ...]]:
+        """Update all features or none: one invalid update fails the other ones with INVALID_REQUEST, as in Kafka 4."""
         return self._submit(commands.UpdateFeatures(tuple(updates), validate_only), timeout_ms)
 
     def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]:
+        """Return the broker epoch.
+
+        Raise Refusal(INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION).
+        """
         return self._submit(commands.RegisterBroker(registration, self._clock.monotonic_ms()))
 
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> Awaitable[HeartbeatReply]:
+        """Raise Refusal(BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH)."""
         return self._submit(commands.Heartbeat(heartbeat, self._clock.monotonic_ms()))
 
     def alter_partition(
         self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
     ) -> Awaitable[tuple[AlteredPartition, ...]]:
+        """Return one result per item, in order. Raise Refusal(BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH)."""
         return self._submit(commands.AlterPartition(broker_id, broker_epoch, tuple(partitions)))
 
     def alter_reassignments(
         self, partitions: Sequence[NewReplicas], *, allow_resize: bool = True, timeout_ms: int | None = None
     ) -> Awaitable[tuple[PartitionResult, ...]]:
+        """Return one result per item, in order. `allow_resize`: the number of replicas may change."""
         return self._submit(commands.AlterReassignments(tuple(partitions), allow_resize), timeout_ms)
 
     def list_reassignments(
         self, partitions: Sequence[tuple[str, int]] | None, *, timeout_ms: int | None = None
     ) -> Awaitable[tuple[OngoingReassignment, ...]]:
+        """Return the reassignments in progress among `partitions` (topic, index). None: among all partitions."""
         return self._submit(commands.ListReassignments(None if partitions is None else tuple(partitions)), timeout_ms)
 
     def elect_leaders(
         self, partitions: Sequence[tuple[str, int]] | None, *, unclean: bool = False, timeout_ms: int | None = None
     ) -> Awaitable[tuple[PartitionResult, ...]]:
-        asked = None if partitions is None else tuple(partitions)
+        """Elect preferred leaders, or any replica as the leader of a partition without one (`unclean`).
+
+        Return one result per partition. None: all partitions that need an election.
+        """
+        requested = None if partitions is None else tuple(partitions)
         election = Election.UNCLEAN if unclean else Election.PREFERRED
-        return self._submit(commands.ElectLeaders(asked, election), timeout_ms)
+        return self._submit(commands.ElectLeaders(requested, election), timeout_ms)
 
     def alter_configs(
         self, resources: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Awaitable[tuple[ConfigResult, ...]]:
+        """Return one result per resource, in order of the request."""
         return self._submit(commands.AlterConfigs(tuple(resources), validate_only))
 
     def alter_client_quotas(
         self, entities: Sequence[QuotaChange], *, validate_only: bool = False
     ) -> Awaitable[tuple[QuotaResult, ...]]:
+        """Return one result per entity, in order of the request."""
         return self._submit(commands.AlterClientQuotas(tuple(entities), validate_only))
 
     def unregister_broker(self, broker_id: int) -> Awaitable[None]:
+        """Raise Refusal(BROKER_ID_NOT_REGISTERED)."""
         return self._submit(commands.UnregisterBroker(broker_id))
 
     def register_controller(self, registration: ControllerRegistration) -> Awaitable[None]:
+        """Register the endpoints of a controller (KIP-919)."""
         return self._submit(commands.RegisterController(registration))
 
-    # ---- orders of this node ----------------------------------------------------------------------------------------
+    # ---- commands of this node --------------------------------------------------------------------------------------
 
     def fence_broker(self, broker_id: int, broker_epoch: int | None = None) -> Awaitable[None]:
-        """Take the broker's leaderships away: leader -1 where nobody else is in sync. Its session is over with that.
+        """Fence a broker that has failed. A partition without another in-sync replica gets leader -1.
 
-        A verdict names the incarnation that it is about: STALE_BROKER_EPOCH when there is another one by now.
+        `broker_epoch` names the incarnation that has failed. Raise Refusal(STALE_BROKER_EPOCH) if another one is registered.
         """
         return self._submit(commands.FenceBroker(broker_id, broker_epoch))
 
     def unfence_broker(self, broker_id: int) -> Awaitable[None]:
-        """Let the broker lead again, each partition in a new leader epoch."""
+        """Let the broker lead again, each partition with a new leader epoch."""
         return self._submit(commands.UnfenceBroker(broker_id))
 
 
-def _tell(effect: Effect) -> None:
+def _log_notice(effect: Effect) -> None:
     assert isinstance(effect, Notice), effect
     _logger.warning(effect.event, **dict(effect.fields))

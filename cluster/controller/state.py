@@ -1,4 +1,4 @@
-"""What every decision of the controller reads. Hard state comes from the log alone; sessions are soft and start anew."""
+"""The state that all decisions of the controller read. The log holds the hard state; sessions are soft and start anew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from odradek.cluster.metadata.image import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from odradek.cluster.controller.port import TopicConfigs
+    from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.metadata.records import MetadataRecord
     from odradek.cluster.randomness import Randomness
 
@@ -43,17 +43,17 @@ class ControllerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One line for the log of the node, once what it tells of is committed."""
+    """A log event, written when the records of its decision are committed."""
 
     event: str
     fields: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[R_co]):
-    """A reply, the records that make it true (one atomic batch), and what people should read about it.
+class ControllerResult(Generic[R_co]):
+    """The decision on one command: the reply, the records of its changes (one atomic batch), and log events.
 
-    `more`: a job that has left something for its next run.
+    `more`: a job has left work for its next run.
     """
 
     reply: R_co
@@ -85,7 +85,7 @@ class ControllerState:
 
     @property
     def image(self) -> MetadataImage:
-        """Everything applied so far, committed or not."""
+        """The image of all applied records, committed or not."""
         if not self._delta.is_empty:
             self._delta = MetadataDelta(self._delta.build())
         return self._delta.base

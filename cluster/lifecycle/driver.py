@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from odradek.cluster.controller.port import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, BrokerRegistration, HeartbeatReply
 from odradek.cluster.lifecycle.pause import Pause, sleep
 from odradek.cluster.lifecycle.transitions import OVER, RUNNING, SHUTTING_DOWN, TRANSITIONS, Event, State, Wait
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
@@ -17,7 +17,7 @@ from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from odradek.cluster.controller.port import ControllerRegistration
+    from odradek.cluster.controller.messages.brokers import ControllerRegistration
     from odradek.cluster.metadata.cache import MetadataCache
     from odradek.runtime.tasks import Tasks
 
@@ -31,7 +31,7 @@ _logger = structlog.get_logger("cluster.lifecycle")
 
 
 class Registrar(Protocol):
-    """The part of `odradek.cluster.controller.port.ControllerPort` that a lifecycle needs. OSError: no response."""
+    """The requests of a lifecycle to the active controller. Each may raise Refusal, and OSError if there is no response."""
 
     def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]: ...
 

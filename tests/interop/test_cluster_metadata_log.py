@@ -14,7 +14,8 @@ import pytest
 
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.storage import PartitionRaftStorage
-from odradek.cluster.controller.port import ControllerRegistration, NewPartitions, NewTopic, TopicName
+from odradek.cluster.controller.messages.brokers import ControllerRegistration
+from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from odradek.storage.config import LogConfig

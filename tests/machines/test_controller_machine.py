@@ -20,14 +20,10 @@ from hypothesis.stateful import (
 from odradek.cluster.controller import commands as c
 from odradek.cluster.controller.core import Controller
 from odradek.cluster.controller.election import Election
-from odradek.cluster.controller.port import (
-    BrokerHeartbeat,
-    ConfigChange,
-    ConfigOperation,
-    NewReplicas,
-    NewTopic,
-    PartitionIsr,
-)
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
+from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionIsr
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
 from odradek.cluster.metadata.image import RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal

@@ -14,7 +14,7 @@ from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
-from odradek.cluster.controller.port import CreatedTopic, NewTopic
+from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import (
     DIRECTORY_UNASSIGNED,
     RESOURCE_TOPIC,

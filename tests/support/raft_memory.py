@@ -9,7 +9,8 @@ from uuid import UUID
 
 from odradek.cluster.controller.commands import Bootstrap, RegisterBroker, UnfenceBroker
 from odradek.cluster.controller.core import Controller
-from odradek.cluster.controller.port import BrokerRegistration, ConfigValue
+from odradek.cluster.controller.messages.brokers import BrokerRegistration
+from odradek.cluster.controller.messages.topics import ConfigValue
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
 from odradek.cluster.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, Endpoint

@@ -16,7 +16,7 @@ from odradek.broker.quorum.peers import Channel
 from odradek.broker.replication.log_start_check import LostHeads
 from odradek.broker.replication.manager import Replication, Self
 from odradek.broker.requests.session import Session
-from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
 from odradek.cluster.metadata.records import MetadataRecord
 from odradek.protocol.codec import decode, encode

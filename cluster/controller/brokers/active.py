@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.leaders import add_broker, lost_replicas, remove_broker, remove_unregistered
-from odradek.cluster.controller.state import ControllerState, Notice, Session, Verdict
+from odradek.cluster.controller.state import ControllerResult, ControllerState, Notice, Session
 from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -29,23 +29,23 @@ def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int
     return broker
 
 
-def fence_broker(state: ControllerState, command: FenceBroker) -> Verdict[None]:
+def fence_broker(state: ControllerState, command: FenceBroker) -> ControllerResult[None]:
     """The session is over: whoever registers under this id next need not wait for its end."""
     broker = _registered(state, command.broker_id)
     if command.broker_epoch is not None:
         check_broker_epoch(state, command.broker_id, command.broker_epoch)
-    return Verdict(None, () if broker.fenced else tuple(fence(state, broker)))
+    return ControllerResult(None, () if broker.fenced else tuple(fence(state, broker)))
 
 
-def unfence_broker(state: ControllerState, command: UnfenceBroker) -> Verdict[None]:
+def unfence_broker(state: ControllerState, command: UnfenceBroker) -> ControllerResult[None]:
     broker = _registered(state, command.broker_id)
     if not broker.fenced:
-        return Verdict(None)
+        return ControllerResult(None)
     records, notices = unfence(state, broker)
-    return Verdict(None, tuple(records), notices)
+    return ControllerResult(None, tuple(records), notices)
 
 
-def expire_sessions(state: ControllerState, command: ExpireSessions) -> Verdict[int | None]:
+def expire_sessions(state: ControllerState, command: ExpireSessions) -> ControllerResult[int | None]:
     """The id of the broker that was fenced; one a command, since each fencing is decided on the one before it.
 
     The controller's own broker has no session: it lives as long as its controller.
@@ -55,8 +55,8 @@ def expire_sessions(state: ControllerState, command: ExpireSessions) -> Verdict[
             continue
         session = state.sessions.setdefault(broker.broker_id, Session(broker.epoch, command.at_ms))
         if command.at_ms - session.last_contact_ms > state.config.session_timeout_ms:
-            return Verdict(broker.broker_id, tuple(fence(state, broker)))
-    return Verdict(None)
+            return ControllerResult(broker.broker_id, tuple(fence(state, broker)))
+    return ControllerResult(None)
 
 
 def begin_sessions(state: ControllerState, at_ms: int) -> None:
@@ -66,12 +66,12 @@ def begin_sessions(state: ControllerState, at_ms: int) -> None:
             state.sessions.setdefault(broker.broker_id, Session(broker.epoch, at_ms))
 
 
-def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Verdict[None]:
+def unregister_broker(state: ControllerState, command: UnregisterBroker) -> ControllerResult[None]:
     """Forget a broker that will not come back. One that lives registers again by itself."""
     broker = _registered(state, command.broker_id)
     record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
     state.sessions.pop(broker.broker_id, None)
-    return Verdict(None, (*remove_unregistered(state, broker.broker_id), record))
+    return ControllerResult(None, (*remove_unregistered(state, broker.broker_id), record))
 
 
 def _registered(state: ControllerState, broker_id: int) -> BrokerImage:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.brokers.active import check_broker_epoch, fence, unfence
 from odradek.cluster.controller.leaders import leads_any, remove_broker
-from odradek.cluster.controller.port import BrokerHeartbeat, HeartbeatReply
-from odradek.cluster.controller.state import ControllerState, Session, Verdict
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
+from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
 from odradek.cluster.metadata.records import BrokerRegistrationChangeRecord
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class _Next(Enum):
     SHUTDOWN_NOW = "shutdown now"
 
 
-def heartbeat(state: ControllerState, command: Heartbeat) -> Verdict[HeartbeatReply]:
+def heartbeat(state: ControllerState, command: Heartbeat) -> ControllerResult[HeartbeatReply]:
     beat = command.heartbeat
     broker = check_broker_epoch(state, beat.broker_id, beat.broker_epoch)
     state.sessions[beat.broker_id] = Session(beat.broker_epoch, command.at_ms, beat.metadata_offset)
@@ -36,16 +36,16 @@ def heartbeat(state: ControllerState, command: Heartbeat) -> Verdict[HeartbeatRe
         should_shut_down=following is _Next.SHUTDOWN_NOW,
     )
     if following in {_Next.FENCED, _Next.SHUTDOWN_NOW} and not broker.fenced:
-        return Verdict(reply, tuple(fence(state, broker)))
+        return ControllerResult(reply, tuple(fence(state, broker)))
     if following is _Next.ACTIVE and broker.fenced:
         records, notices = unfence(state, broker)
-        return Verdict(reply, tuple(records), notices)
+        return ControllerResult(reply, tuple(records), notices)
     if following is _Next.CONTROLLED_SHUTDOWN and not broker.in_controlled_shutdown:
         change = BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
         )
-        return Verdict(reply, (change, *remove_broker(state, broker.broker_id)))
-    return Verdict(reply)
+        return ControllerResult(reply, (change, *remove_broker(state, broker.broker_id)))
+    return ControllerResult(reply)
 
 
 def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbeat) -> _Next:

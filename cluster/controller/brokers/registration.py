@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.cluster.controller.leaders import remove_broker, remove_unclean
-from odradek.cluster.controller.state import ControllerState, Session, Verdict
+from odradek.cluster.controller.state import ControllerResult, ControllerState, Session
 from odradek.cluster.metadata.image import RESERVED_IDS_MAX, BrokerImage, ControllerImage, VersionRange
 from odradek.cluster.metadata.records import (
     BrokerEndpoint,
@@ -20,10 +20,10 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 if TYPE_CHECKING:
     from odradek.cluster.controller.commands import RegisterBroker, RegisterController
-    from odradek.cluster.controller.port import BrokerRegistration
+    from odradek.cluster.controller.messages.brokers import BrokerRegistration
 
 
-def register_broker(state: ControllerState, command: RegisterBroker) -> Verdict[int]:
+def register_broker(state: ControllerState, command: RegisterBroker) -> ControllerResult[int]:
     """The broker epoch: the offset at which the registration begins. A new incarnation starts fenced, with a new epoch, and gives
     up what the one before it was in sync with.
     """
@@ -41,7 +41,7 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Verdict[
         else:
             records = [*remove_unclean(state, registration.broker_id), record]
     state.sessions[registration.broker_id] = Session(record.broker_epoch, command.at_ms)
-    return Verdict(record.broker_epoch, tuple(records))
+    return ControllerResult(record.broker_epoch, tuple(records))
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
@@ -140,12 +140,12 @@ def _check_directories(state: ControllerState, registration: BrokerRegistration)
 # ---- controllers ----------------------------------------------------------------------------------------------------
 
 
-def register_controller(state: ControllerState, command: RegisterController) -> Verdict[None]:
+def register_controller(state: ControllerState, command: RegisterController) -> ControllerResult[None]:
     """Nothing is written for what is known already."""
     new = command.registration
     known = state.image.controllers.get(new.controller_id)
     if known == ControllerImage(new.controller_id, new.incarnation_id, new.endpoints, new.features):
-        return Verdict(None)
+        return ControllerResult(None)
     record = RegisterControllerRecord(
         controller_id=new.controller_id,
         incarnation_id=new.incarnation_id,
@@ -158,4 +158,4 @@ def register_controller(state: ControllerState, command: RegisterController) -> 
             for name, levels in new.features.items()
         ],
     )
-    return Verdict(None, (record,))
+    return ControllerResult(None, (record,))

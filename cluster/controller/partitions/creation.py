@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from odradek.cluster.controller.messages.topics import NewPartitions, TopicResult
 from odradek.cluster.controller.partitions import placement
-from odradek.cluster.controller.port import NewPartitions, TopicResult
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.records import MetadataRecord, PartitionRecord
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -44,7 +44,7 @@ def new_partition(
     )
 
 
-def create_partitions(state: ControllerState, command: CreatePartitions) -> Verdict[tuple[TopicResult, ...]]:
+def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult[tuple[TopicResult, ...]]:
     additional = 0
     for asked in command.topics:
         topic = state.image.topic(asked.name)
@@ -66,7 +66,7 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Verd
         else:
             results.append(TopicResult(asked.name, topic_id))
             records += new
-    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+    return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
 def _additional_partitions(state: ControllerState, asked: NewPartitions) -> tuple[UUID, list[PartitionRecord]]:

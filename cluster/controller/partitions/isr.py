@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.cluster.controller.brokers.active import check_broker_epoch
 from odradek.cluster.controller.election import next_change
 from odradek.cluster.controller.leaders import holds_replica, rules_for
-from odradek.cluster.controller.port import AlteredPartition, PartitionIsr
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import RECOVERED, RECOVERING, PartitionImage, TopicImage
 from odradek.cluster.metadata.partition_change import changed_partition
 from odradek.protocol.errors import ErrorCode
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EPOCH_NOT_KNOWN: Final = -1
 
 
-def alter_partition(state: ControllerState, command: AlterPartition) -> Verdict[tuple[AlteredPartition, ...]]:
+def alter_partition(state: ControllerState, command: AlterPartition) -> ControllerResult[tuple[AlteredPartition, ...]]:
     """One result per item, all changes in one batch. A partition that is named again is judged by what the first one made of it."""
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     results: list[AlteredPartition] = []
@@ -43,7 +43,7 @@ def alter_partition(state: ControllerState, command: AlterPartition) -> Verdict[
         after = _alter(state, topic, partition, asked, records)
         changed[key] = after
         results.append(_result(asked, command.broker_id, after))
-    return Verdict(tuple(results), tuple(records))
+    return ControllerResult(tuple(results), tuple(records))
 
 
 def _alter(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 from odradek.cluster.controller.configs import allows_unclean_election
 from odradek.cluster.controller.election import Election, next_change
 from odradek.cluster.controller.leaders import rules_for
+from odradek.cluster.controller.messages.partitions import OngoingReassignment, PartitionResult
 from odradek.cluster.controller.partitions import placement
-from odradek.cluster.controller.port import OngoingReassignment, PartitionResult
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import NO_LEADER
 from odradek.cluster.metadata.partition_change import changed_partition
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.cluster.controller.commands import AlterReassignments, ListReassignments
-    from odradek.cluster.controller.port import NewReplicas
+    from odradek.cluster.controller.messages.partitions import NewReplicas
     from odradek.cluster.metadata.image import PartitionImage, TopicImage
     from odradek.cluster.metadata.records import MetadataRecord, PartitionChangeRecord
 
 
-def alter_reassignments(state: ControllerState, command: AlterReassignments) -> Verdict[tuple[PartitionResult, ...]]:
+def alter_reassignments(
+    state: ControllerState, command: AlterReassignments
+) -> ControllerResult[tuple[PartitionResult, ...]]:
     """One result per item, all changes in one batch."""
     results: list[PartitionResult] = []
     records: list[MetadataRecord] = []
@@ -48,7 +50,7 @@ def alter_reassignments(state: ControllerState, command: AlterReassignments) -> 
         if record is not None:
             records.append(record)
             changed[topic.topic_id, partition.index] = changed_partition(partition, record)
-    return Verdict(tuple(results), tuple(records))
+    return ControllerResult(tuple(results), tuple(records))
 
 
 def _find(
@@ -138,7 +140,9 @@ def _cannot_revert(topic: TopicImage, partition: PartitionImage, why: str) -> No
 # ---- list -----------------------------------------------------------------------------------------------------------
 
 
-def list_reassignments(state: ControllerState, command: ListReassignments) -> Verdict[tuple[OngoingReassignment, ...]]:
+def list_reassignments(
+    state: ControllerState, command: ListReassignments
+) -> ControllerResult[tuple[OngoingReassignment, ...]]:
     """Those under way, of the partitions that were asked for or of all."""
     found = []
     if command.partitions is None:
@@ -153,4 +157,4 @@ def list_reassignments(state: ControllerState, command: ListReassignments) -> Ve
                     name, index, partition.replicas, partition.adding_replicas, partition.removing_replicas
                 )
             )
-    return Verdict(tuple(found))
+    return ControllerResult(tuple(found))

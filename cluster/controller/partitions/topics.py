@@ -7,10 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.configs import checked_configs, topic_config_records
+from odradek.cluster.controller.messages.topics import (
+    NO_TOPIC_ID,
+    USE_DEFAULT,
+    CreatedTopic,
+    NewTopic,
+    TopicName,
+    TopicResult,
+)
 from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, new_partition, too_many_partitions
-from odradek.cluster.controller.port import NO_TOPIC_ID, USE_DEFAULT, CreatedTopic, NewTopic, TopicName, TopicResult
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecord
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -27,7 +34,7 @@ NO_SUCH_TOPIC_ID: Final = "This server does not host this topic ID."
 NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
-def create_topics(state: ControllerState, command: CreateTopics) -> Verdict[tuple[CreatedTopic, ...]]:
+def create_topics(state: ControllerState, command: CreateTopics) -> ControllerResult[tuple[CreatedTopic, ...]]:
     """All topics of the call in one atomic batch; a topic that is refused does not keep the others from being created."""
     if _partitions_asked(state, command.topics) > PARTITIONS_PER_CALL_MAX:
         raise too_many_partitions()
@@ -49,7 +56,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> Verdict[tupl
             created = replace(created, topic_id=NO_TOPIC_ID)
         results.append(created)
         records += new
-    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+    return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
 def _partitions_asked(state: ControllerState, topics: Sequence[NewTopic]) -> int:
@@ -157,7 +164,7 @@ def _automatic(state: ControllerState, topic: NewTopic) -> list[tuple[int, ...]]
 # ---- deletion -------------------------------------------------------------------------------------------------------
 
 
-def delete_topics(state: ControllerState, command: DeleteTopics) -> Verdict[tuple[TopicResult, ...]]:
+def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerResult[tuple[TopicResult, ...]]:
     """Replicas are removed by their brokers when they see the record; the name is free at once."""
     results: list[TopicResult] = []
     records: list[MetadataRecord] = []
@@ -174,7 +181,7 @@ def delete_topics(state: ControllerState, command: DeleteTopics) -> Verdict[tupl
         if topic_id not in done:
             done[topic_id] = None
             records.append(RemoveTopicRecord(topic_id=topic_id))
-    return Verdict(tuple(results), tuple(records))
+    return ControllerResult(tuple(results), tuple(records))
 
 
 def _topic_to_delete(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.cluster.controller.configs import MIN_IN_SYNC
 from odradek.cluster.controller.election import next_change
 from odradek.cluster.controller.leaders import new_partition_epoch, rules_for, topic_rules
-from odradek.cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from odradek.cluster.metadata.records import ConfigRecord
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 VALUE_CHARACTERS_MAX: Final = 32_767
 
 
-def alter_configs(state: ControllerState, command: AlterConfigs) -> Verdict[tuple[ConfigResult, ...]]:
+def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult[tuple[ConfigResult, ...]]:
     """One result per resource; one that is refused does not keep the others from being changed."""
     results: list[ConfigResult] = []
     records: list[MetadataRecord] = []
@@ -39,7 +39,7 @@ def alter_configs(state: ControllerState, command: AlterConfigs) -> Verdict[tupl
             results.append(ConfigResult(resource.kind, resource.name, refusal.error, refusal.message))
         else:
             results.append(ConfigResult(resource.kind, resource.name))
-    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+    return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
 def _alter(state: ControllerState, resource: ConfigChange) -> list[MetadataRecord]:

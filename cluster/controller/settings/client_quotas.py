@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.controller.port import QuotaChange, QuotaResult
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResult
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import quota_entity
 from odradek.cluster.metadata.records import ClientQuotaEntity, ClientQuotaRecord
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -47,7 +47,9 @@ OF_CLIENTS: Final[Mapping[str, Key]] = {
 OF_ADDRESSES: Final[Mapping[str, Key]] = {CONNECTION_CREATION_RATE: Key("an INT", float(2**31 - 1))}
 
 
-def alter_client_quotas(state: ControllerState, command: AlterClientQuotas) -> Verdict[tuple[QuotaResult, ...]]:
+def alter_client_quotas(
+    state: ControllerState, command: AlterClientQuotas
+) -> ControllerResult[tuple[QuotaResult, ...]]:
     """One result per entity; one that is refused does not keep the others from being changed.
 
     Raises Refusal(POLICY_VIOLATION) for more changes than one call may bring.
@@ -68,7 +70,7 @@ def alter_client_quotas(state: ControllerState, command: AlterClientQuotas) -> V
             results.append(QuotaResult(change.entity))
     if len(records) > RECORDS_PER_CALL_MAX:
         raise Refusal(ErrorCode.POLICY_VIOLATION, f"more than {RECORDS_PER_CALL_MAX} quotas in one request")
-    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+    return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
 def _alter(state: ControllerState, change: QuotaChange) -> list[MetadataRecord]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from odradek.cluster.controller.brokers.active import begin_sessions
 from odradek.cluster.controller.configs import cluster_min_in_sync
 from odradek.cluster.controller.leaders import new_partition_epoch, partitions_with
-from odradek.cluster.controller.port import FeatureResult
-from odradek.cluster.controller.state import ControllerState, Verdict
+from odradek.cluster.controller.messages.settings import FeatureResult
+from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.image import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.cluster.controller.commands import Bootstrap, UpdateFeatures
-    from odradek.cluster.controller.port import FeatureUpdate
+    from odradek.cluster.controller.messages.settings import FeatureUpdate
 
 METADATA_VERSION_4_3: Final = 30
 
@@ -56,11 +56,11 @@ BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
 BOOTSTRAP_TRANSACTION: Final = "Bootstrap records"
 
 
-def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
+def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[None]:
     """The first batch of an empty log; nothing for one that has begun. `levels` override the default ones."""
     begin_sessions(state, command.at_ms)
     if METADATA_VERSION in state.image.features:
-        return Verdict(None)
+        return ControllerResult(None)
     levels = {**BOOTSTRAP_LEVELS, **command.levels}
     for name, level in levels.items():
         reason = _not_supported(name, level)
@@ -74,7 +74,7 @@ def bootstrap(state: ControllerState, command: Bootstrap) -> Verdict[None]:
     if levels[ELIGIBLE_LEADER_REPLICAS_VERSION] > 0:
         records += cluster_min_in_sync(state)
     records.append(EndTransactionRecord())
-    return Verdict(None, tuple(records))
+    return ControllerResult(None, tuple(records))
 
 
 def check_supported(image: MetadataImage) -> None:
@@ -85,7 +85,7 @@ def check_supported(image: MetadataImage) -> None:
             raise NotUnderstood(f"metadata log: feature {name} is finalized at level {level}. {reason}")
 
 
-def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[tuple[FeatureResult, ...]]:
+def update_features(state: ControllerState, command: UpdateFeatures) -> ControllerResult[tuple[FeatureResult, ...]]:
     results = []
     records: list[MetadataRecord] = []
     for update in command.updates:
@@ -104,7 +104,7 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Verdict[
     for update in command.updates:
         if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION:
             records += _switch_elr(state, on=update.max_level > 0)
-    return Verdict(tuple(results), () if command.validate_only else tuple(records))
+    return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
 def _switch_elr(state: ControllerState, *, on: bool) -> list[MetadataRecord]:

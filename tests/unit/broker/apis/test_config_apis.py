@@ -11,7 +11,7 @@ from odradek.broker.config.groups import GroupSettings, group_config
 from odradek.broker.config.property import ConfigError
 from odradek.broker.config.topics import NO_CONNECTIONS, TopicSettings
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.controller.port import ConfigChange, ConfigOperation, ConfigResult
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -8,7 +8,14 @@ from odradek.broker.config.properties import PROPERTIES
 from odradek.broker.config.topics import TOPIC_PROPERTIES, TopicSettings
 from odradek.broker.requests.api import AnyApi
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation
-from odradek.cluster.controller.port import ConfigValue, CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
+from odradek.cluster.controller.messages.topics import (
+    ConfigValue,
+    CreatedTopic,
+    NewPartitions,
+    NewTopic,
+    TopicName,
+    TopicResult,
+)
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import RESOURCE_BROKER
 from odradek.cluster.metadata.records import ConfigRecord

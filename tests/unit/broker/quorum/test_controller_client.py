@@ -13,7 +13,7 @@ from odradek.broker.config.controller import answer_timeout_ms, lifecycle_config
 from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.peers import NEVER_MS, Channel
 from odradek.broker.quorum.voters import RECENT_MS, without_quorum
-from odradek.cluster.controller.port import BrokerHeartbeat, ControllerRegistration
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, ControllerRegistration
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support import broker_context
 from tests.support.raft_memory import registration

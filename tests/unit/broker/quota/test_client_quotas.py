@@ -18,7 +18,8 @@ from odradek.broker.quota.client_quotas import FETCH_BYTES_MAX, ClientQuotas
 from odradek.broker.requests.api import RequestContext
 from odradek.broker.requests.session import Session
 from odradek.cluster.authorizer import AclOperation, Principal
-from odradek.cluster.controller.port import QuotaChange, QuotaResult, TopicName, TopicResult
+from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResult
+from odradek.cluster.controller.messages.topics import TopicName, TopicResult
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import EMPTY_IMAGE, QuotaEntity, quota_entity
 from odradek.cluster.metadata.records import ClientQuotaEntity, ClientQuotaRecord

@@ -6,7 +6,7 @@ import pytest
 
 from odradek.broker.topics import auto_create as topics_module
 from odradek.broker.topics.auto_create import TopicMaker
-from odradek.cluster.controller.port import CreatedTopic, NewTopic
+from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.broker_context import broker, config, image, topic

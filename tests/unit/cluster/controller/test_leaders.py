@@ -20,7 +20,9 @@ from odradek.cluster.controller.commands import (
     UpdateFeatures,
 )
 from odradek.cluster.controller.election import Election
-from odradek.cluster.controller.port import FeatureUpdate, NewTopic, PartitionIsr, PartitionResult
+from odradek.cluster.controller.messages.partitions import PartitionIsr, PartitionResult
+from odradek.cluster.controller.messages.settings import FeatureUpdate
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek.cluster.metadata.records import ConfigRecord, encode_record
 from odradek.protocol.errors import ErrorCode, Refusal

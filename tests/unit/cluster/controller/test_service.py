@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.cluster.controller.port import NewTopic, TopicName
+from odradek.cluster.controller.messages.topics import NewTopic, TopicName
 from odradek.cluster.metadata.records import NotUnderstood
 from odradek.cluster.raft.batches import encode_records
 from odradek.cluster.raft.messages import HardState

@@ -8,7 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cluster.controller.port import BrokerHeartbeat, BrokerRegistration, ControllerRegistration, HeartbeatReply
+from odradek.cluster.controller.messages.brokers import (
+    BrokerHeartbeat,
+    BrokerRegistration,
+    ControllerRegistration,
+    HeartbeatReply,
+)
 from odradek.cluster.lifecycle.driver import BrokerLifecycle, LifecycleConfig
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.records import BrokerEndpoint, NoOpRecord, RegisterBrokerRecord, encode_record

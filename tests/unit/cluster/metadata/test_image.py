@@ -20,7 +20,8 @@ from odradek.cluster.controller.commands import (
     UnfenceBroker,
     UpdateFeatures,
 )
-from odradek.cluster.controller.port import FeatureUpdate, NewPartitions, NewTopic, QuotaChange, TopicName
+from odradek.cluster.controller.messages.settings import FeatureUpdate, QuotaChange
+from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
 from odradek.cluster.controller.settings.features import check_supported
 from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.cache import MetadataCache

@@ -18,7 +18,9 @@ from odradek.cluster.controller.commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from odradek.cluster.controller.port import BrokerHeartbeat, FeatureUpdate, HeartbeatReply, NewTopic
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
+from odradek.cluster.controller.messages.settings import FeatureUpdate
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.metadata.image import RESOURCE_BROKER, PartitionImage
 from odradek.protocol.errors import ErrorCode, Refusal

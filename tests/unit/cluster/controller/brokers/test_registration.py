@@ -16,14 +16,15 @@ from odradek.cluster.controller.commands import (
     RegisterBroker,
     UnfenceBroker,
 )
-from odradek.cluster.controller.port import BrokerHeartbeat, NewTopic
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.metadata.delta import LINEAGE_MAX
 from odradek.cluster.metadata.image import VersionRange
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
 
 if TYPE_CHECKING:
-    from odradek.cluster.controller.port import BrokerRegistration
+    from odradek.cluster.controller.messages.brokers import BrokerRegistration
     from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 
 OTHER_DISK = (UUID(int=(1 << 100) + 77),)

@@ -18,7 +18,9 @@ from odradek.cluster.controller.commands import (
     UnfenceBroker,
     UnregisterBroker,
 )
-from odradek.cluster.controller.port import AlteredPartition, BrokerHeartbeat, NewReplicas, NewTopic, PartitionIsr
+from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
+from odradek.cluster.controller.messages.partitions import AlteredPartition, NewReplicas, PartitionIsr
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration

@@ -14,14 +14,14 @@ from odradek.cluster.controller.commands import (
     ListReassignments,
     UnfenceBroker,
 )
-from odradek.cluster.controller.port import (
+from odradek.cluster.controller.messages.partitions import (
     AlteredPartition,
     NewReplicas,
-    NewTopic,
     OngoingReassignment,
     PartitionIsr,
     PartitionResult,
 )
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.protocol.errors import ErrorCode
 from tests.support.raft_memory import ControllerRig
 

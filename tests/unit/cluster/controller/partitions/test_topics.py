@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from odradek.cluster.controller.commands import CreatePartitions, CreateTopics, DeleteTopics, FenceBroker
+from odradek.cluster.controller.messages.topics import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX
-from odradek.cluster.controller.port import CreatedTopic, NewPartitions, NewTopic, TopicName, TopicResult
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, RESOURCE_BROKER
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig

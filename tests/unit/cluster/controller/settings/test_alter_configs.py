@@ -14,14 +14,9 @@ from odradek.cluster.controller.commands import (
     UnfenceBroker,
     UpdateFeatures,
 )
-from odradek.cluster.controller.port import (
-    ConfigChange,
-    ConfigOperation,
-    ConfigResult,
-    FeatureUpdate,
-    NewTopic,
-    PartitionIsr,
-)
+from odradek.cluster.controller.messages.partitions import PartitionIsr
+from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation, ConfigResult, FeatureUpdate
+from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode
 from tests.support.raft_memory import ControllerRig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.cluster.controller.commands import AlterClientQuotas
-from odradek.cluster.controller.port import QuotaChange, QuotaResult
+from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResult
 from odradek.cluster.controller.settings.client_quotas import RECORDS_PER_CALL_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig

@@ -41,9 +41,16 @@ setup: $(VENV)/.ready build/jars/kafka/.ready build/jars/spark/.ready ## Prepare
 demo: setup ## The main job: real flights through transactions, kills and Spark, with a verdict row by row
 	@$(BIN)/python -m odradek.pipeline.demo $(ARGS)
 
+# The checks have run tests/test_tidy.py. Which tests are left out, and in which order the rest runs: tests/support/selection.py
+PYTEST_ALL := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal --durations 30 --durations-min 1 --ignore tests/test_tidy.py
+
 .PHONY: test
-test: check ## All checks and tests (interop, Spark and simulation campaigns included)
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)
+test: check ## All checks, and all tests with the short forms of long campaigns; at most 12 minutes on two cores
+	@$(PYTEST_ALL) $(ARGS)
+
+.PHONY: test-all
+test-all: check ## All checks and all tests with full campaigns and matrices; at most 75 minutes on two cores
+	@$(PYTEST_ALL) --full $(ARGS)
 
 .PHONY: check
 check: setup ## Lint, types, import contracts, tidy rules, freshness of generated files
@@ -88,4 +95,4 @@ clean: ## Remove what was built; .venv stays
 
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10

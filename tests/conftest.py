@@ -17,6 +17,7 @@ from tests.machines import visited
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytest_plugins = ["tests.support.selection"]
 DESCRIPTORS_MAX = 900
 """Of one process of tests. With numbers of 1,024 and more select() fails, and with it py4j's server for calls from Spark:
 a query then waits for its batch function for ever."""
@@ -44,12 +45,6 @@ def pytest_configure() -> None:
     """Ctrl-C works in what tests start, also where they run in the background of a shell, whose programs ignore it by inheritance."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Simulation campaigns come first: one of them takes minutes, and at the end the other process would have nothing to do meanwhile."""
-    items.sort(key=lambda item: item.get_closest_marker("sim") is None)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,12 +1,14 @@
-"""The campaign of `make test`: a hundred seeds of one broker and more of clusters under faults, a hundred of them all with groups, the same answer twice, and planted bugs that must be found.
+"""Run campaigns of the simulator, replay seeds, and find planted bugs.
 
-`make sim SEEDS=a..b` runs more of the same.
+`make test` runs the short forms; `make test-all` runs all of it, and `make sim SEEDS=a..b` more seeds of the same.
 """
 
 import os
 import subprocess
 import sys
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,32 +17,58 @@ from tests.sim.options import draw
 from tests.sim.planted import PLANTED, SEEDS, Planted, find_again
 
 ROOT = Path(__file__).resolve().parents[2]
+SHORT_SEEDS = [(range(8), 1), (range(4), 3), (range(1000, 1001), 5)]
 SEEDS_ALONE = range(100)
 SEEDS_OF_THREE = range(120)
 SEEDS_OF_FIVE = range(1000, 1040)
 SEEDS_WITH_GROUPS_MIN = 100
+REPLAYED = [(1, 1), (4, 1), (11, 1), (2, 3), (7, 3), (1000, 5)]
+REPLAYED_SHORT = [(4, 1), (2, 3)]
+PLANTED_SHORT = (
+    "acknowledged before the flush",
+    "last stable offset one too high",
+    "ListOffsets right after an election",
+    "TxnOffsetCommit of a fenced member accepted",
+    "newest value of a key compacted away",
+)
+"""Bugs that `make test` finds: of each kind one that a short run finds."""
+
+T = TypeVar("T")
 
 pytestmark = pytest.mark.sim
+
+
+def check_runs(campaign: Campaign) -> None:
+    assert not campaign.failed, "\n".join(explain(result) for result in campaign.failed)
+    assert not campaign.thin, [
+        (result.seed, result.operations, result.transactions, result.faults) for result in campaign.thin
+    ]
 
 
 def judge(campaign: Campaign, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n{campaign.report()}")
-    assert not campaign.failed, "\n".join(explain(result) for result in campaign.failed)
-    assert not campaign.thin, [
-        (result.seed, result.operations, result.transactions, result.faults) for result in campaign.thin
-    ]
+    check_runs(campaign)
     assert campaign.unreached() == []
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("seeds", "brokers"), SHORT_SEEDS)
+def test_no_seed_of_a_short_campaign_breaks_a_promise(seeds: range, brokers: int) -> None:
+    campaign = run_campaign(seeds, processes=1, quiet=True, brokers=brokers)
+    assert campaign.seeds == len(seeds)
+    check_runs(campaign)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_no_seed_of_one_broker_breaks_a_promise_and_everything_rare_is_reached(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     judge(run_campaign(SEEDS_ALONE, quiet=True, brokers=1), capsys)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.full
+@pytest.mark.timeout(3600)
 def test_no_seed_of_several_brokers_breaks_a_promise_and_everything_rare_is_reached(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -56,14 +84,20 @@ def test_a_hundred_seeds_of_these_have_groups() -> None:
     assert sum(drawn) >= SEEDS_WITH_GROUPS_MIN
 
 
-@pytest.mark.parametrize(("seed", "brokers"), [(1, 1), (4, 1), (11, 1), (2, 3), (7, 3), (1000, 5)])
-def test_equal_seeds_give_equal_traces(seed: int, brokers: int) -> None:
+def except_short(cases: Iterable[T], short: Collection[T]) -> list[Any]:
+    """Mark every case as `full` that does not belong to the short form."""
+    return [case if case in short else pytest.param(case, marks=pytest.mark.full) for case in cases]
+
+
+@pytest.mark.parametrize("replayed", except_short(REPLAYED, REPLAYED_SHORT), ids=str)
+def test_equal_seeds_give_equal_traces(replayed: tuple[int, int]) -> None:
+    seed, brokers = replayed
     first, second = run_drawn(seed, brokers=brokers), run_drawn(seed, brokers=brokers)
     assert (first.digest, first.steps) == (second.digest, second.steps)
     assert first.digest != run_drawn(seed + 1000, brokers=brokers).digest
 
 
-@pytest.mark.parametrize("brokers", [1, 3])
+@pytest.mark.parametrize("brokers", except_short([1, 3], [3]))
 def test_another_process_with_another_hash_seed_gives_the_same_trace(brokers: int) -> None:
     program = f"from tests.sim.campaign import run_drawn; print(run_drawn(2, brokers={brokers}).digest)"
     digests = [
@@ -80,7 +114,15 @@ def test_another_process_with_another_hash_seed_gives_the_same_trace(brokers: in
     assert digests[0] == digests[1] == f"{run_drawn(2, brokers=brokers).digest}\n"
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.title)
+def test_the_short_form_finds_bugs_that_there_are() -> None:
+    assert {bug.title for bug in PLANTED} > set(PLANTED_SHORT)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    except_short(PLANTED, [bug for bug in PLANTED if bug.title in PLANTED_SHORT]),
+    ids=lambda bug: bug.title,
+)
 def test_a_planted_bug_is_found(bug: Planted, capsys: pytest.CaptureFixture[str]) -> None:
     found = find_again(bug)
     assert found is not None, f"{bug.title}: not found in {len(SEEDS)} seeds"

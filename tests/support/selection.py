@@ -1,0 +1,88 @@
+"""Select and order the tests of a run, and list what the run leaves out. A pytest plugin, loaded by tests/conftest.py.
+
+Two sizes of runs exist: `make test` runs everything except tests marked `full`, `make test-all` (`pytest --full`) runs those, too.
+A test marked `full` is part of a matrix or of a campaign whose short form runs in `make test`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TESTS = Path(__file__).resolve().parents[1]
+LANES = (("interop", "chaos"), ("sim", "pipeline", "machines", "wire"))
+"""Folders of long tests. The tests of one lane begin in one worker, because they share processes: Kafka's tools and brokers, Spark."""
+LEFT_OUT_OF_EVERY_RUN = ("make sim SEEDS=a..b", "make chaos", "make bench", "make floods")
+_left_out: Counter[str] = Counter()
+"""Tests that the run leaves out, by file and function."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full", action="store_true", help="run the tests marked `full`, too: full matrices and campaigns"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        leave_out(config, items)
+    items[:] = scheduled(items)
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests marked `full`."""
+    full = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=full)
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
+    _left_out.update(item.nodeid.partition("[")[0] for item in full)
+
+
+def scheduled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Order the tests for workers that steal work.
+
+    With `--dist worksteal` each of two workers receives one half of the list, and a worker without work steals from the end of the
+    other half. So each half begins with one lane of long tests and ends with short tests.
+    """
+    lanes = [[item for item in items if folder(item) in lane] for lane in LANES]
+    long = {folder for lane in LANES for folder in lane}
+    short = [item for item in items if folder(item) not in long]
+    ordered: list[pytest.Item] = []
+    for number, lane in enumerate(lanes, 1):
+        end = len(items) * number // len(lanes)
+        ordered += lane
+        while short and (len(ordered) < end or number == len(lanes)):
+            ordered.append(short.pop())
+    return ordered
+
+
+def folder(item: pytest.Item) -> str:
+    """Return the folder of a test's file below tests/, such as `interop`."""
+    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(_left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Take over what a worker left out. Each worker collects, and leaves out, the same tests."""
+    global _left_out  # noqa: PLW0603  one count per process
+    _left_out |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.section("left out")
+    for name, count in sorted(_left_out.items()):
+        terminalreporter.write_line(f"{name}: {count} (make test-all)")
+    terminalreporter.write_line(f"in no run of tests: {', '.join(LEFT_OUT_OF_EVERY_RUN)}")
+    for report in terminalreporter.stats.get("skipped", ()):
+        terminalreporter.write_line(f"{report.nodeid}: {report.longrepr[2]}")

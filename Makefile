@@ -84,6 +84,10 @@ bench: setup ## Odradek against Apache Kafka on this machine, in alternating rou
 floods: setup ## What floods of joins, ids, offsets and sessions leave in a broker's memory
 	@$(BIN)/python -m benchmarks.floods $(ARGS)
 
+.PHONY: dist
+dist: setup ## Build sdist and wheel, check them, and use the wheel in a new environment
+	@$(BIN)/python -m tests.dist
+
 .PHONY: lock
 lock: ## Resolve pyproject.toml into requirements.lock again
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes --upgrade pyproject.toml -o requirements.lock

@@ -1,0 +1,92 @@
+"""`make dist`: build sdist and wheel, check them, and use the wheel in a new virtual environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+TIMEOUT_S = 300
+
+
+class StepFailed(Exception):
+    """A command ended with another exit code than 0; the message is its output."""
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    """Return what the command wrote to standard output. Raise StepFailed if it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=os.environ | {"NO_COLOR": "1", "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise StepFailed(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
+def build(uv: Path) -> list[Path]:
+    """Build the sdist, and the wheel from the sdist."""
+    for old in DIST.glob("odradek-*"):
+        old.unlink()
+    run(uv, "build", "--quiet", "--no-build-isolation", "--python", sys.executable, "--out-dir", DIST)
+    made = sorted(DIST.glob("odradek-*"))
+    for path in made:
+        print(f"built {path.relative_to(ROOT)}, {path.stat().st_size:,} bytes", flush=True)
+    run(sys.executable, "-m", "twine", "check", "--strict", *made)
+    print("twine check --strict: passed", flush=True)
+    return made
+
+
+def use(uv: Path, wheel: Path, folder: Path) -> None:
+    """Install the wheel with its locked dependencies, start a broker, commit one transaction, read it, stop the broker."""
+    environment = folder / "venv"
+    python = environment / "bin" / "python"
+    run(uv, "venv", "--quiet", "--python", sys.executable, environment)
+    install = (uv, "pip", "install", "--quiet", "--python", python)
+    run(*install, "--require-hashes", "--requirement", ROOT / "requirements-broker.lock")
+    run(*install, "--no-deps", wheel)
+    run(uv, "pip", "check", "--quiet", "--python", python)
+    print(f"installed {wheel.name} and its dependencies into a new environment; pip check: passed", flush=True)
+
+    def odradek(*arguments: str) -> str:
+        said = run(environment / "bin" / "odradek", *arguments, cwd=folder)
+        print(f"odradek {' '.join(arguments)}: {said}", flush=True)
+        return said
+
+    odradek("--version")
+    cluster = ("--dir", str(folder / "cluster"))
+    bootstrap = odradek("up", "--brokers", "1", "--port", "0", "--detach", *cluster).removeprefix("ready ")
+    try:
+        odradek("topics", "create", "payments", "--bootstrap", bootstrap)
+        odradek("produce", "payments", "42", "--transaction", "--bootstrap", bootstrap)
+        committed = odradek("consume", "payments", "--json", "--bootstrap", bootstrap)
+    finally:
+        odradek("down", *cluster)
+    if '"value": "42"' not in committed:
+        raise StepFailed(f"the record of the committed transaction is not in the topic; consume printed: {committed!r}")
+
+
+def main() -> int:
+    uv = Path(sys.executable).with_name("uv")
+    try:
+        _, wheel = sorted(build(uv), key=lambda path: path.suffix == ".whl")
+        with tempfile.TemporaryDirectory(prefix="odradek-dist-") as folder:
+            use(uv, wheel, Path(folder))
+    except StepFailed as failed:
+        print(f"make dist failed: {failed}", file=sys.stderr)
+        return 1
+    print("make dist: passed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / "build" / "jars" / "spark"
-LOG4J = ROOT / "pipeline" / "log4j2.properties"
+LOG4J = Path(__file__).resolve().parents[1] / "log4j2.properties"
 
 COMMON = {
     "spark.ui.enabled": "false",
@@ -40,7 +40,7 @@ def connector_jars() -> list[Path]:
     """The stock connector and what it needs beside pyspark; RuntimeError when set-up has not fetched them."""
     jars = sorted(JARS.glob("*.jar"))
     if not jars:
-        raise RuntimeError(f"no jars in {JARS}: run `make setup`")
+        raise RuntimeError(f"no jars in {JARS}: run `make setup` in a source tree of Odradek")
     return jars
 
 

@@ -68,7 +68,6 @@ SUBJECT_CHARACTERS_MAX = 72
 TEXT_PENDING = (
     "benchmarks/",
     "broker/",
-    "changes/",
     "client/",
     "cluster/",
     "coordinator/",

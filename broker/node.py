@@ -54,7 +54,7 @@ from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.image import METADATA_TOPIC, TRANSACTION_VERSION, Endpoint
 from odradek.cluster.raft.quorum_state import BadQuorumState
 from odradek.runtime.tasks import Tasks
-from odradek.storage.log.manager import LogManager
+from odradek.storage.data_directory.log_manager import LogManager
 
 if TYPE_CHECKING:
     from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
@@ -179,7 +179,7 @@ class Node:
         """Lock the data directory and read who it belongs to."""
         config, env = self.config, self.env
         self.logs = LogManager(env.disk, config.log_dirs, self.topic_settings.log_config({}))
-        self.logs.open_directory(
+        self.logs.directory.claim(
             node_id=config.node_id,
             rng=env.rng,
             cluster_id=config.odradek_cluster_id,
@@ -236,7 +236,7 @@ class Node:
         follow_metadata(self.raft, self.metadata, config, env, self.tasks, self.fail)
         self.controller = ControllerService(
             self.raft,
-            config=controller_config(config, self.logs.cluster_id),
+            config=controller_config(config, self.logs.directory.cluster_id),
             configs=self.topic_settings,
             rng=env.rng,
             clock=env.clock,
@@ -279,7 +279,7 @@ class Node:
             authorizer=AllowAll(),
             quotas=self.quotas,
             apis=API_TABLE,
-            cluster_id=self.logs.cluster_id,
+            cluster_id=self.logs.directory.cluster_id,
             node_id=config.node_id,
         )
         self.services.dispatcher = shared.dispatcher = Dispatcher(API_TABLE, self.services, self._on_unexpected)
@@ -296,11 +296,11 @@ class Node:
     async def _register(self) -> None:
         """Tell the controller that this broker is here, and wait until it may lead."""
         config = self.config
-        left = self.logs.previous_broker_epoch  # below 0 after anything but a clean stop
+        left = self.logs.directory.previous_broker_epoch  # below 0 after anything but a clean stop
         vouched = left if left >= 0 else self.life.last_broker_epoch()
         registration = BrokerRegistration(
             config.node_id,
-            self.logs.cluster_id,
+            self.logs.directory.cluster_id,
             self._incarnation_id,
             tuple(
                 Endpoint(each.name, each.advertised_host, each.advertised_port)
@@ -308,7 +308,7 @@ class Node:
                 if CLIENT in each.roles
             ),
             SUPPORTED_FEATURES,
-            (self.logs.directory_id,),
+            (self.logs.directory.directory_id,),
             rack=config.broker_rack,
             previous_broker_epoch=vouched,
         )
@@ -383,7 +383,10 @@ class Node:
         self.acceptor.ready()
         listeners = [f"{each.name}://{each.advertised_host}:{each.advertised_port}" for each in self.listeners]
         _logger.info(
-            "listening", listeners=", ".join(listeners), data=self.config.log_dirs, cluster=self.logs.cluster_id
+            "listening",
+            listeners=", ".join(listeners),
+            data=self.config.log_dirs,
+            cluster=self.logs.directory.cluster_id,
         )
 
     def _warn_of_strays(self) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "MAX_TIMESTAMP_AT",
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
+    "NO_TIMESTAMP",
     "SEQUENCE_MAX",
     "TRANSACTIONAL",
     "BatchHeader",
@@ -84,6 +85,7 @@ DELETE_HORIZON: Final = 0x40
 
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
 SEQUENCE_MAX: Final = 2_147_483_647
 CONTROL_KEY_BYTES: Final = 4
 END_TXN_VALUE_BYTES: Final = 6

@@ -80,15 +80,3 @@ class LogConfig:
     @cached_property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == LOG_APPEND_TIME
-
-
-@dataclass(frozen=True)
-class OpenOptions:
-    """What is known of a log from the checkpoints of its data directory."""
-
-    recovery_point: int
-    log_start_offset: int
-    high_watermark: int
-    clean: bool  # the last stop wrote the clean-shutdown marker
-    now_ms: int
-    durable_end: int = 0  # everything below is known to have been durable: if it is missing, that is rot, not a crash

@@ -64,7 +64,7 @@ def _producers(context: RequestContext, topic: str, index: int) -> list[Producer
             state.coordinator_epoch,
             state.current_txn_start_offset,
         )
-        for state in partition.log.active_producers()
+        for state in partition.log.producers.active()
     ]
 
 

@@ -111,7 +111,7 @@ class MarkerWriter:
         end = self._stuck.get(stuck)
         if end is None or not partition.leads:
             return None
-        begun = partition.log.has_ongoing_transaction(marker.producer_id, marker.producer_epoch)
+        begun = partition.log.producers.has_ongoing_transaction(marker.producer_id, marker.producer_epoch)
         if begun or partition.log.high_watermark >= end:
             del self._stuck[stuck]
         return None if begun else end  # a classic producer's next transaction has the epoch of the one before

@@ -56,7 +56,7 @@ class LatestRecords:
         """The offset from which on the log has to be read."""
         log = self.partition.log
         # Below the high watermark a log is never cut, unless data was lost with more replicas than the settings allow for.
-        fits = self._next <= log.log_end_offset and log.epoch_for_offset(self._next - 1) == self._epoch
+        fits = self._next <= log.log_end_offset and log.epochs.epoch_for(self._next - 1) == self._epoch
         in_time = self._clock.wall_ms() - self._whole_ms <= log.config.delete_retention_ms // 2
         if self._next and not (fits and in_time):
             self._latest.clear()

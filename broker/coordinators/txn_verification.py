@@ -269,8 +269,11 @@ def guard_of(batch: TransactionalBatch, *, supports_epoch_bump: bool) -> Outcome
     """The log's guard for this batch; NO_GUARD when its transaction is open on the partition already."""
     try:
         batch.partition.check_leader()
-        return batch.partition.log.start_verification(
-            batch.producer_id, batch.producer_epoch, batch.base_sequence, supports_epoch_bump
+        return batch.partition.log.producers.start_verification(
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            supports_epoch_bump=supports_epoch_bump,
         )
     except Refusal as refusal:
         return refusal

@@ -15,7 +15,7 @@ from odradek.broker.partition.compaction_job import Compaction, Hosted, Settings
 from odradek.broker.partition.partition import Partition
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
-from odradek.storage.log.manager import LogManager
+from odradek.storage.data_directory.log_manager import LogManager
 
 LOG: Final = structlog.get_logger(__name__)
 REMOVAL_MS_MIN: Final = 1_000

@@ -22,8 +22,8 @@ from odradek.storage.compaction.cleaner import (
     cleanable,
     read_first_timestamps,
 )
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.log.log import PartitionLog
-from odradek.storage.log.manager import LogManager
 
 LOG: Final = structlog.get_logger(__name__)
 REST: Final = 3

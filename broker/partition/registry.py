@@ -17,8 +17,8 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import StaleCheckpoint
 from odradek.storage.log.log import PartitionLog
-from odradek.storage.log.manager import NotForgotten
 
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """The log configuration of a topic out of the properties that were set for it."""
@@ -29,18 +29,18 @@ HOSTING_WORK: Final = 8
 
 
 class Logs(Protocol):
-    """The logs of the data directory (`odradek.storage.log.manager.LogManager`)."""
+    """The logs of the data directory (`odradek.storage.data_directory.log_manager.LogManager`)."""
 
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
         """The log of the partition, made unless it is there; one of another topic id makes room.
 
-        Raises NotForgotten (not before `forget_gone`), OSError.
+        Raises StaleCheckpoint (not before `remove_stale_entries`), OSError.
         """
 
     def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
         """The log is taken out when it is called; the coroutine makes that durable. The coroutine raises OSError."""
 
-    async def forget_gone(self) -> None:
+    async def remove_stale_entries(self) -> None:
         """After it the checkpoints say nothing of logs that are gone. Raises OSError."""
 
     async def checkpoint_log_starts(self) -> None:
@@ -274,7 +274,7 @@ class Partitions:
         config = self._config_of(self._image.topic_config(topic.name))
         try:
             log = self._logs.create(topic.name, index, topic.topic_id, config, self._clock.wall_ms())
-        except NotForgotten:
+        except StaleCheckpoint:
             if not self._put_off:
                 self._spawn(self._host_later(), "forget logs that are gone")
             self._put_off[topic.topic_id, index] = None
@@ -296,7 +296,7 @@ class Partitions:
     async def _host_later(self) -> None:
         failure: OSError | None = None
         try:
-            await self._logs.forget_gone()
+            await self._logs.remove_stale_entries()
         except OSError as error:
             failure = error
         put_off, self._put_off = self._put_off, {}

@@ -14,7 +14,7 @@ from odradek.cluster.raft.ports import RaftStorage
 from odradek.runtime.shard import FailureHandler
 from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LONG_MAX, LogConfig
-from odradek.storage.log.manager import LogManager
+from odradek.storage.data_directory.log_manager import LogManager
 
 
 def metadata_log_config(config: Config) -> LogConfig:

@@ -21,7 +21,7 @@ from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.schema import Message
 from odradek.runtime.shard import FailureHandler
 from odradek.runtime.tasks import Tasks
-from odradek.storage.log.manager import LogManager
+from odradek.storage.data_directory.log_manager import LogManager
 
 Request = (
     core.VoteRequest
@@ -226,7 +226,7 @@ def make_raft(
     )
     network = PeerRaftNetwork(
         config.node_id,
-        logs.cluster_id,
+        logs.directory.cluster_id,
         peers,
         voters=voters,
         on_failure=on_failure,

@@ -15,7 +15,7 @@ from odradek.cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, en
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.batch import iter_batches, verify_crc
 from odradek.protocol.errors import Malformed, Refusal
-from odradek.storage.log.log import ColdRead
+from odradek.storage.log.reads import ColdRead
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.ports import SnapshotBytes
     from odradek.protocol.schema import Buffer
     from odradek.runtime.clock import Clock
+    from odradek.storage.data_directory.log_manager import LogManager
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.log import PartitionLog
-    from odradek.storage.log.manager import LogManager
 
 READ_BYTES_MAX: Final = 1024 * 1024
 """Read at a time when the log is looked through at the start."""
@@ -160,7 +160,7 @@ class PartitionRaftStorage:
             await self._logs.lower_recovery_point(METADATA_TOPIC, 0, offset)
         if offset < self._log.log_end_offset:
             self._log.truncate_to(offset, now_ms=self._clock.wall_ms())
-            await self._log.sync_cut()
+            await self._log.sync_truncation()
 
     def write(self, batches: Sequence[bytes]) -> None:
         now_ms = self._clock.wall_ms()
@@ -198,7 +198,7 @@ class PartitionRaftStorage:
     async def restart_at(self, snapshot: EpochEnd) -> None:
         await self._logs.lower_recovery_point(METADATA_TOPIC, 0, 0)
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms=self._clock.wall_ms())
-        await self._log.sync_cut()
+        await self._log.sync_truncation()
         await self._log.flush()
         for each in self._snapshots.complete():
             if each != snapshot:

@@ -27,7 +27,7 @@ from odradek.protocol.messages.fetch import FetchResponse, PartitionData
 from odradek.protocol.schema import Buffer
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
-from odradek.storage.log.log import LeaderForgot
+from odradek.storage.log.empty_markers import TransactionCompactedAway
 
 FETCH_VERSION: Final = 17
 SLICE_BYTES: Final = 1024 * 1024
@@ -252,9 +252,9 @@ class ReplicaFetcher:
             grown = partition.replicate(
                 records, leader_epoch=followed.following.leader_epoch, now_ms=self._clock.wall_ms()
             )
-        except LeaderForgot as forgot:
+        except TransactionCompactedAway as forgot:
             self._stop_for(followed, Event.DIVERGED)
-            epoch = partition.log.latest_epoch
+            epoch = partition.log.epochs.latest
             self._mend(followed, self._mender.cut_to_epoch(followed, epoch, forgot.offset, self.holds))
             return False
         except Refusal as refusal:

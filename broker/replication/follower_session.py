@@ -143,4 +143,4 @@ def _asked(followed: Followed, max_bytes: int) -> FetchPartition:
     log, following = followed.partition.log, followed.following
     following.asked_offset = offset = log.log_end_offset
     followed.told_start = start = log.log_start_offset
-    return FetchPartition(log.partition, following.leader_epoch, offset, log.latest_epoch, start, max_bytes)
+    return FetchPartition(log.partition, following.leader_epoch, offset, log.epochs.latest, start, max_bytes)

@@ -32,7 +32,7 @@ Holds = Callable[[Followed], bool]
 
 
 class Logs(Protocol):
-    """The data directory (`odradek.storage.log.manager.LogManager`)."""
+    """The data directory (`odradek.storage.data_directory.log_manager.LogManager`)."""
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
         """After it, a recovery reads the log from `offset` on, whatever is appended there next. Raises OSError."""
@@ -68,7 +68,7 @@ class Mender:
                 _say("a replica begins anew where its leader begins", followed, offset)
                 partition.log.truncate_fully_and_start_at(offset, now_ms=self.clock.wall_ms())
                 partition.truncated()
-                await partition.log.sync_cut()
+                await partition.log.sync_truncation()
                 if offset < started:  # a later start, written down, would hide from the next life what comes now
                     await self.logs.checkpoint_log_starts()
         except OSError as error:
@@ -110,7 +110,7 @@ class Mender:
                     _say("a replica is cut to agree with its leader", followed, cut.offset)
                 log.truncate_to(cut.offset, now_ms=self.clock.wall_ms())
                 partition.truncated()
-                await log.sync_cut()
+                await log.sync_truncation()
         except OSError as error:
             partition.take_offline(error)
             return Event.DISK_FAILED

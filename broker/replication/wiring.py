@@ -14,7 +14,7 @@ from odradek.broker.replication.log_start_check import LostHeads
 from odradek.broker.replication.manager import DiskFailed, Replication, Self
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
 from odradek.runtime.tasks import Spawn
-from odradek.storage.log.manager import LogManager
+from odradek.storage.data_directory.log_manager import LogManager
 
 
 def host_partitions(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import File
 
 SCAN_BYTES = 1024 * 1024
+"""Bytes read at a time in a walk over a whole log file."""
 BATCH_BYTES_MAX = 256 * 1024 * 1024  # none larger is ever appended, so a larger length in a file is damage
 
 

@@ -25,6 +25,7 @@ from odradek.protocol.batch import (
     MAGIC,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
     BatchHeader,
     Compression,
     ControlType,
@@ -46,7 +47,6 @@ from odradek.storage.producers.entry import EndMarker, Origin
 if TYPE_CHECKING:
     from odradek.storage.disk.port import Buffer
 
-NO_TIMESTAMP = -1
 LEGACY_MESSAGE_BYTES_MIN = 14  # the shortest message of magic 0: what the length of any format must reach
 RECORD_BYTES_MAX = 128 * 1024 * 1024  # what one batch may expand to when it has to be decoded
 

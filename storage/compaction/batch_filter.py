@@ -20,6 +20,7 @@ from odradek.protocol.batch import (
     DELETE_HORIZON,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
     BatchHeader,
     Compression,
@@ -52,7 +53,6 @@ SLICE_BYTES = 512 << 10
 """Bytes of batches that make up as much work: they are read, checked, and maybe written again."""
 HEAVY_BYTES = 4096
 """Larger ones are compressed and decompressed elsewhere: no codec makes more than some megabytes out of so few bytes."""
-NO_TIMESTAMP = -1
 
 
 class Turn:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
 from odradek.protocol.errors import Malformed
 from odradek.protocol.record import read_raw_records
-from odradek.storage.compaction import selection as compaction
+from odradek.storage.compaction import selection
 from odradek.storage.compaction.batch_filter import BatchFilter, LastOfProducer, Steps, Turn, decompressed, marker_kind
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
 from odradek.storage.compaction.offset_map import OffsetMap
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from odradek.storage.compaction.selection import Cleanable
     from odradek.storage.disk.port import Buffer
-    from odradek.storage.log.log_base import LogBase
+    from odradek.storage.log.log import PartitionLog
     from odradek.storage.segment.index import AbortedTransaction
 
 T = TypeVar("T")
@@ -72,22 +72,13 @@ class CleaningDone:
     bytes_after: int
 
 
-def facts(log: LogBase) -> list[compaction.SegmentFacts]:
-    """What the plan has to know of the log's segments."""
-    return [
-        compaction.SegmentFacts(
-            segment.base_offset, segment.size, segment.largest_timestamp, segment.first_batch_timestamp
-        )
-        for segment in log.segments
-    ]
+def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
+    """Return the part of the log that may be compacted."""
+    offsets = selection.Offsets(log.log_start_offset, log.last_stable_offset, log.log_end_offset, log.cleaned_to)
+    return selection.cleanable(log.segments.facts(), log.config, offsets, now_ms=now_ms)
 
 
-def cleanable(log: LogBase, now_ms: int) -> Cleanable:
-    offsets = compaction.Offsets(log.log_start_offset, log.last_stable_offset, log.log_end_offset, log.cleaned_to)
-    return compaction.cleanable(facts(log), log.config, offsets, now_ms=now_ms)
-
-
-async def read_first_timestamps(log: LogBase) -> None:
+async def read_first_timestamps(log: PartitionLog) -> None:
     """Bring in what max.compaction.lag.ms is judged by, of sealed segments that were not written by this process. Raises OSError."""
     if log.config.max_compaction_lag_ms == LONG_MAX:
         return
@@ -96,8 +87,7 @@ async def read_first_timestamps(log: LogBase) -> None:
             head = segment.file.read_warm(0, HEADER_BYTES)
             if head is None:
                 head = await segment.file.read_cold(0, HEADER_BYTES)
-            with suppress(Malformed):
-                segment.first_batch_timestamp = read_header(head).max_timestamp
+            segment.note_first_batch(head)
 
 
 class Cleaning:
@@ -105,7 +95,7 @@ class Cleaning:
 
     def __init__(
         self,
-        log: LogBase,
+        log: PartitionLog,
         plan: Cleanable,
         limits: CleanerLimits,
         pace: Callable[[int], Awaitable[None]],
@@ -117,7 +107,7 @@ class Cleaning:
         self._limits = limits
         self._pace = pace
         self._now_ms = now_ms
-        self._begun_with = log.cuts, log.cleaned_to
+        self._begun_with = log.local.truncation.count, log.cleaned_to
         self._turn = Turn()
         self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
         self._moved_bytes = 0
@@ -140,7 +130,7 @@ class Cleaning:
             await self._drive(self._map_offsets(sources, aborted))
             end = min(self._offsets.latest_offset + 1, plan.bound)
             taken = [segment for segment in sources if segment.base_offset < end]
-            log.note_gaps()
+            log.local.note_gaps()
             return await self._rewrite(taken, aborted, end)
         except CancelledError:
             stopping = True  # nobody is left who would be held up by what is freed in one go
@@ -153,14 +143,14 @@ class Cleaning:
         log = self._log
         transactions = CleanedTransactions(aborted)
         by_base = {segment.base_offset: segment for segment in sources}
-        rows = [row for row in facts(log) if row.base_offset in by_base]
+        rows = [row for row in log.segments.facts() if row.base_offset in by_base]
         before = after = 0
-        for group in compaction.groups(rows, log.config, bound=self._plan.bound):
+        for group in selection.groups(rows, log.config, bound=self._plan.bound):
             old = [by_base[row.base_offset] for row in group]
             before += sum(segment.size for segment in old)
             after += await self._clean_group(old, transactions)
         self._check()
-        log.cleaned_to = end
+        log.note_cleaned(end)
         return CleaningDone(end, before, after)
 
     async def _clean_group(self, sources: list[Segment], transactions: CleanedTransactions) -> int:
@@ -177,49 +167,48 @@ class Cleaning:
             base,
             created_ms=sources[-1].created_ms,
             create=True,
-            ending=names.CLEANED_SUFFIX,
+            file_suffix=names.CLEANED_SUFFIX,
         )
-        swapped = False
         try:
-            transactions.keep_aborted = cleaned.add_aborted
-            changed = await self._drive(self._fill(cleaned, sources, transactions))
-            if not changed and len(sources) == 1:
-                return cleaned.size
+            changed = await self._write(cleaned, sources, transactions)
+        except BaseException:
+            self._discard(cleaned)
+            raise
+        if not changed and len(sources) == 1:
+            self._discard(cleaned)
+            return cleaned.size
+        if not log.local.replace_segments(sources, cleaned):
+            self._discard(cleaned)
+            raise CleaningInterrupted
+        await log.disk.sync_directory(log.directory)
+        return cleaned.size
+
+    async def _write(self, cleaned: Segment, sources: list[Segment], transactions: CleanedTransactions) -> bool:
+        """Write what stays of the sources, ready to be swapped in. Return whether anything has changed.
+
+        One segment in which nothing has changed is not made ready.
+        """
+        transactions.keep_aborted = cleaned.add_aborted
+        changed = await self._drive(self._fill(cleaned, sources, transactions))
+        if changed or len(sources) > 1:
             cleaned.seal()
             await cleaned.sync(indexes=True)
             self._check()
             cleaned.rename(names.SWAP_SUFFIX)
-            await log.disk.sync_directory(log.directory)
+            await self._log.disk.sync_directory(self._log.directory)
             self._check()
-            if not log.segments.replace(sources, cleaned):
-                raise CleaningInterrupted
-            swapped = True
-        finally:
-            if not swapped:
-                # Why this ends is what counts: what is left goes with the next cleaning, or start.
-                with suppress(OSError):
-                    cleaned.close()
-                    if not log.closed:  # else its directory may be another's by now
-                        cleaned.remove()
-        self._swap_files(cleaned, sources)
-        await log.disk.sync_directory(log.directory)
-        return cleaned.size
+        return changed
 
-    def _swap_files(self, cleaned: Segment, sources: list[Segment]) -> None:
-        """In one go with the list of segments: nobody sees a log that lacks a part."""
-        log = self._log
-        try:
-            log.retire(sources, replaced_by=cleaned)
-            cleaned.rename("")
-        except OSError:
-            log.failed = True
-            raise
-        log.flusher.names_changed = True
-        log.segments.note_index_use(cleaned)
+    def _discard(self, cleaned: Segment) -> None:
+        """Remove the files of a segment that does not replace any. What the disk refuses, the next compaction or start removes."""
+        with suppress(OSError):
+            cleaned.close()
+            if not self._log.closed:  # the directory of a closed log may belong to another log
+                cleaned.remove()
 
     def _check(self) -> None:
         log = self._log
-        if log.closed or log.failed or (log.cuts, log.cleaned_to) != self._begun_with:
+        if log.closed or log.failed or (log.local.truncation.count, log.cleaned_to) != self._begun_with:
             raise CleaningInterrupted
 
     # -- steps, as generators (see `odradek.storage.compaction.batch_filter`) ----------------------------------------------------------------
@@ -258,7 +247,7 @@ class Cleaning:
         log = self._log
         last_of_producers = {
             entry.producer_id: LastOfProducer(entry.last_data_offset, entry.epoch)
-            for entry in log.state.producers.values()
+            for entry in log.producers.entries.values()
         }
         batches = BatchFilter(
             self._offsets,

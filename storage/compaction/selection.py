@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.protocol.batch import HEADER_BYTES
 from odradek.storage.config import LONG_MAX
 from odradek.storage.segment.index import OFFSET_ENTRY_BYTES, RELATIVE_OFFSET_MAX, TIME_ENTRY_BYTES
 
@@ -17,20 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from odradek.storage.config import LogConfig
+    from odradek.storage.segment.segments import SegmentFacts
 
-BATCH_BYTES_MIN = 61
 GROUP_SEGMENTS_MAX = 64
 """Segments that become one at a time: what has to be renamed in one go stays a matter of milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
-    """Timestamps are ms of wall-clock time; `first_timestamp`, that of the first batch, is None where it was not read."""
-
-    base_offset: int
-    size: int
-    largest_timestamp: int
-    first_timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +117,4 @@ def groups(segments: Sequence[SegmentFacts], config: LogConfig, *, bound: int) -
 
 def _index_entries(segment: SegmentFacts, config: LogConfig) -> int:
     """At most: each entry stands for more than index.interval.bytes, and for one batch at least."""
-    return segment.size // max(config.index_interval_bytes, BATCH_BYTES_MIN) + 1
+    return segment.size // max(config.index_interval_bytes, HEADER_BYTES) + 1

@@ -2,7 +2,7 @@
 
 The format names a log by topic and partition alone. So what it says speaks for whatever log has that name when it is read,
 also for one that was made after another of the same name had been deleted. That is why it is known here what the file on the
-disk may say: a name has to be gone from there before it is used again (`odradek.storage.log.manager`).
+disk may say: a name has to be gone from there before it is used again (`LogManager`).
 """
 
 from __future__ import annotations

@@ -1,129 +1,119 @@
-"""Bringing a log to stable storage: one flush at a time, shared by all who wait for it."""
+"""Flush a log to stable storage: one flush at a time, shared by all callers that wait for it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from odradek.storage.files import checkpoint, names
+from odradek.storage.files import checkpoint
 
 if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
     from odradek.storage.files.leader_epochs import LeaderEpochs
+    from odradek.storage.log.partition_directory import PartitionDirectory
     from odradek.storage.producers.snapshot import SnapshotFiles
     from odradek.storage.segment.segments import Segments
 
 
 class Flusher:
-    """Knows what of a log is durable.
+    """Flush the files of a log, and track which offsets are durable.
 
-    Below `flushed_offset` all batches are on stable storage; below `sealed_from`, the base offset of a segment, all index
-    files are, too. The indexes of the active segment never are: it is always recovered after an unclean stop. The two
-    differ when a flush ends exactly where a segment was sealed meanwhile.
+    Below `flushed_offset` all batches are on stable storage. Below `_sealed_from`, the base offset of a segment, all index files
+    are, too. The indexes of the active segment never are: an unclean shutdown always recovers that segment. The two offsets differ
+    if a segment was sealed while a flush that ends at its end was under way.
     """
 
-    def __init__(self, disk: Disk, directory: str, flushed_offset: int, sealed_from: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: PartitionDirectory,
+        segments: Segments,
+        snapshots: SnapshotFiles,
+        epochs: LeaderEpochs,
+        flushed_offset: int,
+    ) -> None:
+        self.flushed_offset = flushed_offset
+        self._sealed_from = segments.base_below(flushed_offset)
         self._disk = disk
         self._directory = directory
-        self.flushed_offset = flushed_offset
-        self.sealed_from = sealed_from
-        self.names_changed = True  # since the directory was synced last
-        self.metadata_unsynced = False  # partition.metadata has just been written
-        self._cuts = 0
+        self._segments = segments
+        self._snapshots = snapshots
+        self._epochs = epochs
+        self._epochs_path = f"{directory.path}/{checkpoint.LEADER_EPOCHS}"
+        self._abandoned = 0  # number of calls of `abandon`
         self._running: asyncio.Future[None] | None = None
 
-    async def flush(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
-        """Return when everything below `end_offset`, which has been appended, is durable, or the log has been cut. Raises OSError."""
-        cuts = self._cuts
-        while cuts == self._cuts and (
-            self.flushed_offset < end_offset or self.sealed_from < segments.base_below(end_offset)
+    @property
+    def recovery_point(self) -> int:
+        """The offset below which no segment needs recovery."""
+        if self._sealed_from == self._segments.active.base_offset:
+            return self.flushed_offset
+        return min(self.flushed_offset, self._sealed_from)
+
+    async def flush(self, end_offset: int) -> None:
+        """Return when all batches below `end_offset` are durable, or the log was truncated or closed.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        abandoned = self._abandoned
+        while abandoned == self._abandoned and (
+            self.flushed_offset < end_offset or self._sealed_from < self._segments.base_below(end_offset)
         ):
             if self._running is not None:
                 await asyncio.shield(self._running)
                 continue
             self._running = asyncio.get_running_loop().create_future()
             try:
-                await self._flush_once(segments, snapshots, epochs, end_offset)
+                await self._flush_once(end_offset)
             finally:
                 running, self._running = self._running, None
                 running.set_result(None)
 
-    async def _flush_once(
-        self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int
-    ) -> None:
-        active = segments.active
-        due = epochs.dirty, self.metadata_unsynced, self.names_changed
-        cuts = self._cuts
-        try:
-            for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
-                if cuts != self._cuts:
-                    return  # a segment may be gone, and what was written again since is not what was flushed
-                await segment.sync(indexes=segment is not active)
-            await snapshots.sync()
-            await self._sync_small_files(epochs)
-        except BaseException:
-            # Refused, or cancelled because the node stops: then the clean stop must not take for done what was under way.
-            epochs.dirty |= due[0]
-            self.metadata_unsynced |= due[1]
-            self.names_changed |= due[2]
-            raise
-        if cuts != self._cuts:
+    async def _flush_once(self, end_offset: int) -> None:
+        active = self._segments.active
+        abandoned = self._abandoned
+        for segment in self._segments.from_offset(min(self._sealed_from, self.flushed_offset)):
+            if abandoned != self._abandoned:
+                return  # the segment may be removed, or hold batches that were written after the flush began
+            await segment.sync(indexes=segment is not active)
+        await self._snapshots.sync()
+        await self._write_epochs()
+        await self._directory.sync()
+        if abandoned != self._abandoned:
             return
         self.flushed_offset = max(self.flushed_offset, end_offset)
-        self.sealed_from = max(self.sealed_from, active.base_offset)
+        self._sealed_from = max(self._sealed_from, active.base_offset)
 
-    async def _sync_small_files(self, epochs: LeaderEpochs) -> None:
-        if epochs.dirty:
-            epochs.dirty = False
-            await self._disk.replace_file(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
-        if self.metadata_unsynced:
-            self.metadata_unsynced = False
-            file = self._disk.open(self._metadata_path, create=False)
+    async def _write_epochs(self) -> None:
+        if self._epochs.dirty:
+            self._epochs.dirty = False
             try:
-                await file.sync()
-            finally:
-                file.close()
-        if self.names_changed:
-            self.names_changed = False
-            await self._disk.sync_directory(self._directory)
-            await self._disk.sync_directory(names.parent(self._directory))
+                content = checkpoint.encode_leader_epochs(self._epochs.entries())
+                await self._disk.replace_file(self._epochs_path, content)
+            except BaseException:
+                self._epochs.dirty = True
+                raise
 
-    def flush_now(self, segments: Segments, snapshots: SnapshotFiles, epochs: LeaderEpochs, end_offset: int) -> None:
-        """As `flush`, with the indexes of all segments, waiting on the spot: for a clean stop."""
-        for segment in segments.from_offset(min(self.sealed_from, self.flushed_offset)):
+    def flush_now(self, end_offset: int) -> None:
+        """Flush everything, with the indexes of all segments, for a clean shutdown; wait for the disk."""
+        for segment in self._segments.from_offset(min(self._sealed_from, self.flushed_offset)):
             segment.sync_now()
-        snapshots.sync_now()
-        if self.metadata_unsynced:
-            self.metadata_unsynced = False
-            file = self._disk.open(self._metadata_path, create=False)
-            file.sync_now()
-            file.close()
-        # Also syncs the directory: without their names the files are lost. The directory's own name is made durable by
-        # whoever writes the mark of a clean stop beside it.
-        self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(epochs.entries()))
-        epochs.dirty = self.names_changed = False
+        self._snapshots.sync_now()
+        self._directory.sync_metadata_now()
+        # This syncs the partition directory as well: without their names the files are lost. The caller that writes the clean-shutdown
+        # marker beside the partition directory makes the name of the directory durable.
+        self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
+        self._epochs.dirty = self._directory.names_changed = False
         self.flushed_offset = end_offset
-        self.sealed_from = segments.active.base_offset
-
-    def recovery_point(self, active_base_offset: int) -> int:
-        """Segments below it need no recovery."""
-        if self.sealed_from == active_base_offset:
-            return self.flushed_offset
-        return min(self.flushed_offset, self.sealed_from)
+        self._sealed_from = self._segments.active.base_offset
 
     def abandon(self) -> None:
-        """The files are about to be closed, or cut: a flush under way has nothing left to do."""
-        self._cuts += 1
+        """End a flush under way: the files are about to be closed or truncated."""
+        self._abandoned += 1
 
-    def truncated(self, end_offset: int, segments: Segments) -> None:
+    def lower_to(self, end_offset: int) -> None:
+        """Count nothing from `end_offset` on as durable: the log is truncated there."""
         self.abandon()
         self.flushed_offset = min(self.flushed_offset, end_offset)
-        self.sealed_from = min(self.sealed_from, segments.base_below(end_offset))
-
-    @property
-    def _epochs_path(self) -> str:
-        return f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
-
-    @property
-    def _metadata_path(self) -> str:
-        return f"{self._directory}/{checkpoint.PARTITION_METADATA}"
+        self._sealed_from = min(self._sealed_from, self._segments.base_below(end_offset))

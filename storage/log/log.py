@@ -1,68 +1,122 @@
-"""A partition's log: append, read, roll, watermarks, producer state.
+"""The log of one partition replica: append, read, roll, offsets, producer state.
 
-Everything here is a plain call on the event loop that never waits for the device; what has to wait is a `ColdRead` or
-`async`. One owner (the partition) calls it, so there are no locks.
+All calls run on the event loop. They never wait for the device, unless their docstring says so; reads that need the device return a
+`ColdRead` or are `async`. One partition owns the log, so there are no locks.
 
-When the disk refuses (OSError), the log stops taking appends: `failed` is set and the caller takes the partition offline.
-What then holds until the log is opened again, uncleanly, and recovered:
-* data not written: the log end has not moved; bytes behind it may be torn, recovery cuts them;
-* data written, `.txnindex` not (KAFKA-7866): the log end and the producers have moved, so no offset is given twice, but the
-  last stable offset and `producer state end` have not, so no reader has seen the transaction end. Recovery reads the marker
-  and writes the entry.
+If the disk refuses (OSError), the log takes no more appends: `failed` is set and the partition must go offline. Until recovery opens
+the log again, this holds:
+* The write of the batches failed: the log end offset has not moved. Recovery truncates what was written of them.
+* The batches were written, `.txnindex` was not (KAFKA-7866): the log end offset and the producers have moved, so no offset is assigned
+  twice. The last stable offset and the end offset of the producer state have not moved, so no reader has seen the transaction end.
+  Recovery reads the marker and writes the index entry.
 """
 
 from __future__ import annotations
 
-import errno
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from odradek.protocol.batch import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.batches.validation import check_leader_append, check_replicated
-from odradek.storage.log import reads, timestamps
-from odradek.storage.log.log_base import LogBase, ProducerRow
-from odradek.storage.log.reads import ColdRead, ReadResult
+from odradek.storage.log import retention
+from odradek.storage.log.empty_markers import EmptyMarkers
+from odradek.storage.log.local_log import LocalLog
+from odradek.storage.log.reads import LogReader, aborted_transactions
 from odradek.storage.producers.entry import Origin
 from odradek.storage.producers.state import AppendPlan
+from odradek.storage.recovery.loader import load
+from odradek.storage.recovery.producer_replay import Replay, replay_producers
 from odradek.storage.segment.index import RELATIVE_OFFSET_MAX
-from odradek.storage.segment.segment import roll_jitter_ms, settle_aborted, should_roll
+from odradek.storage.segment.rolling import roll_jitter_ms, should_roll
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    import uuid
 
     from odradek.protocol.batch import BatchHeader
-    from odradek.storage.disk.port import Buffer
+    from odradek.storage.config import LogConfig
+    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.storage.log.reads import ColdRead, ReadResult
     from odradek.storage.log.timestamps import Found
+    from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
     from odradek.storage.segment.segment import Segment
-
-__all__ = ["AppendInfo", "ColdRead", "Origin", "PartitionLog", "ProducerRow", "ReadResult"]
-
-NO_TIMESTAMP = -1
 
 
 class AppendInfo(NamedTuple):
-    """Where an append lies. A `duplicate` wrote nothing: the offsets are those of the batch that it repeats."""
+    """The offsets of an append. A `duplicate` wrote nothing: the offsets are those of the batch that it repeats."""
 
     first_offset: int
     last_offset: int
-    log_append_time: int  # ms, -1 under CreateTime
+    log_append_time: int  # ms, NO_TIMESTAMP under CreateTime
     log_start_offset: int
     duplicate: bool = False
 
 
-class LeaderForgot(Refusal):
-    """The leader has compacted away a transaction that is open here: the log has to be cut at `offset` and fetched again."""
+class PartitionLog:
+    """An open log, made by `open`. Other classes read its attributes; only its methods change them."""
 
-    def __init__(self, offset: int, message: str) -> None:
-        super().__init__(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        self.offset = offset
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.local = LocalLog(disk, directory, loaded)
+        self.segments = loaded.segments
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = self.last_stable_offset = loaded.log_start_offset
+        self.first_unstable_offset: int | None = None
+        self.cleaned_to: int | None = None
+        """The offset up to which the log was compacted; None if it never was."""
+        self._empty_markers = EmptyMarkers()
+        self._reader = LogReader(self.local)
+        self.refresh_stable_offset()
 
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        options: OpenOptions,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: uuid.UUID,
+    ) -> Self:
+        """Create the log, or open and recover it. Wait for the disk.
 
-class PartitionLog(LogBase):
-    """A log that is open. Made by `open`."""
+        Raises:
+            OSError: The disk refuses, or records below `options.durable_end` are lost.
+        """
+        loaded = load(disk, directory, config, options)
+        log = cls(disk, directory, config, loaded, topic=topic, partition=partition, topic_id=topic_id)
+        log.cleaned_to = options.cleaned_to
+        log.set_topic_id(topic_id)
+        log.update_high_watermark(options.high_watermark)
+        return log
 
-    _cut_for: tuple[int, int] | None = None
-    """The emptied marker that the log was to be cut for last, and which cut that was."""
+    def set_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Set the topic id, and write it to `partition.metadata` unless it is there already."""
+        self.topic_id = topic_id
+        self.local.write_topic_id(topic_id)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Replace the configuration."""
+        self.config = config
 
     # -- append -----------------------------------------------------------------------------------------------------------
 
@@ -77,24 +131,25 @@ class PartitionLog(LogBase):
         transaction_version: int = -1,
         allow_zstd: bool = True,
     ) -> AppendInfo:
-        """Check, number and write `records`, which are not changed.
+        """Check `records`, assign offsets, and write them. The buffer is not changed.
 
-        `guard` is what `start_verification` gave; `transaction_version` belongs to markers (WriteTxnMarkers v2);
+        `guard` is the result of `ProducerState.start_verification`; `transaction_version` belongs to markers (WriteTxnMarkers v2);
         `allow_zstd` is False for Produce below v7.
 
         Raises:
-            Refusal: nothing was written, nothing has changed. CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
+            Refusal: Nothing was written and nothing has changed. CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
                 MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
                 INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS.
-            OSError: see the head of this file; the partition has to go offline.
+            OSError: The disk refuses; the partition must go offline (see the docstring of the module).
         """
-        if self.failed or self.closed or self.unsynced_cut is not None:
-            self._check_writable()
+        local = self.local
+        if local.failed or local.closed or local.truncation.unsynced is not None:
+            local.check_writable()
         batches = check_leader_append(records, origin, self.config, now_ms=now_ms, allow_zstd=allow_zstd)
         if origin is Origin.CLIENT and batches[0].header.has_producer:
-            earlier = self.state.duplicate_of(batches[0].header)
+            earlier = self.producers.duplicate_of(batches[0].header)
             if earlier is not None:
-                self.state.heard_of(batches[0].header.producer_id, now_ms)
+                self.producers.touch(batches[0].header.producer_id, now_ms)
                 return AppendInfo(
                     earlier.first_offset, earlier.last_offset, earlier.timestamp, self.log_start_offset, duplicate=True
                 )
@@ -109,7 +164,7 @@ class PartitionLog(LogBase):
             buffers += (batch.head, batch.body)
             if header.has_producer:
                 plan = plan or AppendPlan(origin, now_ms)
-                self.state.plan(
+                self.producers.plan(
                     plan,
                     header,
                     offset,
@@ -129,18 +184,19 @@ class PartitionLog(LogBase):
         return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo | None:
-        """Write a piece of the leader's log as it is; None when it holds no whole batch.
+        """Write fetched batches of the leader unchanged. Return None if `records` holds no whole batch.
 
-        Batches of a later epoch than `leader_epoch`, in which the piece was asked for, are left out with all that follows
-        them: they come from a leader that this replica does not know yet (KAFKA-18723).
+        `leader_epoch` is the epoch of the fetch. A batch of a later epoch and all batches after it are dropped: they come from a
+        leader that this replica does not know yet (KAFKA-18723).
 
         Raises:
             Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end; nothing was written.
-            LeaderForgot: see there; nothing was written.
-            OSError: as for `append_as_leader`.
+            TransactionCompactedAway: See there; nothing was written.
+            OSError: As for `append_as_leader`.
         """
-        if self.failed or self.closed or self.unsynced_cut is not None:
-            self._check_writable()
+        local = self.local
+        if local.failed or local.closed or local.truncation.unsynced is not None:
+            local.check_writable()
         batches = check_replicated(records, leader_epoch)
         if not batches:
             return None
@@ -160,32 +216,20 @@ class PartitionLog(LogBase):
             if header.has_producer:
                 plan = plan or AppendPlan(Origin.REPLICATION, now_ms)
                 if header.is_control and header.record_count == 0:
-                    self._check_emptied(plan, header)
-                self.state.plan(plan, header, header.base_offset, marker=marker)
+                    self._check_empty_marker(plan, header)
+                self.producers.plan(plan, header, header.base_offset, marker=marker)
             end = header.last_offset + 1
             size += header.size
         self._write(headers, [memoryview(records)[:size]], plan, now_ms, limit_size=False, gap=gap)
         return AppendInfo(first_offset, end - 1, NO_TIMESTAMP, self.log_start_offset)
 
-    def _check_emptied(self, plan: AppendPlan, marker: BatchHeader) -> None:
-        """A marker without its record has ended a transaction of which the leader has no data left. Here there must be none either.
-
-        There is where this replica was away for longer than delete.retention.ms. How the transaction ended is not known any
-        more, and its data may have been aborted. The replica is in sync with nobody, since it lacks what was below the high
-        watermark when the leader compacted: it may be cut below its own one. All that is undecided goes at once. Kafka passes
-        over such a batch, and takes the data for part of the producer's next transaction.
-        """
+    def _check_empty_marker(self, plan: AppendPlan, marker: BatchHeader) -> None:
+        """Check an empty marker if its producer has an open transaction with records that can be read."""
         update = plan.updates.get(marker.producer_id)
-        entry = self.state.producers.get(marker.producer_id) if update is None else update.entry
+        entry = self.producers.entries.get(marker.producer_id) if update is None else update.entry
         opened = None if entry is None else entry.transaction_first_offset
-        if opened is None or not self.log_start_offset <= opened < self.log_end_offset:
-            return  # what lies below the log start nobody reads
-        cut_for = marker.base_offset, self.cuts
-        if self._cut_for != cut_for:  # else it came again with the data: nothing is to be had by another cut
-            self._cut_for = marker.base_offset, self.cuts + 1
-            first = self.first_unstable_offset
-            told = f"the leader has nothing left of what producer {marker.producer_id} wrote from offset {opened} on"
-            raise LeaderForgot(opened if first is None else min(first, opened), told)
+        if opened is not None and self.log_start_offset <= opened < self.log_end_offset:
+            self._empty_markers.check(marker, opened, self.first_unstable_offset, self.local.truncation.count)
 
     def _write(
         self,
@@ -197,9 +241,9 @@ class PartitionLog(LogBase):
         limit_size: bool,
         gap: bool = False,
     ) -> None:
-        """`buffers` are the bytes of the batches that have those headers; `plan` is what they do to their producers, if any has one.
+        """Write the batches with these headers, whose bytes are `buffers`, and apply `plan` to the producer state.
 
-        `gap`: there are offsets before or between them that do not exist.
+        `gap`: offsets are missing before or between the batches.
         """
         size, newest = 0, NO_TIMESTAMP
         for header in headers:
@@ -222,129 +266,270 @@ class PartitionLog(LogBase):
                 now_ms=now_ms,
                 jitter_ms=config.segment_jitter_ms and roll_jitter_ms(config, self.directory, segment.base_offset),
             ):
-                # At the log end, also where the leader's log has a gap: a segment that begins elsewhere is one that was lost.
+                # At the log end, even if the leader's log has a gap there: recovery takes a segment that begins elsewhere for the
+                # successor of a lost one.
                 fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
                 segment = self.roll(now_ms, None if fits else headers[0].base_offset)
             if gap:
-                self.note_gaps()
+                self.local.note_gaps()
             segment.append(headers, buffers, config.index_interval_bytes)
             self.log_end_offset = last_offset + 1
             for header in headers:
                 if header.leader_epoch != self.epochs.latest:
                     self.epochs.assign(header.leader_epoch, header.base_offset)
             if plan is not None:
-                self.state.commit(plan)
+                self.producers.commit(plan)
                 for completed in plan.completed:
-                    settle_aborted(segment, completed, self.state.stable_offset_after(completed))
-                    self.state.complete(completed)
+                    segment.index_if_aborted(completed, self.producers.stable_offset_after(completed))
+                    self.producers.complete(completed)
         except OSError:
-            self.failed = True
+            self.local.failed = True
             raise
-        self.state.end_offset = self.log_end_offset
+        self.producers.end_offset = self.log_end_offset
         if plan is not None:
             self.refresh_stable_offset()
 
-    def _check_writable(self) -> None:
-        if self.failed or self.closed:
-            raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed")
-        if self.unsynced_cut is not None:
-            self.sync_cut_now()
+    def roll(self, now_ms: int, first_offset: int | None = None) -> Segment:
+        """Seal the active segment and create the next one at the log end, or at `first_offset` if that is greater.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        base_offset = max(self.log_end_offset, first_offset or 0)
+        if self.segments.active.base_offset == base_offset:
+            return self.segments.active
+        return self.local.roll(base_offset, self.producers.entries.values(), now_ms)
+
+    # -- offsets and epochs -------------------------------------------------------------------------------------------------
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Advance the high watermark to `offset`, at most to the log end, never back. The last stable offset follows."""
+        offset = min(offset, self.log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.high_watermark_moved(offset)
+            self.refresh_stable_offset()
+
+    def refresh_stable_offset(self) -> None:
+        """Set the last stable offset: the first unstable offset, at most the high watermark, which is read once (KAFKA-9807)."""
+        high_watermark = self.high_watermark
+        unstable = self.producers.first_unstable_offset
+        if unstable is not None:
+            unstable = max(unstable, self.log_start_offset)
+        self.first_unstable_offset = unstable
+        self.last_stable_offset = high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def move_log_start(self, offset: int) -> None:
+        """Advance the log start offset to `offset`, unless that is above the high watermark. It never moves back."""
+        if self.log_start_offset < offset <= self.high_watermark:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+            self.producers.log_start_moved(offset)
+            self.refresh_stable_offset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no records that can be read."""
+        return self.log_end_offset == self.log_start_offset
+
+    def assign_epoch(self, leader_epoch: int) -> None:
+        """Note that a leader of that epoch begins at the log end."""
+        self.epochs.assign(leader_epoch, self.log_end_offset)
+
+    def epoch_at_start(self) -> int:
+        """Return the leader epoch of the log start offset, -1 if it is not known."""
+        return self.epochs.epoch_for(self.log_start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (epoch, end offset) as OffsetForLeaderEpoch does; (-1, -1) if the epoch is not known."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Remove expired producers. Return their number."""
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # -- read ---------------------------------------------------------------------------------------------------------------
 
     def read(
         self, offset: int, *, max_bytes: int, limit: int | None = None, min_one_batch: bool = True
     ) -> ReadResult | ColdRead:
-        """Batches from the one that holds `offset` on, none at or above `limit` (default: the log end).
+        """Read batches from the one that holds `offset` on, none at or above `limit` (default: the log end).
 
         Raises:
-            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE where the file is damaged. From a cold
-                read also OFFSET_NOT_AVAILABLE, when the log was cut meanwhile.
-            OSError: the disk refuses.
+            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE if the file is damaged. A cold read may
+                also raise OFFSET_NOT_AVAILABLE: the log was truncated meanwhile.
+            OSError: The disk refuses.
         """
         end = self.log_end_offset
         if not self.log_start_offset <= offset <= end:
             raise Refusal(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside of {self.log_start_offset} to {end}"
             )
-        if limit is None or limit >= end:
-            at_the_end = self._at_the_end(offset, max_bytes)
-            if at_the_end is not None:
-                return at_the_end
-        bound = reads.Bound(end if limit is None else min(limit, end), end)
-        reading = reads.read_batches(
-            self.segments,
-            self.disk,
+        return self._reader.read(
             offset,
-            bound,
+            end if limit is None or limit > end else limit,
+            end,
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
             interval=self.config.index_interval_bytes,
         )
-        found = reads.start(reading)
-        if isinstance(found, ColdRead):
-            found.check = partial(self._check_uncut, self.cuts)
-            found.hold = self.hold()
-            found.log = self.segments.from_offset(offset)
-        return found
-
-    def _at_the_end(self, offset: int, max_bytes: int) -> ReadResult | None:
-        """All from `offset` to the log end, where it was appended so recently that it is in memory, and fits."""
-        segment = self.segments.active
-        position = segment.recent.get(offset)
-        if position is None:
-            return None
-        size = segment.size - position
-        if size > max_bytes or size > len(segment.tail):
-            return None
-        return ReadResult(segment.tail[-size:], offset, segment, position)
-
-    def _check_uncut(self, cuts: int) -> None:
-        if self.cuts != cuts:
-            # Not OFFSET_OUT_OF_RANGE: the offset may still be there, and the reader would give up its position.
-            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was cut while it was read")
 
     def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[tuple[int, int]]:
-        """(producer id, first offset) of aborted transactions that a reader of `result` has to know of (kafka-facts 6.8).
-
-        In the order of their markers; transactions that do not touch what was read may be among them.
-        """
-        if not len(result.records):
-            return []
-        source = result.segment
-        assert source is not None
-        index = source.offset_index
-        upper = index.offset_at_or_after(result.position + len(result.records)) if index is not None else None
-        if upper is None:
-            upper = self.segments.end_of(self.segments.number_for(source.base_offset), self.log_end_offset)
-        segments: Sequence[Segment] = self.segments.from_offset(source.base_offset)
-        if segments[0] is not source:
-            # Cleaned while it was read, and so are those with the markers, maybe: of what was aborted in it nothing is in their
-            # new indexes.
-            segments = result.log[result.log.index(source) :]
-        found: list[tuple[int, int]] = []
-        for segment in segments:
-            if segment.txn_index.collect(fetch_offset, upper, found):
-                break
-        return list(dict.fromkeys(found))
+        """Return (producer id, first offset) of the aborted transactions that a read_committed reader of `result` needs."""
+        return aborted_transactions(self.segments, self.log_end_offset, fetch_offset, result)
 
     async def offset_for_timestamp(self, timestamp: int) -> Found | None:
-        """(timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""
+        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""
         interval = self.config.index_interval_bytes
-        start = self.log_start_offset
-        return await self._search(
-            timestamps.first_at_or_after(self.segments, self.disk, timestamp, start, interval=interval)
-        )
+        return await self._reader.first_at_or_after(timestamp, self.log_start_offset, interval=interval)
 
     async def max_timestamp_offset(self) -> Found | None:
-        """(timestamp, offset, leader epoch) of the first record that has the newest timestamp; None without timestamps."""
-        return await self._search(
-            timestamps.newest(self.segments, self.disk, interval=self.config.index_interval_bytes)
-        )
+        """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp; None without timestamps."""
+        return await self._reader.newest(interval=self.config.index_interval_bytes)
 
-    async def _search(self, search: Generator[reads.Piece, Buffer, Found | None]) -> Found | None:
-        hold = self.hold()
-        try:
-            return await reads.run(search)
-        finally:
-            del hold
+    # -- files --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        """Whether the disk has refused a change: the partition must go offline."""
+        return self.local.failed
+
+    @property
+    def closed(self) -> bool:
+        """Whether the files are closed."""
+        return self.local.closed
+
+    @property
+    def flushed_offset(self) -> int:
+        """The offset below which all batches are on stable storage."""
+        return self.local.flushed_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset from which a recovery after an unclean shutdown begins."""
+        return self.local.recovery_point
+
+    @property
+    def sealed_unflushed(self) -> bool:
+        """Whether a rolled segment is not durable yet. Like Kafka, the broker flushes it soon."""
+        return self.recovery_point < self.segments.active.base_offset
+
+    async def flush(self, upto: int | None = None) -> None:
+        """Return when all batches below `upto` (default: the log end) are on stable storage. Concurrent calls share one flush.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        await self.local.flush(self.log_end_offset if upto is None else min(upto, self.log_end_offset))
+
+    def delete_expired_segments(self, now_ms: int) -> int:
+        """Take segments beyond retention out of the log and return their number. `remove_deleted` removes their files.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        facts = self.segments.facts()
+        count = retention.count_deletable(
+            facts,
+            self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            now_ms=now_ms,
+        )
+        if count == 0:
+            return 0
+        with self.local.failing_on_error():
+            if count == len(facts):
+                self.roll(now_ms)
+            self.local.remove_first(count)
+        self.move_log_start(self.segments.first.base_offset)
+        return count
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove the files of segments that were taken out of the log file.delete.delay.ms ago, and return their number."""
+        return self.local.remove_deleted(now_ms, self.config.file_delete_delay_ms)
+
+    def note_cleaned(self, end_offset: int) -> None:
+        """Note that the log was compacted up to `end_offset`."""
+        self.cleaned_to = end_offset
+
+    def lower_cleaned_to(self, offset: int) -> None:
+        """Count nothing from `offset` on as compacted: the next compaction must check what is appended there."""
+        if self.cleaned_to is not None:
+            self.cleaned_to = min(self.cleaned_to, offset)
+
+    # -- truncate -------------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> bool:
+        """Truncate the log to `offset`, or to the start of the batch that holds it. Return whether anything was removed.
+
+        The call waits for the disk. Call `LogManager.lower_recovery_point` before it and `sync_truncation` after it.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        if offset >= self.log_end_offset:
+            # An epoch that starts at the log end and has no record may conflict with the leader's epochs.
+            self.epochs.truncate_from_end(self.log_end_offset)
+            return False
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        with self.local.failing_on_error():
+            end = self.local.truncate_to(offset, index_interval_bytes=self.config.index_interval_bytes)
+            self.epochs.truncate_from_end(end)
+            self.log_start_offset = min(self.log_start_offset, end)
+            # Before the offsets move: the first unstable offset must not be that of a truncated transaction (KAFKA-12153).
+            replay_producers(
+                self.producers,
+                self.local.snapshots,
+                self.segments,
+                self.config,
+                Replay(self.log_start_offset, self.high_watermark, end, at_clean_start=False, now_ms=now_ms),
+            )
+            self._truncated_to(end)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
+        """Remove all records: the log is empty and begins at `offset`. The call waits for the disk, as `truncate_to` does.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        with self.local.failing_on_error():
+            self.local.truncate_fully_and_start_at(offset, now_ms)
+            self.epochs.clear()
+            self.local.snapshots.remove_outside(0, 0)
+            self.producers.clear(offset)
+            self.log_start_offset = self.high_watermark = offset
+            self._truncated_to(offset)
+
+    def _truncated_to(self, end: int) -> None:
+        self.log_end_offset = end
+        self.high_watermark = min(self.high_watermark, end)
+        self.lower_cleaned_to(end)
+        self.producers.high_watermark_moved(self.high_watermark)
+        self.local.truncated_to(end)
+        self.refresh_stable_offset()
+
+    async def sync_truncation(self) -> None:
+        """Return when the last truncation is durable. It must be before an append.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        await self.local.sync_truncation()
+
+    def close(self, *, clean: bool) -> None:
+        """Close all files. With `clean`, first flush everything and take a snapshot at the log end; this waits for the disk.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        if self.closed:
+            return
+        if clean and not self.failed:
+            self.local.flush_and_close(self.log_end_offset, self.producers.entries.values())
+        else:
+            self.local.close()

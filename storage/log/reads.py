@@ -1,53 +1,44 @@
-"""Reading from a log without ever making the event loop wait.
+"""Read batches from a log without blocking the event loop.
 
-A read is a generator that asks for pieces of files and is given their bytes. Run with warm reads it is done on the spot;
-at the first piece that is not in memory it is handed out as a `Cold` read, which goes on with reads in threads.
+A read is a generator that asks for pieces of files (`odradek.storage.segment.lookup`). `start` runs it with warm reads. At the first
+piece that is not in the page cache the read becomes a `ColdRead`, which continues with reads in threads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from odradek.protocol.batch import BATCH_LENGTH_MIN, HEADER_BYTES, LENGTH_OVERHEAD, MAGIC, MAX_TIMESTAMP_AT
+from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.storage.files import names
-from odradek.storage.segment.index import NO_TIMESTAMP, CorruptIndex, OffsetIndex, TimeIndex
+from odradek.storage.log import timestamps
+from odradek.storage.segment.lookup import EXTENT_BYTES, batch_extent, locate, resume, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from odradek.storage.disk.port import Buffer, Disk, File
+    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.storage.log.local_log import LocalLog
+    from odradek.storage.log.removal import Hold
+    from odradek.storage.log.timestamps import Found
+    from odradek.storage.segment.lookup import Piece
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments
 
-T = TypeVar("T")
-Piece = tuple["File", int, int]  # file, position, size
-
-SCAN_BYTES = 1024 * 1024
-_TIMESTAMP = Struct(">q")
-_WALK = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset delta
-
 
 class ReadResult(NamedTuple):
-    """`records` begins with a whole batch, may end inside of one, and is empty when there is nothing to read.
+    """The batches of one read.
 
-    `segment` and `position` say where it lies; they are what `aborted_transactions` starts from. `log` are the segments that there
-    were from there on when the read began, where it took so long that they may have been replaced since.
+    `records` begins with a whole batch, may end inside of one, and is empty if there is nothing to read. `segment` and `position`
+    are where it begins; `aborted_transactions` needs them. `segments` is set by a cold read: the segments from there on when the read
+    began, since compaction or retention may have replaced them before it ended.
     """
 
     records: Buffer
     fetch_offset: int
     segment: Segment | None = None
     position: int = 0
-    log: Sequence[Segment] = ()
-
-
-class Hold:
-    """While somebody has it, files that leave the log stay open and on the disk: it may be at work with them."""
-
-    __slots__ = ("__weakref__",)
+    segments: Sequence[Segment] = ()
 
 
 class ColdRead:
@@ -58,15 +49,20 @@ class ColdRead:
         self._piece = piece
         self.check: Callable[[], None] = _no_check
         self.hold: Hold | None = None
-        self.log: Sequence[Segment] = ()
+        self.segments: Sequence[Segment] = ()
 
     async def resolve(self) -> ReadResult:
-        """Raises what the read raises: Refusal (also when the log was cut meanwhile), OSError."""
+        """Complete the read.
+
+        Raises:
+            Refusal: As `PartitionLog.read`; OFFSET_NOT_AVAILABLE if the log was truncated meanwhile.
+            OSError: The disk refuses.
+        """
         try:
-            return (await _finish(self._reading, self._piece))._replace(log=self.log)
+            return (await resume(self._reading, self._piece))._replace(segments=self.segments)
         finally:
             self.hold = None
-            self.check()  # also instead of what a read of bytes that were cut away has stumbled over
+            self.check()  # replaces an error that the read of truncated bytes has raised
 
 
 def _no_check() -> None:
@@ -74,7 +70,7 @@ def _no_check() -> None:
 
 
 def start(reading: Generator[Piece, Buffer, ReadResult]) -> ReadResult | ColdRead:
-    """Run as far as memory goes: the result, or the rest of the read."""
+    """Run the read with pieces from the page cache. Return the result, or the rest of the read if a piece is not there."""
     try:
         piece = next(reading)
         while True:
@@ -86,54 +82,24 @@ def start(reading: Generator[Piece, Buffer, ReadResult]) -> ReadResult | ColdRea
         return cast("ReadResult", stop.value)
 
 
-def run_now(reading: Generator[Piece, Buffer, T]) -> T:
-    """Run to the end with reads that may wait: start-up, truncation, tools."""
-    try:
-        file, position, size = next(reading)
-        while True:
-            file, position, size = reading.send(file.read(position, size))
-    except StopIteration as stop:
-        return cast("T", stop.value)
-
-
-async def run(reading: Generator[Piece, Buffer, T]) -> T:
-    """Run to the end; suspends only where the device is needed."""
-    try:
-        piece = next(reading)
-    except StopIteration as stop:
-        return cast("T", stop.value)
-    return await _finish(reading, piece)
-
-
-async def _finish(reading: Generator[Piece, Buffer, T], piece: Piece) -> T:
-    while True:
-        file, position, size = piece
-        data = file.read_warm(position, size)
-        if data is None:
-            data = await file.read_cold(position, size)
-        try:
-            piece = reading.send(data)
-        except StopIteration as stop:
-            return cast("T", stop.value)
-
-
-@dataclass(slots=True, frozen=True)
-class Bound:
-    """How far a read may go: offsets below `limit`; `log_end` is the end of the log when the read began."""
-
-    limit: int
-    log_end: int
-
-
 def read_batches(
-    segments: Segments, disk: Disk, offset: int, bound: Bound, *, max_bytes: int, min_one_batch: bool, interval: int
+    segments: Segments,
+    disk: Disk,
+    offset: int,
+    *,
+    limit: int,
+    log_end: int,
+    max_bytes: int,
+    min_one_batch: bool,
+    interval: int,
 ) -> Generator[Piece, Buffer, ReadResult]:
-    """Batches from the one that holds `offset` on, out of one segment, at most `max_bytes` and below the bound.
+    """Read batches of one segment from the batch that holds `offset` on, at most `max_bytes` and below `limit`.
 
-    A first batch larger than `max_bytes` comes whole with `min_one_batch`, otherwise nothing does. Behind a gap that
-    compaction has left the read goes on in the next segment.
+    `log_end` is the log end offset when the read begins. A first batch larger than `max_bytes` is returned whole with
+    `min_one_batch`; without, the result is empty. If compaction has left no batch from `offset` on in its segment, the read
+    continues in the next one.
     """
-    if offset >= bound.limit:
+    if offset >= limit:
         return ReadResult(b"", offset)
     for segment in segments.from_offset(offset):
         end = segment.size
@@ -142,117 +108,120 @@ def read_batches(
             segments.note_index_use(segment)
         if found is None:
             continue
-        position, known_header = found
+        position, known_extent = found
         data = yield segment.file, position, min(max_bytes, end - position)
-        first = known_header or (_walk(data, 0, segment, position) if len(data) >= _WALK.size else None)
+        first = known_extent or (batch_extent(data, 0, segment, position) if len(data) >= EXTENT_BYTES else None)
         if first is None:
             head = yield segment.file, position, min(HEADER_BYTES, end - position)
-            first = _walk(head, 0, segment, position)
+            first = batch_extent(head, 0, segment, position)
         first_offset, first_size, _ = first
-        if first_offset >= bound.limit:
+        if first_offset >= limit:
             return ReadResult(b"", offset)
         if first_size > len(data):
             if not min_one_batch:
                 return ReadResult(b"", offset)
             data = yield segment.file, position, first_size
-        if bound.limit < bound.log_end:
-            data = _cut(data, segment, position, first_size, bound.limit)
+        if limit < log_end:
+            data = _drop_from_limit(data, segment, position, first_size, limit)
         return ReadResult(data, offset, segment, position)
     return ReadResult(b"", offset)
 
 
-def locate(
-    segment: Segment, disk: Disk, offset: int, end: int, *, interval: int
-) -> Generator[Piece, Buffer, tuple[int, tuple[int, int, int] | None] | None]:
-    """Position of the first batch of the segment that ends at or behind `offset`, with its walk entry if it was looked at.
-
-    None when all batches end before it.
-    """
-    recent = segment.recent.get(offset)
-    if recent is not None:
-        return recent, None
-    if segment.offset_index is None:
-        yield from load_indexes(segment, disk, interval)
-    assert segment.offset_index is not None
-    position, exact = segment.offset_index.position_for(offset)
-    if exact:
-        return position, None
-    window, window_at = memoryview(b""), position
-    while end - position >= HEADER_BYTES:
-        if position + _WALK.size > window_at + len(window):
-            data = yield segment.file, position, min(interval + HEADER_BYTES, end - position)
-            window, window_at = memoryview(data), position
-        entry = _walk(window, position - window_at, segment, position)
-        if entry[2] >= offset:
-            return position, entry
-        position += entry[1]
-    return None
-
-
-def _walk(buffer: Buffer, at: int, segment: Segment, position: int) -> tuple[int, int, int]:
-    """(base offset, size, last offset) of the batch at `at`."""
-    if len(buffer) - at < _WALK.size:
-        raise _damaged(segment, position)
-    base_offset, length, _, magic, _, _, delta = _WALK.unpack_from(buffer, at)
-    if length < BATCH_LENGTH_MIN or magic != MAGIC or delta < 0 or base_offset < segment.base_offset:
-        raise _damaged(segment, position)
-    return base_offset, length + LENGTH_OVERHEAD, base_offset + delta
-
-
-def _damaged(segment: Segment, position: int) -> Refusal:
-    return Refusal(
-        ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG_SUFFIX)}: no batch begins at byte {position} as it should"
-    )
-
-
-def _cut(data: Buffer, segment: Segment, position: int, first_size: int, limit: int) -> Buffer:
-    """Leave out batches from `limit` on. The index leads near it, so this walks over one index interval at most."""
+def _drop_from_limit(data: Buffer, segment: Segment, position: int, first_size: int, limit: int) -> Buffer:
+    """Drop the batches from `limit` on. The walk starts at the index entry before it: at most one index interval."""
     at = first_size
-    if segment.offset_index is not None:  # it may have been let go of while a cold read was under way
+    if segment.offset_index is not None:  # None if it was unloaded during a cold read
         at = max(segment.offset_index.position_for(limit)[0] - position, first_size)
     view = memoryview(data)
-    while at + _WALK.size <= len(view):
-        base_offset, size, _ = _walk(view, at, segment, position + at)
+    while at + EXTENT_BYTES <= len(view):
+        base_offset, size, _ = batch_extent(view, at, segment, position + at)
         if base_offset >= limit:
             return view[:at]
         at += size
     return data
 
 
-def load_indexes(segment: Segment, disk: Disk, interval: int) -> Generator[Piece, Buffer, None]:
-    """Bring the indexes of a sealed segment into memory, from their files or, where those are damaged, from the log."""
-    contents = []
-    for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
-        file = disk.open(segment.path(suffix), create=True)
+class LogReader:
+    """Read from the segments of one log. The caller checks the offsets and names the log end."""
+
+    def __init__(self, local: LocalLog) -> None:
+        self._local = local
+        self._segments = local.segments
+        self._disk = local.disk
+
+    def read(
+        self, offset: int, limit: int, log_end: int, *, max_bytes: int, min_one_batch: bool, interval: int
+    ) -> ReadResult | ColdRead:
+        """Read batches from the one that holds `offset` on, none at or above `limit`. See `PartitionLog.read`."""
+        if limit == log_end:
+            active = self._segments.active
+            position = active.recent_positions.get(offset)
+            if position is not None:
+                size = active.size - position
+                if size <= max_bytes and size <= len(active.recent_bytes):
+                    return ReadResult(active.recent_bytes[-size:], offset, active, position)
+        reading = read_batches(
+            self._segments,
+            self._disk,
+            offset,
+            limit=limit,
+            log_end=log_end,
+            max_bytes=max_bytes,
+            min_one_batch=min_one_batch,
+            interval=interval,
+        )
+        found = start(reading)
+        if isinstance(found, ColdRead):
+            found.check = partial(self._check_not_truncated, self._local.truncation.count)
+            found.hold = self._local.hold()
+            found.segments = self._segments.from_offset(offset)
+        return found
+
+    def _check_not_truncated(self, count: int) -> None:
+        if self._local.truncation.count != count:
+            # Not OFFSET_OUT_OF_RANGE: the offset may still exist, and that error would make the reader reset its position.
+            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
+
+    async def first_at_or_after(self, timestamp: int, start_offset: int, *, interval: int) -> Found | None:
+        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp`."""
+        return await self._search(
+            timestamps.first_at_or_after(self._segments, self._disk, timestamp, start_offset, interval=interval)
+        )
+
+    async def newest(self, *, interval: int) -> Found | None:
+        """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp; None without timestamps."""
+        return await self._search(timestamps.newest(self._segments, self._disk, interval=interval))
+
+    async def _search(self, search: Generator[Piece, Buffer, Found | None]) -> Found | None:
+        hold = self._local.hold()
         try:
-            contents.append((yield file, 0, file.size))
+            return await run(search)
         finally:
-            file.close()
-    try:
-        segment.load_indexes(*contents)
-    except CorruptIndex:
-        yield from _rebuild(segment, interval)
+            del hold
 
 
-def _rebuild(segment: Segment, interval: int) -> Generator[Piece, Buffer, None]:
-    offsets, times = OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset)
-    newest, newest_offset, unindexed = NO_TIMESTAMP, segment.base_offset, 0
-    position, end = 0, segment.size
-    while end - position >= HEADER_BYTES:
-        data = yield segment.file, position, min(SCAN_BYTES, end - position)
-        at = 0
-        while len(data) - at >= HEADER_BYTES:
-            base_offset, size, last_offset = _walk(data, at, segment, position + at)
-            (max_timestamp,) = _TIMESTAMP.unpack_from(data, at + MAX_TIMESTAMP_AT)
-            if max_timestamp > newest:
-                newest, newest_offset = max_timestamp, last_offset
-            if unindexed > interval:
-                offsets.append(last_offset, position + at, base_offset)
-                times.maybe_append(newest, newest_offset)
-                unindexed = 0
-            unindexed += size
-            at += size
-        position += at
-    times.maybe_append(newest, newest_offset)
-    segment.offset_index, segment.time_index = offsets, times
-    segment.write_indexes()
+def aborted_transactions(
+    segments: Segments, log_end: int, fetch_offset: int, result: ReadResult
+) -> list[tuple[int, int]]:
+    """Return (producer id, first offset) of the aborted transactions that a read_committed reader of `result` needs.
+
+    They are in the order of their markers. Transactions that have no record in the result may be among them.
+    """
+    if not len(result.records):
+        return []
+    source = result.segment
+    assert source is not None
+    index = source.offset_index
+    upper = index.offset_at_or_after(result.position + len(result.records)) if index is not None else None
+    if upper is None:
+        upper = segments.end_of(segments.number_for(source.base_offset), log_end)
+    with_markers: Sequence[Segment] = segments.from_offset(source.base_offset)
+    if with_markers[0] is not source:
+        # Compaction has replaced the segment during the read, and maybe those with the markers: the new transaction indexes do not
+        # name the transactions whose records it has removed.
+        with_markers = result.segments[result.segments.index(source) :]
+    found: list[tuple[int, int]] = []
+    for segment in with_markers:
+        if segment.txn_index.collect(fetch_offset, upper, found):
+            break
+    return list(dict.fromkeys(found))

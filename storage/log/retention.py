@@ -1,23 +1,14 @@
-"""Which segments have outlived their topic's retention. Pure."""
+"""Decide which segments are beyond the retention of their topic. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from odradek.storage.config import LogConfig
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
-    """`largest_timestamp` is ms of wall-clock time; a segment without timestamps counts from when it was opened."""
-
-    base_offset: int
-    size: int
-    largest_timestamp: int
+    from odradek.storage.segment.segments import SegmentFacts
 
 
 def count_deletable(
@@ -29,10 +20,10 @@ def count_deletable(
     log_end_offset: int,
     now_ms: int,
 ) -> int:
-    """How many of the oldest segments go; all of them means that the active one is rolled first.
+    """Return how many of the oldest segments must be deleted. If it is all of them, the caller rolls the active one first.
 
-    A segment goes only when the high watermark has passed its end; an empty active segment never goes. Segments below the
-    log start go whatever the policy; size and time count where the cleanup policy has `delete`.
+    A segment is deleted only if its end is not above the high watermark; an empty active segment never is. Segments below the log
+    start are deleted under every policy; size and time count only if the cleanup policy has `delete`.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
 

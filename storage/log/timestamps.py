@@ -1,4 +1,4 @@
-"""Looking up offsets by timestamp: first record at or after a time, and the newest record."""
+"""Look up offsets by timestamp: the first record at or after a time, and the newest record (ListOffsets)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.storage.batches.validation import RECORD_BYTES_MAX
-from odradek.storage.log.reads import load_indexes
+from odradek.storage.segment.lookup import load_indexes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from odradek.protocol.batch import Record
     from odradek.storage.disk.port import Buffer, Disk
-    from odradek.storage.log.reads import Piece
+    from odradek.storage.segment.lookup import Piece
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments
 
-SCAN_BYTES = 256 * 1024
+SEARCH_BYTES = 256 * 1024
+"""Bytes read at a time. A search starts at an index entry and mostly ends within one index interval."""
 
 Found = tuple[int, int, int]  # timestamp, offset, leader epoch
 _LENGTH = Struct(">i")
@@ -36,7 +37,7 @@ _TIMESTAMP = Struct(">q")
 def first_at_or_after(
     segments: Segments, disk: Disk, timestamp: int, start_offset: int, *, interval: int
 ) -> Generator[Piece, Buffer, Found | None]:
-    """First record from `start_offset` on whose timestamp is not below `timestamp`, inside compressed batches too."""
+    """Find the first record from `start_offset` on whose timestamp is not below `timestamp`, in compressed batches too."""
     for segment in segments.from_offset(start_offset):
         if segment.max_timestamp < timestamp:
             continue
@@ -54,7 +55,7 @@ def first_at_or_after(
 
 
 def newest(segments: Segments, disk: Disk, *, interval: int) -> Generator[Piece, Buffer, Found | None]:
-    """The first record that has the largest timestamp of all."""
+    """Find the first record that has the largest timestamp of the log."""
     segment = max(segments, key=lambda each: each.max_timestamp)
     if segment.max_timestamp < 0:
         return None
@@ -71,13 +72,13 @@ def _search(
 ) -> Generator[Piece, Buffer, Found | None]:
     end = segment.size
     while end - position >= HEADER_BYTES:
-        data = yield segment.file, position, min(SCAN_BYTES, end - position)
+        data = yield segment.file, position, min(SEARCH_BYTES, end - position)
         at = 0
         while len(data) - at >= HEADER_BYTES:
             (length,) = _LENGTH.unpack_from(data, at + 8)
             (max_timestamp,) = _TIMESTAMP.unpack_from(data, at + MAX_TIMESTAMP_AT)
             if length < BATCH_LENGTH_MIN:
-                raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"no batch begins at byte {position + at} as it should")
+                raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"no record batch begins at byte {position + at}")
             size = length + LENGTH_OVERHEAD
             if max_timestamp >= timestamp:
                 batch: Buffer = memoryview(data)[at : at + size]

@@ -1,7 +1,7 @@
-"""What a partition knows of one producer, and what one append is going to change of it. Pure.
+"""The state of one producer in one partition, and the changes of it by one append. Pure.
 
-An append works on a `ProducerUpdate`, a copy; the live entry is merged with it only after the bytes are in the log
-(KAFKA-6683: a snapshot must never be ahead of its own offset).
+An append works on a `ProducerUpdate`, which holds a copy. The copy is merged into the entry only after the bytes are in the log:
+a snapshot must never be ahead of its own offset (KAFKA-6683).
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from odradek.protocol.batch import decrement_sequence
+from odradek.protocol.batch import NO_SEQUENCE, NO_TIMESTAMP, SEQUENCE_MAX, decrement_sequence
 from odradek.protocol.errors import ErrorCode, Refusal
 
 NO_EPOCH = -1
-NO_SEQUENCE = -1
-NO_TIMESTAMP = -1
-SEQUENCE_MAX = 2**31 - 1
 EPOCH_MAX = 2**15 - 1
 CACHED_BATCHES_MAX = 5  # equals max.in.flight.requests.per.connection of idempotent producers
 
 
 class Origin(enum.Enum):
-    """Who wants to append; decides which checks apply."""
+    """The source of an append. It determines the checks."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
     RAFT_LEADER = "raft leader"
-    REPLICATION = "replication"  # followers and recovery: keep the books, refuse nothing
+    REPLICATION = "replication"  # followers and recovery: update the state without checks
 
 
 @dataclass(slots=True, frozen=True)
@@ -202,11 +199,11 @@ class ProducerUpdate:
         entry.coordinator_epoch = marker.coordinator_epoch
         return self._end(epoch, offset, marker.timestamp, aborted=marker.abort)
 
-    def emptied_marker(self, *, epoch: int, offset: int, timestamp: int) -> CompletedTransaction | None:
-        """A marker whose record compaction has removed, and how it ended what it ended: of that nothing is left.
+    def empty_marker(self, *, epoch: int, offset: int, timestamp: int) -> CompletedTransaction | None:
+        """Apply a marker batch whose record compaction has removed, and with it whether the transaction was committed.
 
-        The batch is kept for the producer's epoch. Kafka keeps it too, and then passes over it (ProducerAppendInfo.append): when
-        the log is replayed the producer is left without an epoch, nobody is fenced, and the next cleaning takes the batch.
+        Compaction keeps the empty batch for the producer epoch. Kafka keeps it, too, but ignores it (ProducerAppendInfo.append):
+        after a replay of the log the producer has no epoch, is not fenced, and the next compaction removes the batch.
         """
         return self._end(epoch, offset, timestamp, aborted=False)
 

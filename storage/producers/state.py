@@ -1,10 +1,10 @@
-"""All producers of one partition: duplicates, sequences, epochs, open transactions, first unstable offset. Pure.
+"""Keep the state of all producers of one partition: sequences, epochs, open transactions, first unstable offset. Pure.
 
-An append goes `plan` -> bytes into the log -> `commit`: a plan that is thrown away has changed nothing.
+An append calls `plan`, writes the bytes to the log, then calls `commit`. A plan that is not committed changes nothing.
 
-Two maps answer for the last stable offset. `_ongoing` (first offset -> producer id) holds transactions without a marker.
-`_undecided` (first offset -> marker offset) holds those whose marker the high watermark has not passed yet: they stay
-unstable, so that the last stable offset never runs ahead of what is committed.
+Two maps determine the last stable offset. `_ongoing` (first offset -> producer id) holds transactions without a marker.
+`_unreplicated` (first offset -> marker offset) holds transactions whose marker is not below the high watermark. They stay
+unstable, so the last stable offset never exceeds what is committed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,35 @@ if TYPE_CHECKING:
 
     from odradek.protocol.batch import BatchHeader
 
-NO_GUARD = 0  # never verifies
-VERIFICATIONS_MAX = 100_000  # requests of one partition that wait for the coordinator's word
-PRODUCERS_MAX = 100_000  # of one partition; beyond, who has been idle longest makes room. Kafka has no limit
-IDLE_MS_MIN = (
-    900_000  # nobody who was heard of since makes room: three times the delivery time-out of librdkafka, the longest
-)
-FOLLOWED = 2  # times PRODUCERS_MAX are kept by a follower: it hears no repetitions, and expires at moments of its own
-EXAMINED_MAX = 1_000  # producers that are looked at for one that may go
+NO_GUARD = 0
+"""The guard that never verifies an append."""
+VERIFICATIONS_MAX = 100_000
+"""Verifications per partition that wait for the transaction coordinator. Beyond, the oldest one is dropped."""
+PRODUCERS_MAX = 100_000
+"""Producers per partition. Beyond, the producer that was idle longest is evicted. Kafka has no limit."""
+EVICTION_IDLE_MS_MIN = 900_000
+"""Time that a producer must be idle before eviction: three times the delivery time-out of librdkafka, the longest of all clients."""
+FOLLOWER_FACTOR = 2
+"""A follower keeps this many times PRODUCERS_MAX. It sees no duplicates, and expires producers at other times than the leader."""
+EXAMINED_MAX = 1_000
+"""Producers per search for one that may be evicted. The limit bounds the time of an append."""
+
+
+@dataclass(slots=True, frozen=True)
+class ActiveProducer:
+    """A producer as DescribeProducers returns it; -1 stands for "none"."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start_offset: int
 
 
 @dataclass(slots=True)
 class AppendPlan:
-    """What an append will change, once its bytes are in the log."""
+    """The changes of producer state that an append makes after its bytes are in the log."""
 
     origin: Origin
     now_ms: int = 0
@@ -51,28 +67,31 @@ class AppendPlan:
 
 
 class ProducerState:
+    """The producers of one partition."""
+
     def __init__(self) -> None:
-        self.producers: dict[int, ProducerEntry] = {}
-        self.end_offset = 0  # everything below has been applied
+        self.entries: dict[int, ProducerEntry] = {}
+        """Producer id -> entry, the producer that was idle longest first."""
+        self.end_offset = 0  # all batches below have been applied
         self._verifications: dict[int, Verification] = {}
         self._last_guard = NO_GUARD
         self._ongoing: dict[int, int] = {}
-        self._undecided: dict[int, int] = {}
+        self._unreplicated: dict[int, int] = {}
 
     # -- one append -------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: BatchHeader) -> CachedBatch | None:
-        """The cached batch that `batch` repeats: same producer, epoch, first and last sequence."""
-        entry = self.producers.get(batch.producer_id)
+        """Return the cached batch that `batch` duplicates: same producer, epoch, first and last sequence."""
+        entry = self.entries.get(batch.producer_id)
         if entry is None:
             return None
         return entry.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
 
-    def heard_of(self, producer_id: int, now_ms: int) -> None:
-        """A repetition: nothing has changed, but it is not silent."""
-        entry = self.producers.pop(producer_id)
+    def touch(self, producer_id: int, now_ms: int) -> None:
+        """Note that the producer is not idle: it has sent a duplicate, which changes nothing else."""
+        entry = self.entries.pop(producer_id)
         entry.seen_ms = now_ms
-        self.producers[producer_id] = entry
+        self.entries[producer_id] = entry
 
     def plan(
         self,
@@ -90,8 +109,8 @@ class ProducerState:
         `first_offset` is where it will lie, whatever its header says by now; `marker` is the content of a control batch.
 
         Raises:
-            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, NOT_ENOUGH_REPLICAS (no room for one
-                more producer), TRANSACTION_COORDINATOR_FENCED; never for Origin.REPLICATION.
+            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, NOT_ENOUGH_REPLICAS (no capacity for
+                one more producer), TRANSACTION_COORDINATOR_FENCED; never for Origin.REPLICATION.
         """
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         transactional = batch.is_transactional
@@ -99,11 +118,11 @@ class ProducerState:
             self._check_transaction(batch, guard, verification_enabled=verification_enabled)
         update = plan.updates.pop(producer_id, None)
         if update is None:
-            known = self.producers.get(producer_id)
+            known = self.entries.get(producer_id)
             if known is None and plan.origin is Origin.CLIENT:
-                self._check_room(plan.now_ms)
+                self._check_capacity(plan.now_ms)
             update = ProducerUpdate(producer_id, known, plan.origin, self._verifications.get(producer_id))
-        plan.updates[producer_id] = update  # the last: merged in the order in which they were heard of last
+        plan.updates[producer_id] = update  # moved to the end: `commit` keeps `entries` in order of activity
         completed = None
         if marker is not None:
             completed = update.marker(marker, epoch=epoch, offset=first_offset, transaction_version=transaction_version)
@@ -118,16 +137,16 @@ class ProducerState:
                 transactional=transactional,
             )
         elif batch.record_count == 0:
-            completed = update.emptied_marker(epoch=epoch, offset=first_offset, timestamp=batch.max_timestamp)
+            completed = update.empty_marker(epoch=epoch, offset=first_offset, timestamp=batch.max_timestamp)
         if completed is not None:
             plan.completed.append(completed)
         if transactional:
             plan.verified.append((producer_id, epoch, marker is not None))
 
     def _check_transaction(self, batch: BatchHeader, guard: int, *, verification_enabled: bool) -> None:
-        """A transactional batch needs an open transaction of its epoch, or the coordinator's word (KIP-890)."""
+        """Refuse a transactional batch without an open transaction of its epoch or a verification by the coordinator (KIP-890)."""
         producer_id, epoch = batch.producer_id, batch.producer_epoch
-        entry = self.producers.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is not None:
             if entry.transaction_first_offset is not None and entry.epoch == epoch:
                 return
@@ -145,114 +164,136 @@ class ProducerState:
             )
 
     def commit(self, plan: AppendPlan) -> None:
-        """The bytes are in the log: merge the plan. Completed transactions are settled one by one by `complete`."""
+        """Merge the plan after its bytes are in the log. The caller passes completed transactions to `complete` one by one."""
         if not plan.updates:
             return
         started: list[tuple[int, int]] = []
         for producer_id, update in plan.updates.items():
             started += [(first_offset, producer_id) for first_offset in update.started_at]
-            entry = self.producers.pop(producer_id, None)
+            entry = self.entries.pop(producer_id, None)
             if entry is None:
-                most = PRODUCERS_MAX * (FOLLOWED if plan.origin is Origin.REPLICATION else 1)
-                if len(self.producers) >= most and not self._take_place(update):
+                most = PRODUCERS_MAX * (FOLLOWER_FACTOR if plan.origin is Origin.REPLICATION else 1)
+                if len(self.entries) >= most and not self._evict_for(update):
                     continue
                 entry = ProducerEntry(producer_id)
             entry.merge(update.entry)
             entry.seen_ms = plan.now_ms
-            self.producers[producer_id] = entry  # the last: who is first has been silent longest
+            self.entries[producer_id] = entry  # moved to the end: it is the last active one
         # A follower appends many batches at once: producers come in the order of their first batch, transactions must not.
         self._ongoing.update(sorted(started))
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
 
-    # -- room for one more ----------------------------------------------------------------------------------------------
-    # Who is forgotten is like one that was never heard of: its next batch is taken as it is, were it a repetition. So only
-    # those make room of whom no repetition can be on its way any more, and where there are none a new producer has to wait.
+    # -- capacity -------------------------------------------------------------------------------------------------------
+    # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only producers that can have no
+    # duplicate on its way any more are evicted. If there is none, a new producer is refused.
 
-    def _check_room(self, now_ms: int) -> None:
-        if len(self.producers) < PRODUCERS_MAX:
+    def _check_capacity(self, now_ms: int) -> None:
+        if len(self.entries) < PRODUCERS_MAX:
             return
-        oldest = self._oldest()
-        if oldest is None or now_ms - oldest.seen_ms < IDLE_MS_MIN:
-            # Of all errors of Produce the one that every client takes for "the same again in a while".
+        oldest = self._longest_idle()
+        if oldest is None or now_ms - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
+            # The error of Produce that every client handles by sending the same request again after a delay.
             raise Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.producers)} producers have written here within {IDLE_MS_MIN // 60_000} minutes: no room for another",
+                f"{len(self.entries)} producers have written here within {EVICTION_IDLE_MS_MIN // 60_000} minutes; no more are accepted",
             )
 
-    def _take_place(self, update: ProducerUpdate) -> bool:
-        """Room for what has been appended; False when it is a marker that leaves nothing but an epoch.
+    def _evict_for(self, update: ProducerUpdate) -> bool:
+        """Evict a producer for the one that has appended. Return False if no entry is needed: a marker leaves only an epoch.
 
-        Followers forget in the same order, and later.
+        Followers evict in the same order as the leader, and later.
         """
         if not update.entry.batches and update.entry.transaction_first_offset is None:
             return False
-        oldest = self._oldest()
+        oldest = self._longest_idle()
         if oldest is not None:
-            del self.producers[oldest.producer_id]
+            del self.entries[oldest.producer_id]
         return True
 
-    def _oldest(self) -> ProducerEntry | None:
-        """Who has been silent longest and has no transaction open."""
-        entries = list(islice(self.producers.values(), EXAMINED_MAX))
+    def _longest_idle(self) -> ProducerEntry | None:
+        """Return the producer that was idle longest and has no open transaction; None if the search finds none."""
+        entries = list(islice(self.entries.values(), EXAMINED_MAX))
         for entry in entries:
             if entry.transaction_first_offset is None:
                 return entry
-        # All of these come last as soon as their transactions end. Until then they are in nobody's way there either: in front they
-        # would hide for ever who may go, and whoever asks next looks behind them.
+        # Move all of them to the end: each moves there anyway when its transaction ends. At the front they would hide producers
+        # that may be evicted; the next search starts after them.
         for entry in entries:
-            self.producers[entry.producer_id] = self.producers.pop(entry.producer_id)
+            self.entries[entry.producer_id] = self.entries.pop(entry.producer_id)
         return None
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """The last stable offset just after this transaction: the first other one that was open then, else past its marker."""
+        """Return the last stable offset just after the transaction completed: the first offset of the earliest other transaction
+        that was open then, else the offset after its marker.
+        """
         behind = completed.marker_offset + 1
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
-                # A follower appends many batches at once: it may have begun behind the marker. Told of that offset, a search for
-                # aborted transactions would end here, in front of those that come between.
+                # A follower appends many batches at once, so that transaction may begin after the marker. An index entry with its
+                # first offset would end a search for aborted transactions before those between the two.
                 return min(first_offset, behind)
         return behind
 
     def complete(self, completed: CompletedTransaction) -> None:
+        """End a transaction whose marker is in the log. It stays unstable until the high watermark passes the marker."""
         self._ongoing.pop(completed.first_offset, None)
-        self._undecided[completed.first_offset] = completed.marker_offset
+        self._unreplicated[completed.first_offset] = completed.marker_offset
 
     # -- last stable offset -----------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is open or not yet decided below the high watermark."""
+        """Return the first offset of the earliest transaction that is open or whose marker is not below the high watermark."""
         ongoing = next(iter(self._ongoing), None)
-        if not self._undecided:
+        if not self._unreplicated:
             return ongoing
-        undecided = min(self._undecided)
-        return undecided if ongoing is None else min(ongoing, undecided)
+        unreplicated = min(self._unreplicated)
+        return unreplicated if ongoing is None else min(ongoing, unreplicated)
 
     def high_watermark_moved(self, high_watermark: int) -> bool:
-        """Let go of transactions whose marker is committed; whether there were any."""
+        """Remove the transactions whose marker is committed. Return whether there were any."""
         done = []
-        for first_offset, marker_offset in self._undecided.items():  # in the order of their markers
+        for first_offset, marker_offset in self._unreplicated.items():  # in the order of their markers
             if marker_offset >= high_watermark:
                 break
             done.append(first_offset)
         for first_offset in done:
-            del self._undecided[first_offset]
+            del self._unreplicated[first_offset]
         return bool(done)
 
-    def ongoing_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, first offset), ordered by first offset."""
-        return [(producer_id, first_offset) for first_offset, producer_id in self._ongoing.items()]
+    # -- descriptions ---------------------------------------------------------------------------------------------------
+
+    def active(self) -> list[ActiveProducer]:
+        """Return all producers (DescribeProducers)."""
+        return [
+            ActiveProducer(
+                entry.producer_id,
+                entry.epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                -1 if entry.transaction_first_offset is None else entry.transaction_first_offset,
+            )
+            for entry in self.entries.values()
+        ]
+
+    def ongoing_transactions(self) -> list[tuple[int, int, int]]:
+        """Return (producer id, first offset, timestamp of the producer's last batch) of open transactions, by first offset."""
+        return [
+            (producer_id, first_offset, self.entries[producer_id].last_timestamp)
+            for first_offset, producer_id in self._ongoing.items()
+        ]
 
     # -- verification (KIP-890 part 1) --------------------------------------------------------------------------------
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool) -> int:
-        """The guard that the append after verification must show; NO_GUARD when the transaction is already open here.
+        """Return the guard for the append after verification (KIP-890); NO_GUARD if the transaction is already open here.
 
         Raises:
-            Refusal: INVALID_PRODUCER_EPOCH, at once instead of after asking the coordinator.
+            Refusal: INVALID_PRODUCER_EPOCH. Without this check the refusal would follow a request to the coordinator.
         """
-        entry = self.producers.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise Refusal(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -272,10 +313,12 @@ class ProducerState:
         return verification.guard
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
-        entry = self.producers.get(producer_id)
+        """Determine whether the producer has an open transaction of that epoch."""
+        entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_first_offset is not None and entry.epoch == epoch
 
     def verification_guard(self, producer_id: int) -> int:
+        """Return the guard of the verification under way, NO_GUARD if there is none."""
         verification = self._verifications.get(producer_id)
         return NO_GUARD if verification is None else verification.guard
 
@@ -295,10 +338,10 @@ class ProducerState:
     # -- expiry, snapshots, truncation ----------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget idle producers and abandoned verifications; how many producers went."""
-        expired = [pid for pid, entry in self.producers.items() if entry.expired(now_ms, expiration_ms)]
+        """Remove expired producers and verifications. Return the number of producers removed."""
+        expired = [pid for pid, entry in self.entries.items() if entry.expired(now_ms, expiration_ms)]
         for producer_id in expired:
-            del self.producers[producer_id]
+            del self.entries[producer_id]
         for producer_id, verification in list(self._verifications.items()):
             if verification.seen_ms is None:
                 verification.seen_ms = now_ms
@@ -307,26 +350,27 @@ class ProducerState:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
-        """Know nothing, as of `end_offset`; verifications under way stay."""
-        self.producers.clear()
+        """Remove all producers; the state is that of `end_offset`. Verifications under way stay."""
+        self.entries.clear()
         self._ongoing.clear()
-        self._undecided.clear()
+        self._unreplicated.clear()
         self.end_offset = end_offset
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, now_ms: int, expiration_ms: int) -> None:
-        """Start from a snapshot, without those that have expired meanwhile."""
+        """Load the entries of a snapshot, except those that have expired since."""
         self.clear(end_offset)
         for entry in entries:
             if not entry.expired(now_ms, expiration_ms):
                 entry.seen_ms = now_ms
-                self.producers[entry.producer_id] = entry
+                self.entries[entry.producer_id] = entry
         opened = [
             (entry.transaction_first_offset, entry.producer_id)
-            for entry in self.producers.values()
+            for entry in self.entries.values()
             if entry.transaction_first_offset is not None
         ]
         self._ongoing.update(sorted(opened))
 
     def log_start_moved(self, log_start_offset: int) -> None:
+        """Advance the state to the new log start offset."""
         self.high_watermark_moved(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)

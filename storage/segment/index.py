@@ -15,12 +15,13 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from operator import le, lt
 
+from odradek.protocol.batch import NO_TIMESTAMP
+
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 TXN_ENTRY_BYTES = 34
 TXN_ENTRY_VERSION = 0
 RELATIVE_OFFSET_MAX = 2**31 - 1
-NO_TIMESTAMP = -1
 
 _HIGH, _LOW = (1, 0) if sys.byteorder == "little" else (0, 1)  # halves of a native 64-bit number
 _TXN_ENTRY = struct.Struct(">hqqqq")

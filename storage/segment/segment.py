@@ -1,16 +1,19 @@
-"""One segment: a log file and its three indexes."""
+"""One segment of a log: the `.log` file and its three indexes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from zlib import crc32
 
+from odradek.protocol.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
+from odradek.protocol.errors import Malformed
+from odradek.storage.batches.scan import Scan
 from odradek.storage.files import names
 from odradek.storage.segment.index import (
     OFFSET_ENTRY_BYTES,
     RELATIVE_OFFSET_MAX,
     TIME_ENTRY_BYTES,
     AbortedTransaction,
+    CorruptIndex,
     OffsetIndex,
     TimeIndex,
     TxnIndex,
@@ -24,25 +27,27 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Buffer, Disk, File
     from odradek.storage.producers.entry import CompletedTransaction
 
-NO_TIMESTAMP = -1
-RECENT_BATCHES_MAX = 32  # so many are found without looking into the file
-TAIL_BYTES_MAX = 4096  # of each log kept in memory: followers that keep up are served without a look at the file
-INDEX_ENTRIES_PENDING_MAX = 1024  # kept in memory only; bounds the work of a roll
+RECENT_BATCHES_MAX = 32
+"""Batches per segment whose position is kept in memory. A fetch that continues at one of them needs no index look-up."""
+RECENT_BYTES_MAX = 4096
+"""Bytes per log kept in memory: the end of the active segment. They serve followers that keep up without a read of the file."""
+INDEX_ENTRIES_PENDING_MAX = 1024
+"""Index entries per segment that are not in the index file yet. The limit bounds the work of a roll."""
 
 
 class Segment:
-    """Batches from `base_offset` on. Offsets are absolute; positions are bytes in the log file.
+    """Hold the batches from `base_offset` on. Offsets are absolute; positions are bytes in the log file.
 
-    The offset and time index are None while they have not been needed since start-up; `load_indexes` brings them.
+    `offset_index` and `time_index` are None until the first read after start-up needs them; `load_indexes` sets them.
     """
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, create: bool, ending: str = ""
+        self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, create: bool, file_suffix: str = ""
     ) -> None:
-        """`ending` is what the names of all its files end with: that of one which is being made, or is gone."""
+        """Open the files of the segment. `file_suffix` ends all their names, as `.cleaned` does for a segment being written."""
         self._disk = disk
         self._directory = directory
-        self._ending = ending
+        self._file_suffix = file_suffix
         self.base_offset = base_offset
         self.created_ms = created_ms
         self.file: File = disk.open(self.path(names.LOG_SUFFIX), create=create)
@@ -53,49 +58,52 @@ class Segment:
         self._txn_file: File | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
-        self.first_batch_timestamp: int | None = None  # known once the first batch is written or read
+        self.first_batch_timestamp: int | None = None  # known once the first batch was written or read
         self.bytes_since_index_entry = 0
-        self.recent: dict[int, int] = {}  # base offset -> position of the batches appended last: what most fetches want
-        self.tail = b""  # the last bytes of the file, as far as they were appended since it was opened
+        self.recent_positions: dict[int, int] = {}
+        """Base offset -> position of the batches appended last. Most fetches start at one of them."""
+        self.recent_bytes = b""
+        """The last bytes of the file, limited to those appended since it was opened."""
 
     def path(self, suffix: str) -> str:
-        return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}{self._ending}"
+        """Return the path of the segment's file with that suffix."""
+        return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}{self._file_suffix}"
 
     @property
     def largest_timestamp(self) -> int:
-        """Newest record's timestamp, or since when the segment is known if its records have none."""
+        """Return the timestamp of the newest record, or the time the segment was opened if its records have none."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     # -- writing --------------------------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[BatchHeader], buffers: Sequence[Buffer], index_interval_bytes: int) -> None:
-        """Write the batches' bytes at the end, then index them. Raises OSError; the indexes then know nothing of them."""
+        """Write the batches at the end, then index them. Raise OSError if the write fails; the indexes are unchanged then."""
         position = self.size
         self.file.write(position, *buffers)
         for batch in batches:
             position += self.note_batch(batch, position, index_interval_bytes)
-        self._keep_tail(buffers, position - self.size)
+        self._keep_recent_bytes(buffers, position - self.size)
         self.size = position
         index = self.offset_index
         if index is not None and len(index.keys) - index.persisted >= INDEX_ENTRIES_PENDING_MAX:
             self.write_indexes()
 
-    def _keep_tail(self, buffers: Sequence[Buffer], size: int) -> None:
-        """Of what the file has taken: whoever reads it here reads what the page cache would give, un-synced as it is there."""
-        if size > TAIL_BYTES_MAX:
-            self.tail = b""
-        elif len(self.tail) + size > TAIL_BYTES_MAX:
-            self.tail = b"".join(buffers)
+    def _keep_recent_bytes(self, buffers: Sequence[Buffer], size: int) -> None:
+        """Keep the end of the file in memory. A read from memory sees what the page cache would return, synced or not."""
+        if size > RECENT_BYTES_MAX:
+            self.recent_bytes = b""
+        elif len(self.recent_bytes) + size > RECENT_BYTES_MAX:
+            self.recent_bytes = b"".join(buffers)
         else:
-            self.tail = b"".join((self.tail, *buffers))
+            self.recent_bytes = b"".join((self.recent_bytes, *buffers))
 
-    def forget_recent(self) -> None:
-        """What was appended last is not what the file ends with any more."""
-        self.recent.clear()
-        self.tail = b""
+    def drop_recent(self) -> None:
+        """Drop the positions and bytes of the batches appended last: the file does not end with them any more."""
+        self.recent_positions.clear()
+        self.recent_bytes = b""
 
     def note_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> int:
-        """Bring the indexes up to a batch that lies at `position`; also how recovery rebuilds them. Returns its size."""
+        """Add a batch that lies at `position` to the indexes; recovery rebuilds them in this way, too. Return its size."""
         assert self.offset_index is not None
         assert self.time_index is not None
         size = batch.size
@@ -109,23 +117,32 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             self.bytes_since_index_entry = 0
         self.bytes_since_index_entry += size
-        recent = self.recent
+        recent = self.recent_positions
         recent[batch.base_offset] = position
         if len(recent) > RECENT_BATCHES_MAX:
             del recent[next(iter(recent))]
         return size
 
+    def index_if_aborted(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
+        """Add the transaction to `.txnindex` if it was aborted. The segment holds its marker. Raise OSError if the write fails."""
+        if completed.aborted:
+            self.add_aborted(
+                AbortedTransaction(
+                    completed.producer_id, completed.first_offset, completed.marker_offset, last_stable_offset
+                )
+            )
+
     def add_aborted(self, entry: AbortedTransaction) -> None:
-        """Write an aborted transaction to `.txnindex`, which is created by the first one. Raises OSError."""
+        """Write an aborted transaction to `.txnindex`; the first one creates the file. Raise OSError if the write fails."""
         if self._txn_file is None:
             self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
         self._txn_file.write(self._txn_file.size, entry.encode())
         self.txn_index.append(entry)
 
     def write_indexes(self) -> None:
-        """Append the entries that only memory has to the offset and time index files, creating them when absent."""
+        """Append the entries that are only in memory to the offset and time index files; create absent files."""
         if self.offset_index is None or self.time_index is None:
-            return  # not touched since start-up
+            return  # not needed since start-up
         self._write_index(names.OFFSET_INDEX_SUFFIX, self.offset_index, OFFSET_ENTRY_BYTES)
         self._write_index(names.TIME_INDEX_SUFFIX, self.time_index, TIME_ENTRY_BYTES)
 
@@ -141,15 +158,15 @@ class Segment:
             file.close()
 
     def seal(self) -> None:
-        """The segment gets no more batches: the time index ends with the newest timestamp, files have their final size."""
-        self.tail = b""
+        """Write out the indexes of a segment that receives no more batches. The time index ends with the newest timestamp."""
+        self.recent_bytes = b""
         if self.time_index is not None:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
         self.write_indexes()
         self._close_txn_file()
 
     def full_for(self, config: LogConfig, last_offset: int) -> bool:
-        """Whether an index has no room left, or `last_offset` is too far from the base offset for one."""
+        """Determine whether an index is full, or `last_offset` is too far from the base offset for an index entry."""
         assert self.offset_index is not None
         assert self.time_index is not None
         # One slot of the time index is kept for the entry that `seal` adds.
@@ -160,7 +177,7 @@ class Segment:
         )
 
     async def sync(self, *, indexes: bool) -> None:
-        """Make the log durable, with `indexes` also the index files (a sealed segment is not looked at again)."""
+        """Make the log file durable; with `indexes`, the index files too. Recovery does not check a sealed segment again."""
         await self.file.sync()
         if not indexes:
             return
@@ -173,6 +190,7 @@ class Segment:
                     file.close()
 
     def sync_now(self) -> None:
+        """Make the log file and the index files durable; wait for the disk."""
         self.file.sync_now()
         for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
             if self._disk.exists(self.path(suffix)):
@@ -180,38 +198,131 @@ class Segment:
                 file.sync_now()
                 file.close()
 
-    # -- reading the index files ------------------------------------------------------------------------------------------
+    # -- opening ----------------------------------------------------------------------------------------------------------
+
+    def open_sealed(self) -> None:
+        """Check the end of the index files of a sealed segment; `load_indexes` reads the rest when a read needs it.
+
+        Raises:
+            CorruptIndex: An index file is missing or cannot belong to the log file.
+        """
+        offsets, _ = self._read_index_files(whole=False)
+        if offsets and int.from_bytes(offsets[-4:], "big") >= self.size:
+            raise CorruptIndex("the offset index points past the end of the log file")
+
+    def open_active(self) -> int:
+        """Load the indexes of the active segment and scan from the last index entry; return the log end offset.
+
+        Raises:
+            CorruptIndex: An index file is missing or cannot belong to the log file, or the scan finds a damaged batch.
+        """
+        self.load_indexes(*self._read_index_files(whole=True))
+        assert self.offset_index is not None
+        scan = Scan(self.file, self.offset_index.last_position, self.size)
+        end_offset = self.base_offset
+        for _, header, _ in scan:
+            if header.base_offset < end_offset:
+                raise CorruptIndex(f"offset {header.base_offset} at byte {scan.position} is out of order")
+            end_offset = header.last_offset + 1
+        if scan.position != self.size:
+            raise CorruptIndex(f"byte {scan.position}: {scan.stopped}")
+        self.bytes_since_index_entry = self.size - self.offset_index.last_position
+        self._read_first_timestamp()
+        return end_offset
+
+    def _read_index_files(self, *, whole: bool) -> tuple[bytes, bytes]:
+        """Load the transaction index and the largest timestamp; return the offset and time index, or their last entries."""
+        txn_path = self.path(names.TXN_INDEX_SUFFIX)
+        if self._disk.exists(txn_path):
+            self.txn_index = TxnIndex(self.base_offset, self._disk.read_file(txn_path))
+        offsets = self._read_index_file(names.OFFSET_INDEX_SUFFIX, OFFSET_ENTRY_BYTES, whole=whole)
+        times = self._read_index_file(names.TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES, whole=whole)
+        newest = TimeIndex(self.base_offset, times[-TIME_ENTRY_BYTES:])
+        self.max_timestamp, self.offset_of_max_timestamp = newest.last_timestamp, newest.last_offset
+        return offsets, times
+
+    def _read_index_file(self, suffix: str, entry_bytes: int, *, whole: bool) -> bytes:
+        path = self.path(suffix)
+        if not self._disk.exists(path):
+            raise CorruptIndex(f"{path} is missing")
+        file = self._disk.open(path, create=False)
+        try:
+            if file.size % entry_bytes:
+                raise CorruptIndex(f"{path} has {file.size} bytes, not a whole number of entries")
+            start = 0 if whole else max(0, file.size - entry_bytes)
+            return bytes(file.read(start, file.size - start))
+        finally:
+            file.close()
+
+    def _read_first_timestamp(self) -> None:
+        self.note_first_batch(self.file.read(0, HEADER_BYTES))
+
+    def note_first_batch(self, header: Buffer) -> None:
+        """Set `first_batch_timestamp` from the first bytes of the log file; None if they are not a batch header."""
+        try:
+            self.first_batch_timestamp = read_header(header).max_timestamp
+        except Malformed:
+            self.first_batch_timestamp = None
 
     def load_indexes(self, offset_index: Buffer, time_index: Buffer) -> None:
-        """Take the content of the index files. Raises CorruptIndex."""
+        """Set both indexes to the content of their files. Raise CorruptIndex if a file is not a sorted index."""
         offsets = OffsetIndex(self.base_offset, bytes(offset_index))
         self.time_index = TimeIndex(self.base_offset, bytes(time_index))
         self.offset_index = offsets
 
+    def replace_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
+        """Set both indexes and write their files: they were derived again from the log file."""
+        self.offset_index, self.time_index = offset_index, time_index
+        self.write_indexes()
+
     def unload_indexes(self) -> None:
-        """Let go of index entries that the files have, too."""
+        """Free the memory of the indexes unless they have entries that are not in their files."""
         offsets, times = self.offset_index, self.time_index
         if offsets and times and offsets.persisted == len(offsets) and times.persisted == len(times):
             self.offset_index = self.time_index = None
 
-    # -- cutting, removing ------------------------------------------------------------------------------------------------
+    # -- truncating, removing ---------------------------------------------------------------------------------------------
 
     def truncate(self, position: int, offset: int) -> None:
-        """Cut log and indexes: `position` is where the batch of `offset` begins. The caller sets what depends on the rest."""
+        """Truncate log and indexes to `offset`; `position` is the position of the batch that holds it."""
         assert self.offset_index is not None
         assert self.time_index is not None
-        self.file.truncate(position)
-        self.size = position
+        self.truncate_file(position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
-        self.forget_recent()
+        self.drop_recent()
         if len(self.txn_index):
             self.txn_index.truncate_to(offset)
             self.rewrite_txn_index()
         self.write_indexes()
+        self._derive_newest()
+
+    def truncate_file(self, position: int) -> None:
+        """Truncate the log file only: recovery has derived the indexes up to `position`."""
+        self.file.truncate(position)
+        self.size = position
+
+    def _derive_newest(self) -> None:
+        """Derive the largest timestamp and the index state from the last index entries and the batches after them."""
+        assert self.time_index is not None
+        assert self.offset_index is not None
+        self.max_timestamp = self.time_index.last_timestamp
+        self.offset_of_max_timestamp = self.time_index.last_offset
+        start, _ = self.offset_index.position_for(self.offset_of_max_timestamp)
+        for _, header, _ in Scan(self.file, start, self.size):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max_timestamp = header.max_timestamp, header.last_offset
+        self.bytes_since_index_entry = self.size - self.offset_index.last_position
+        self._read_first_timestamp()
+
+    def end_offset(self) -> int:
+        """Return the offset after the last batch, by a scan from the last index entry."""
+        assert self.offset_index is not None
+        scan = Scan(self.file, self.offset_index.last_position, self.size)
+        return max((header.last_offset + 1 for _, header, _ in scan), default=self.base_offset)
 
     def reset_indexes(self) -> None:
-        """Forget everything derived from the log file; recovery is going to derive it again."""
+        """Drop everything derived from the log file, before recovery derives it again."""
         self.offset_index = OffsetIndex(self.base_offset)
         self.time_index = TimeIndex(self.base_offset)
         self.txn_index = TxnIndex(self.base_offset)
@@ -219,24 +330,25 @@ class Segment:
         self.offset_of_max_timestamp = self.base_offset
         self.first_batch_timestamp = None
         self.bytes_since_index_entry = 0
-        self.forget_recent()
+        self.drop_recent()
         self._close_txn_file()
         self._disk.remove(self.path(names.TXN_INDEX_SUFFIX))
 
     def rewrite_txn_index(self) -> None:
+        """Replace the content of `.txnindex` by the entries in memory."""
         self._close_txn_file()
         file = self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
         file.truncate(0)
         file.write(0, self.txn_index.encode())
 
     def rename_away(self) -> list[str]:
-        """Give all files the ending of deleted ones; their new paths. Reads under way go on."""
+        """Rename all files to `.deleted` and return their new paths. Open files stay readable."""
         return self.rename(names.DELETED_SUFFIX)
 
-    def rename(self, ending: str) -> list[str]:
-        """Give all files another ending; their new paths. The log comes first (see `odradek.storage.recovery.sweep`)."""
+    def rename(self, file_suffix: str) -> list[str]:
+        """Change the file suffix of all files and return their new paths. The log file is first, as `sweep` requires."""
         old = [self.path(suffix) for suffix in names.SEGMENT_SUFFIXES]
-        self._ending = ending
+        self._file_suffix = file_suffix
         renamed = []
         for path, suffix in zip(old, names.SEGMENT_SUFFIXES, strict=True):
             if self._disk.exists(path):
@@ -251,7 +363,8 @@ class Segment:
             self._disk.remove(self.path(suffix))
 
     def close(self) -> None:
-        self.tail = b""
+        """Close the files. What is not synced stays so."""
+        self.recent_bytes = b""
         self._close_txn_file()
         self.file.close()
 
@@ -259,40 +372,3 @@ class Segment:
         if self._txn_file is not None:
             self._txn_file.close()
             self._txn_file = None
-
-
-def should_roll(
-    segment: Segment,
-    config: LogConfig,
-    *,
-    incoming: int,
-    last_offset: int,
-    newest_timestamp: int,
-    now_ms: int,
-    jitter_ms: int,
-) -> bool:
-    """Whether an append of `incoming` bytes that ends at `last_offset` has to open a new segment."""
-    if segment.size > config.segment_bytes - incoming or segment.full_for(config, last_offset):
-        return True
-    if segment.size == 0:
-        return False
-    first = segment.first_batch_timestamp
-    waited_ms = newest_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
-    return waited_ms > config.roll_ms - jitter_ms
-
-
-def settle_aborted(segment: Segment, completed: CompletedTransaction, last_stable_offset: int) -> None:
-    """Index the transaction in the segment that holds its marker, if it was aborted. Raises OSError."""
-    if completed.aborted:
-        segment.add_aborted(
-            AbortedTransaction(
-                completed.producer_id, completed.first_offset, completed.marker_offset, last_stable_offset
-            )
-        )
-
-
-def roll_jitter_ms(config: LogConfig, directory: str, base_offset: int) -> int:
-    """How much earlier than segment.ms this segment is rolled: spread over segment.jitter.ms, the same at every call."""
-    if config.segment_jitter_ms <= 0:
-        return 0
-    return crc32(f"{directory}/{base_offset}".encode()) % min(config.segment_jitter_ms, config.roll_ms + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,14 +11,31 @@ if TYPE_CHECKING:
 
     from odradek.storage.segment.segment import Segment
 
-SEALED_INDEXES_LOADED_MAX = 32  # of one log; each takes up to 40 bytes per 4 KiB of its segment
+SEALED_INDEXES_LOADED_MAX = 32
+"""Sealed segments per log whose indexes are in memory. Each takes up to 40 bytes per 4 KiB of its segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """The properties of a segment that retention and compaction decide by.
+
+    Timestamps are ms of wall-clock time. `first_timestamp`, that of the first batch, is None if it was not read.
+    """
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    first_timestamp: int | None = None
 
 
 class Segments:
+    """The list of segments, and which of their indexes are in memory."""
+
     def __init__(self) -> None:
         self._bases: list[int] = []
         self._segments: list[Segment] = []
-        self._loaded: dict[int, Segment] = {}  # sealed ones with indexes in memory, least recently used first
+        self._loaded: dict[int, Segment] = {}
+        """Sealed segments with indexes in memory by base offset, least recently used first."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -46,29 +64,37 @@ class Segments:
         return self._segments[number]
 
     def number_for(self, offset: int) -> int:
-        """Position in the list of the segment that would hold `offset`; 0 for offsets before all."""
+        """Return the position in the list of the segment that would hold `offset`; 0 for offsets before all."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def base_below(self, offset: int) -> int:
-        """Base offset of the segment that would hold `offset`."""
+        """Return the base offset of the segment that would hold `offset`."""
         return self._bases[self.number_for(offset)]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segment that would hold `offset` and all behind it."""
+        """Return the segment that would hold `offset` and all later ones."""
         return self._segments[self.number_for(offset) :]
 
     def end_of(self, number: int, log_end_offset: int) -> int:
-        """Where the segment with that position in the list ends (exclusive offset)."""
+        """Return the offset after the segment with that position in the list."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else log_end_offset
 
+    def facts(self) -> list[SegmentFacts]:
+        """Return the facts of all segments."""
+        return [
+            SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp, segment.first_batch_timestamp)
+            for segment in self._segments
+        ]
+
     def remove_first(self, count: int) -> list[Segment]:
+        """Take the oldest `count` segments out of the list."""
         removed = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         self._forget(removed)
         return removed
 
     def remove_from(self, base_offset: int) -> list[Segment]:
-        """Take out all segments whose base offset is not below `base_offset`."""
+        """Take all segments whose base offset is not below `base_offset` out of the list."""
         keep = bisect_left(self._bases, base_offset)
         removed = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
@@ -76,7 +102,7 @@ class Segments:
         return removed
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
-        """Put `new` in the place of `old`, its neighbours; False, and nothing has changed, if they are not all there."""
+        """Put `new` in place of `old`, adjacent segments. Return False, and change nothing, if one is missing or active."""
         at = bisect_left(self._bases, old[0].base_offset)
         if self._segments[at : at + len(old)] != old or self.active in old:
             return False
@@ -86,7 +112,7 @@ class Segments:
         return True
 
     def note_index_use(self, segment: Segment) -> None:
-        """A sealed segment's indexes are in memory and in use: those used least recently make room."""
+        """Note that the indexes of a sealed segment are in memory and in use. Unload those used least recently."""
         self._loaded.pop(segment.base_offset, None)
         self._loaded[segment.base_offset] = segment
         if len(self._loaded) > SEALED_INDEXES_LOADED_MAX:

@@ -19,8 +19,8 @@ from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, 
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
 from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
-from odradek.storage.log.manager import LogManager
 from tests.support.controller_node import ControllerNode
 from tests.support.kafka_broker import JARS
 

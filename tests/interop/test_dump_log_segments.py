@@ -21,7 +21,9 @@ from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.dump import dump_file
 from odradek.storage.files.names import parse_offset_file
-from odradek.storage.log.log import Origin, PartitionLog
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.producers.entry import Origin
+from odradek.storage.recovery.loaded_log import OpenOptions
 from tests.support.kafka_jars import run_class
 from tests.support.logs import CODECS, NOW_MS, TOPIC_ID, append, batch, marker, open_log, produced
 
@@ -225,13 +227,10 @@ def test_transaction_log_is_decoded(tmp_path: Path) -> None:
         OsDisk(),
         f"{tmp_path}/__transaction_state-7",
         LogConfig(cleanup_policy=("compact",)),
+        OpenOptions(NOW_MS),
         topic="__transaction_state",
         partition=7,
         topic_id=TOPIC_ID,
-        recovery_point=0,
-        log_start_offset=0,
-        clean=False,
-        now_ms=NOW_MS,
     )
     for number in range(3):
         key = b"\x00\x00" + encode(TransactionLogKey(transactional_id=f"id-{number}"), 0)
@@ -273,13 +272,10 @@ def test_metadata_log_is_decoded(tmp_path: Path) -> None:
         OsDisk(),
         f"{tmp_path}/__cluster_metadata-0",
         LogConfig(),
+        OpenOptions(NOW_MS),
         topic="__cluster_metadata",
         partition=0,
         topic_id=TOPIC_ID,
-        recovery_point=0,
-        log_start_offset=0,
-        clean=False,
-        now_ms=NOW_MS,
     )
     topic = bytes([1, TopicRecord.API_KEY, 0]) + encode(TopicRecord(name="payments", topic_id=TOPIC_ID), 0)
     feature = FeatureLevelRecord(name="transaction.version", feature_level=2)

@@ -19,7 +19,7 @@ from odradek.protocol.batch import Compression, build_batch, iter_batches
 from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, cleanable
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.config import LogConfig
-from odradek.storage.log.manager import LogManager
+from odradek.storage.data_directory.log_manager import LogManager
 from tests.sim.disk import Detached, DiskLatency, SimDisk
 from tests.sim.loop import SimLoop
 from tests.sim.medium import Medium
@@ -92,7 +92,7 @@ class Compacted(RuleBasedStateMachine):
     def open(self) -> None:
         self.disk = Mortal(self.medium, self.loop, self.rng, name="n", latency=DiskLatency(cold_probability=0))
         self.logs = LogManager(self.disk, "/data", LogConfig())
-        self.logs.open_directory(node_id=1, rng=self.rng)
+        self.logs.directory.claim(node_id=1, rng=self.rng)
 
     def start(self) -> None:
         """With the configuration of nobody: that the topic is compacted is not known yet."""
@@ -249,10 +249,10 @@ def check_producers(machine: Compacted) -> None:
     """Who wrote last may go on; who reads the log from its start learns the same of all transactions."""
     log = machine.log
     for producer_id, (sequence, offset) in machine.sequences.items():
-        entry = log.state.producers[producer_id]
+        entry = log.producers.entries[producer_id]
         assert (entry.last_sequence, entry.last_data_offset) == (sequence, offset)
     opened = {row.producer_id for row in machine.rows if row.transactional and not row.ended}
-    assert {producer_id for producer_id, _, _ in log.ongoing_transactions()} == opened
+    assert {producer_id for producer_id, _, _ in log.producers.ongoing_transactions()} == opened
     found = headers(log)
     ends = [(header.producer_id, header.base_offset) for header in found if header.is_control]
     for header in found:
@@ -261,7 +261,7 @@ def check_producers(machine: Compacted) -> None:
     if found:
         assert found[-1].last_offset == log.log_end_offset - 1, "no log ends in a gap"
     for header in found:
-        assert log.epoch_for_offset(header.base_offset) == header.leader_epoch
+        assert log.epochs.epoch_for(header.base_offset) == header.leader_epoch
         assert next(iter_batches(read(log, header.last_offset)))[0].base_offset == header.base_offset
 
 

@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,8 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from odradek.protocol.batch import iter_batches, iter_records
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
-from odradek.storage.log.log import ColdRead, PartitionLog
+from odradek.storage.log.reads import ColdRead
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced
+
+if TYPE_CHECKING:
+    from odradek.storage.log.log import PartitionLog
 
 SEGMENT_BYTES = 1200
 INDEX_INTERVAL_BYTES = 150
@@ -184,7 +187,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def producers_agree(self) -> None:
-        found = {row.producer_id: row.current_txn_start_offset for row in self.log.active_producers()}
+        found = {row.producer_id: row.current_txn_start_offset for row in self.log.producers.active()}
         opened = {each.producer_id: each.first for each in transactions(self.written) if each.marker is None}
         assert found == {
             each.producer_id: opened.get(each.producer_id, -1) for each in self.written if each.producer_id >= 0

@@ -134,7 +134,7 @@ def test_the_longest_valid_prefix_is_kept(pristine: Path, damages: list[Damage])
         log = open_log(disk, root, CONFIG)
         assert [header.crc for header in headers(log)] == expected
         log.update_high_watermark(log.log_end_offset)
-        producers = log.active_producers()
+        producers = log.producers.active()
         opened = [
             max(row.current_txn_start_offset, log.log_start_offset)
             for row in producers
@@ -146,7 +146,7 @@ def test_the_longest_valid_prefix_is_kept(pristine: Path, damages: list[Damage])
         again = open_log(disk, root, CONFIG)
         assert [header.crc for header in headers(again)][:-1] == expected, "recovery is repeatable"
         again.update_high_watermark(again.log_end_offset)
-        assert again.active_producers() == producers
+        assert again.producers.active() == producers
         assert again.last_stable_offset == min([*opened, again.log_end_offset])
         again.close(clean=True)
     disk.close()

@@ -20,7 +20,7 @@ OWNERS: Final[Mapping[str, Any]] = {
     "SEALED_INDEXES_LOADED_MAX": odradek.storage.segment.segments,
     "GROWTH_ENTRIES_MAX": odradek.broker.partition.waiters,
     "MARKERS_PER_REQUEST_MAX": odradek.coordinator.txn.markers,
-    "TAIL_BYTES_MAX": odradek.storage.segment.segment,
+    "RECENT_BYTES_MAX": odradek.storage.segment.segment,
 }
 CHOICES: Final[Mapping[str, tuple[int, ...]]] = {
     "SEALED_INDEXES_LOADED_MAX": (1, 2, 32),
@@ -42,7 +42,7 @@ def draw_limits(rng: Random) -> dict[str, int]:
 def draw_tail(rng: Random) -> dict[str, int]:
     """In half of the runs the product's own. From a generator of its own, so that a seed keeps what else it draws."""
     drawn = rng.choice(TAILS)
-    return {"TAIL_BYTES_MAX": drawn} if rng.random() < 0.5 else {}
+    return {"RECENT_BYTES_MAX": drawn} if rng.random() < 0.5 else {}
 
 
 @contextmanager

@@ -334,7 +334,7 @@ class Monitor:
                     row.coordinator_epoch,
                     row.current_txn_start_offset,
                 )
-                for row in log.active_producers()
+                for row in log.producers.active()
             }
             expected = expected_rows(model)
             if topic == TABLE:

@@ -16,7 +16,7 @@ import odradek.cluster.controller.partitions.isr
 import odradek.coordinator.group.offsets.core
 import odradek.coordinator.txn.core
 import odradek.coordinator.txn.end_txn
-import odradek.storage.recovery.recovery
+import odradek.storage.recovery.loader
 import odradek.storage.recovery.sweep
 from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.leader_term import LeaderTerm
@@ -115,7 +115,7 @@ PLANTED: Final = (
     Planted("epoch check skipped on EndTxn", odradek.coordinator.txn.end_txn, "_tv2_event", _no_epoch_check),
     Planted("marker sent before prepare is committed", Engine, "_park", _effects_before_commit),
     Planted("retried marker refused", ProducerUpdate, "_check_marker", _refuse_retried_marker),
-    Planted("producer state not rebuilt", odradek.storage.recovery.recovery, "replay_producers", _no_rebuild),
+    Planted("producer state not rebuilt", odradek.storage.recovery.loader, "replay_producers", _no_rebuild),
     Planted(
         "truncation to the high watermark instead of by leader epoch",
         Partition,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.batch import ControlType, Record, control_type, iter_batches, iter_records
 from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, CleaningDone, cleanable
-from odradek.storage.log.log import ColdRead
+from odradek.storage.log.reads import ColdRead
 from tests.support.logs import NOW_MS
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition.compaction_job import Compaction
 from odradek.protocol.batch import build_batch
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.files.checkpoint import decode_offsets
 from odradek.storage.log.log import PartitionLog
-from odradek.storage.log.manager import LogManager
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import Rig
 from tests.support.faulty_disk import FaultyDisk

@@ -32,10 +32,11 @@ from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import StaleCheckpoint
 from odradek.storage.disk.os_disk import OsDisk
 from odradek.storage.files import checkpoint
 from odradek.storage.log.log import PartitionLog
-from odradek.storage.log.manager import NotForgotten
+from odradek.storage.recovery.loaded_log import OpenOptions
 from tests.support import broker_context
 from tests.support.held_commits import Gate as HeldBy
 from tests.support.held_commits import held_by
@@ -86,7 +87,7 @@ class Logs:
     logs: dict[tuple[str, int], PartitionLog] = field(default_factory=dict)
     deleted: list[tuple[str, int]] = field(default_factory=list)
     remembered: dict[tuple[str, int], None] = field(default_factory=dict)
-    """Names that cannot be used before `forget_gone`."""
+    """Names that cannot be used before `remove_stale_entries`."""
     forgetting_fails: OSError | None = None
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
@@ -94,18 +95,15 @@ class Logs:
 
     def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
         if (topic, partition) in self.remembered:
-            raise NotForgotten(topic)
+            raise StaleCheckpoint(topic)
         log = PartitionLog.open(
             self.disk,
             str(self.folder / f"{topic}-{partition}"),
             config,
+            OpenOptions(now_ms),
             topic=topic,
             partition=partition,
             topic_id=topic_id,
-            recovery_point=0,
-            log_start_offset=0,
-            clean=False,
-            now_ms=now_ms,
         )
         self.logs[topic, partition] = log
         return log
@@ -120,7 +118,7 @@ class Logs:
         self.deleted.append((topic, partition))
         self.logs.pop((topic, partition)).close(clean=False)
 
-    async def forget_gone(self) -> None:
+    async def remove_stale_entries(self) -> None:
         if self.forgetting_fails is not None:
             raise self.forgetting_fails
         self.remembered.clear()

@@ -161,7 +161,9 @@ class World:
     def write(self, index: int, identity: ProducerIdentity, sequence: int) -> None:
         partition = self.data.partition("t", index)
         producer_id, epoch = identity
-        guard = partition.log.start_verification(producer_id, epoch, sequence, self.level == TV2)
+        guard = partition.log.producers.start_verification(
+            producer_id, epoch, sequence, supports_epoch_bump=self.level == TV2
+        )
         data = batch(producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
         partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 

@@ -56,7 +56,7 @@ def end(rig: Rig, producer_id: int, *, commit: bool, epoch: int = 0, index: int 
 
 def in_transaction(rig: Rig, producer_id: int, sequence: int, index: int = 0) -> None:
     partition = rig.partition("t", index)
-    guard = partition.log.start_verification(producer_id, 0, sequence, False)
+    guard = partition.log.producers.start_verification(producer_id, 0, sequence, supports_epoch_bump=False)
     data = batch(b"t", producer_id=producer_id, epoch=0, sequence=sequence, transactional=True)
     partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.batch import Compression, build_batch, end_txn_marker, iter_batches
 from odradek.storage.config import LogConfig
-from odradek.storage.log.log import ColdRead, Origin, PartitionLog
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.log.reads import ColdRead
+from odradek.storage.producers.entry import Origin
+from odradek.storage.recovery.loaded_log import OpenOptions
 
 if TYPE_CHECKING:
     from odradek.protocol.batch import BatchHeader
@@ -20,9 +23,15 @@ NOW_MS = 1_700_000_000_000
 
 def open_log(disk: Disk, directory: str, config: LogConfig | None = None, **options: Any) -> PartitionLog:
     """A log, new or as the directory has it; uncleanly unless `clean` is given."""
-    settings: dict[str, Any] = {"recovery_point": 0, "log_start_offset": 0, "clean": False, "now_ms": NOW_MS} | options
+    settings: dict[str, Any] = {"now_ms": NOW_MS} | options
     return PartitionLog.open(
-        disk, f"{directory}/t-0", config or LogConfig(), topic="t", partition=0, topic_id=TOPIC_ID, **settings
+        disk,
+        f"{directory}/t-0",
+        config or LogConfig(),
+        OpenOptions(**settings),
+        topic="t",
+        partition=0,
+        topic_id=TOPIC_ID,
     )
 
 
@@ -58,8 +67,8 @@ def append(log: PartitionLog, data: bytes, *, commit: bool = True, **options: An
     if header.is_control:
         settings["origin"] = Origin.COORDINATOR
     elif header.is_transactional and "guard" not in options:
-        settings["guard"] = log.start_verification(
-            header.producer_id, header.producer_epoch, header.base_sequence, False
+        settings["guard"] = log.producers.start_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, supports_epoch_bump=False
         )
     info = log.append_as_leader(data, **settings)
     if commit:

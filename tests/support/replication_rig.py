@@ -134,8 +134,8 @@ class Broker(Rig):
         self.broker_epoch = 10 + node_id
         self.vouches = 0
         self.cannot_vouch: OSError | None = None
-        self.heard_of: list[OSError] = []
-        self.lost_heads = LostHeads(self.vouch, self.heard_of.append)
+        self.touch: list[OSError] = []
+        self.lost_heads = LostHeads(self.vouch, self.touch.append)
         self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
         settings = ("replica.fetch.wait.max.ms=200", f"node.id={node_id}", *settings)

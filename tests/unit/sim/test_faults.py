@@ -232,12 +232,12 @@ def test_limits_are_put_back() -> None:
 
 def test_the_tail_in_memory_is_drawn_apart() -> None:
     """In part of the runs followers are served from the files; what else a seed draws does not move."""
-    tails = [draw(seed).limits.get("TAIL_BYTES_MAX") for seed in range(40)]
+    tails = [draw(seed).limits.get("RECENT_BYTES_MAX") for seed in range(40)]
     assert {None, *TAILS} == set(tails)
-    assert max(TAILS) < odradek.storage.segment.segment.TAIL_BYTES_MAX
+    assert max(TAILS) < odradek.storage.segment.segment.RECENT_BYTES_MAX
     assert sum(tail is not None for tail in tails) in range(12, 29)
     for seed in range(40):
         own = {name: limit for name, limit in draw(seed).limits.items() if name in CHOICES}
         assert len(own) in {0, len(CHOICES)}, seed
-    with limited({"TAIL_BYTES_MAX": 0}):
-        assert odradek.storage.segment.segment.TAIL_BYTES_MAX == 0
+    with limited({"RECENT_BYTES_MAX": 0}):
+        assert odradek.storage.segment.segment.RECENT_BYTES_MAX == 0

@@ -62,7 +62,9 @@ def findings(log: Sequence[tuple[Batch, Batch | None]], stable: int, *rows: Row)
         replica.add(batch, 0, 0, held)
     names = ("producer_id", "producer_epoch", "last_sequence", "coordinator_epoch", "current_txn_start_offset")
     known = [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in rows]
-    claims = SimpleNamespace(log_end_offset=replica.end, last_stable_offset=stable, active_producers=lambda: known)
+    claims = SimpleNamespace(
+        log_end_offset=replica.end, last_stable_offset=stable, producers=SimpleNamespace(active=lambda: known)
+    )
     partition = SimpleNamespace(online=True, log=claims)
     loop.close()
     return monitor.differences(1, "node", cast("Any", SimpleNamespace(get=lambda *_: partition)))

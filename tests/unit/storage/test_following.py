@@ -9,7 +9,8 @@ import pytest
 from odradek.protocol.batch import build_batch, iter_batches
 from odradek.storage.compaction.batch_filter import empty_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.log.log import ColdRead, LeaderForgot
+from odradek.storage.log.empty_markers import TransactionCompactedAway
+from odradek.storage.log.reads import ColdRead
 from tests.support.cleaning import clean, fetched, latest
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced, read
@@ -89,18 +90,18 @@ async def test_a_follower_that_was_away_while_a_marker_was_compacted_away_is_cut
     append(leader, marker(7, commit=False, epoch=1))
     append(leader, batch())
     leader.roll(NOW_MS)
-    del leader.state.producers[8]
+    del leader.producers.entries[8]
     for passes in range(3):
         leader.cleaned_to = None
         await clean(leader, now_ms=NOW_MS + passes)
     assert [(header.base_offset, header.record_count) for header in headers(leader)] == [(0, 1), (4, 0), (5, 1)]
-    with pytest.raises(LeaderForgot) as forgotten:
+    with pytest.raises(TransactionCompactedAway) as forgotten:
         catch_up(follower, leader)
     assert (forgotten.value.offset, follower.log_end_offset) == (1, 3)
     follower.truncate_to(forgotten.value.offset, now_ms=NOW_MS)
     catch_up(follower, leader)
     assert follower.last_stable_offset == leader.last_stable_offset == 6
-    assert follower.state.producers[7].epoch == 1
+    assert follower.producers.entries[7].epoch == 1
     assert latest(fetched(follower, committed=True))[b"k"] == b"good"
     disk.close()
 
@@ -113,9 +114,9 @@ def test_a_follower_does_not_cut_for_ever_where_the_leader_has_data_and_the_empt
     whole = next(iter_batches(marker(7, commit=False, epoch=1)))[0]
     pieces = [as_replicated(0, produced(7, 0, transactional=True)), as_replicated(1, empty_batch(whole))]
     follower.append_as_follower(pieces[0], now_ms=NOW_MS)
-    with pytest.raises(LeaderForgot):
+    with pytest.raises(TransactionCompactedAway):
         follower.append_as_follower(pieces[1], now_ms=NOW_MS)
-    with pytest.raises(LeaderForgot):  # it was not cut: another leader, maybe
+    with pytest.raises(TransactionCompactedAway):  # it was not cut: another leader, maybe
         follower.append_as_follower(pieces[1], now_ms=NOW_MS)
     follower.truncate_to(0, now_ms=NOW_MS)
     for piece in pieces:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from odradek.storage.log.log import ColdRead, ReadResult
-from odradek.storage.segment.segment import TAIL_BYTES_MAX
+from odradek.storage.log.reads import ColdRead, ReadResult
+from odradek.storage.segment.segment import RECENT_BYTES_MAX
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, open_log
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def test_what_was_appended_last_is_read_without_the_file(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
-    count = 2 * TAIL_BYTES_MAX // 100
+    count = 2 * RECENT_BYTES_MAX // 100
     for _ in range(count):
         append(log, batch(1, size=40))
     segment = log.segments.active
-    assert len(segment.tail) <= TAIL_BYTES_MAX
+    assert len(segment.recent_bytes) <= RECENT_BYTES_MAX
     from_memory = {}
     disk.cold = True
     for offset in range(count):
@@ -32,15 +32,15 @@ def test_what_was_appended_last_is_read_without_the_file(tmp_path: Path) -> None
             assert isinstance(log.read(offset, max_bytes=len(found.records) - 1), ColdRead)
             assert isinstance(log.read(offset, max_bytes=100_000, limit=count - 1), ColdRead) or offset == count - 1
     disk.cold = False
-    segment.forget_recent()
+    segment.drop_recent()
     assert count - 1 in from_memory
     assert 0 not in from_memory
     assert all(log.read(offset, max_bytes=100_000) == found for offset, found in from_memory.items())
-    append(log, batch(1, size=TAIL_BYTES_MAX))
-    assert not segment.tail
+    append(log, batch(1, size=RECENT_BYTES_MAX))
+    assert not segment.recent_bytes
     append(log, batch(1))
     log.truncate_to(count + 1, now_ms=NOW_MS)
-    assert not segment.tail
+    assert not segment.recent_bytes
     disk.close()
 
 
@@ -49,16 +49,16 @@ def test_what_the_file_has_refused_is_not_in_memory(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
     append(log, batch(1))
-    before = log.segments.active.tail
+    before = log.segments.active.recent_bytes
     disk.refuse("write", ".log")
     with pytest.raises(OSError, match="refused"):
         append(log, batch(1))
-    assert log.segments.active.tail == before
+    assert log.segments.active.recent_bytes == before
     assert len(headers(log)) == 1
     disk.close()
 
 
-def test_only_the_segment_that_is_written_has_a_tail(tmp_path: Path) -> None:
+def test_only_the_segment_that_is_written_has_recent_bytes(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = open_log(disk, str(tmp_path))
     append(log, batch(1))
@@ -66,9 +66,9 @@ def test_only_the_segment_that_is_written_has_a_tail(tmp_path: Path) -> None:
     log.roll(NOW_MS)
     append(log, batch(1))
     last = log.segments.active
-    assert (bool(sealed.tail), bool(last.tail)) == (False, True)
+    assert (bool(sealed.recent_bytes), bool(last.recent_bytes)) == (False, True)
     log.close(clean=False)
-    assert not last.tail
+    assert not last.recent_bytes
     with pytest.raises(OSError, match="closed"):
         log.read(1, max_bytes=100)
     disk.close()

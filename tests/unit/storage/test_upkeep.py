@@ -10,7 +10,8 @@ import pytest
 
 from odradek.protocol.batch import build_batch
 from odradek.storage.config import DAY_MS, LogConfig
-from odradek.storage.log.log import ColdRead, PartitionLog, ReadResult
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.log.reads import ColdRead, ReadResult
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import CODECS, NOW_MS, append, batch, headers, marker, open_log, produced, read
 
@@ -112,11 +113,11 @@ def test_when_all_is_expired_an_empty_segment_stays(disk: FaultyDisk, tmp_path: 
         append(log, produced(7, number, size=200))
     assert log.delete_expired_segments(NOW_MS + 10**6) == 3
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (9, 9, 9)
-    assert log.active_producers()[0].last_sequence == 8, "producers outlive their records"
+    assert log.producers.active()[0].last_sequence == 8, "producers outlive their records"
     log.close(clean=True)
     log = open_log(disk, str(tmp_path), SMALL, clean=True, high_watermark=9)
     assert (log.log_start_offset, log.log_end_offset) == (9, 9)
-    assert log.active_producers()[0].last_sequence == 8
+    assert log.producers.active()[0].last_sequence == 8
     assert append(log, produced(7, 9)).first_offset == 9
 
 
@@ -129,7 +130,7 @@ def test_who_wrote_below_the_log_start_is_known_after_a_restart(
     if beginning_gone:
         append(log, produced(4, 0))
         log.roll(NOW_MS)
-        log.retire(log.segments.remove_first(1))
+        log.local.remove_first(1)
     first = append(log, produced(5, 0)).first_offset
     append(log, produced(7, 0, transactional=True))
     log.move_log_start(first + 2)
@@ -190,7 +191,7 @@ def test_truncation_forgets_what_is_cut(disk: FaultyDisk, tmp_path: Path) -> Non
     assert append(log, produced(7, 2, transactional=True), leader_epoch=6).first_offset == 2
     assert log.epochs.entries() == [(0, 0), (1, 1), (6, 2)]
     log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
-    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.active_producers()) == (100, 100, 100, [])
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.producers.active()) == (100, 100, 100, [])
     assert append(log, batch(1)).first_offset == 100
     log.close(clean=False)
     again = open_log(disk, str(tmp_path), SMALL)
@@ -201,13 +202,13 @@ def test_expiry_of_producers(disk: FaultyDisk, tmp_path: Path) -> None:
     log = open_log(disk, str(tmp_path))
     append(log, produced(1, 0))
     append(log, produced(2, 0, transactional=True))
-    log.start_verification(3, 0, 0, False)
+    log.producers.start_verification(3, 0, 0, supports_epoch_bump=False)
     assert log.expire_producers(NOW_MS + DAY_MS - 1) == 0
-    assert log.verification_guard(3) != 0
+    assert log.producers.verification_guard(3) != 0
     assert log.expire_producers(NOW_MS + DAY_MS) == 1
-    assert [row.producer_id for row in log.active_producers()] == [2], "an open transaction keeps its producer"
+    assert [row.producer_id for row in log.producers.active()] == [2], "an open transaction keeps its producer"
     log.expire_producers(NOW_MS + 2 * DAY_MS)
-    assert log.verification_guard(3) == 0
+    assert log.producers.verification_guard(3) == 0
     assert append(log, produced(1, 5)).first_offset == 2, "an expired producer is unknown: any sequence will do"
 
 
@@ -250,6 +251,6 @@ def test_a_log_that_ends_below_its_start_begins_anew(disk: FaultyDisk, tmp_path:
     append(log, produced(7, 0))
     log.close(clean=False)
     log = open_log(disk, str(tmp_path), log_start_offset=50)
-    assert (log.log_start_offset, log.log_end_offset, log.active_producers()) == (50, 50, [])
+    assert (log.log_start_offset, log.log_end_offset, log.producers.active()) == (50, 50, [])
     assert read(log, 50) == b""
     assert append(log, produced(7, 1)).first_offset == 50

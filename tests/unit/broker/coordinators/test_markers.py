@@ -34,7 +34,7 @@ E = ErrorCode
 
 def open_transaction(rig: Rig, producer_id: int, index: int = 0, epoch: int = 0, sequence: int = 0) -> None:
     partition = rig.partition("t", index)
-    guard = partition.log.start_verification(producer_id, epoch, sequence, False)
+    guard = partition.log.producers.start_verification(producer_id, epoch, sequence, supports_epoch_bump=False)
     data = batch(producer_id=producer_id, epoch=epoch, sequence=sequence, transactional=True)
     partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 

@@ -12,6 +12,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.config import LogConfig
 from odradek.storage.log.log import PartitionLog
 from odradek.storage.producers.entry import Origin
+from odradek.storage.recovery.loaded_log import OpenOptions
 from tests.support.cleaning import clean, fetched
 from tests.support.data_rig import NOW_MS, batch
 from tests.support.replication_rig import Broker, Brokers
@@ -35,7 +36,7 @@ def marker(coordinator_epoch: int, epoch: int = 1, version: int = 2, *, commit: 
 
 def write(broker: Broker, epoch: int, sequence: int = 0) -> None:
     partition = broker.partition()
-    guard = partition.log.start_verification(PID, epoch, sequence, True)
+    guard = partition.log.producers.start_verification(PID, epoch, sequence, supports_epoch_bump=True)
     data = batch(producer_id=PID, epoch=epoch, sequence=sequence, transactional=True)
     partition.append(data, origin=Origin.CLIENT, now_ms=NOW_MS, guard=guard)
 
@@ -81,15 +82,12 @@ async def test_the_coordinator_epoch_outlives_a_restart_of_the_replica(brokers: 
         brokers[2].disk,
         log.directory,
         log.config,
+        OpenOptions(NOW_MS, recovery_point=log.log_end_offset, clean=True),
         topic="t",
         partition=0,
         topic_id=log.topic_id,
-        recovery_point=log.log_end_offset,
-        log_start_offset=0,
-        clean=True,
-        now_ms=NOW_MS,
     )
-    (producer,) = reopened.active_producers()
+    (producer,) = reopened.producers.active()
     assert (producer.producer_id, producer.producer_epoch, producer.coordinator_epoch) == (PID, 1, 3)
 
 

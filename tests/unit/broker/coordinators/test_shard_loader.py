@@ -83,7 +83,7 @@ class Elections(Rig):
         if producer_id < 0:
             port.append([ShardRecord(key, value)], NOW_MS)
         else:
-            guard = partition.log.start_verification(producer_id, 0, 0, False)
+            guard = partition.log.producers.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
             port.append([ShardRecord(key, value, producer_id, 0)], NOW_MS, guard)
 
 
@@ -102,7 +102,7 @@ async def test_a_broker_that_has_led_begins_with_nothing_of_before(tmp_path: Pat
     for day in range(3):
         for number in range(6):
             rig.write(b"moved", b"%d" % number)
-        log.state.expire(NOW_MS + 2 * DAY_MS, DAY_MS)
+        log.producers.expire(NOW_MS + 2 * DAY_MS, DAY_MS)
         await clean(log, now_ms=NOW_MS + day * DAY_MS)
         await rig.shards.follow()
     rig.led_by(2)

@@ -242,7 +242,7 @@ class Transacted(Kept):
     """The same log with transactions in it."""
 
     def transact(self, producer_id: int, key: str, value: str) -> None:
-        guard = self.partition().log.start_verification(producer_id, 0, 0, False)
+        guard = self.partition().log.producers.start_verification(producer_id, 0, 0, supports_epoch_bump=False)
         record = ShardRecord(key.encode(), value.encode(), producer_id, 0)
         port = PartitionLogPort(self.partition(), read_bytes=1, turns=Turns(1), base_sequence=0)
         port.append([record], NOW_MS, guard)

@@ -63,7 +63,7 @@ def batch(
     leads: ErrorCode = E.NONE,
     config: LogConfig = LogConfig(),  # noqa: B008  a value
 ) -> TransactionalBatch:
-    def start_verification(*_: object) -> int:
+    def start_verification(*_: object, supports_epoch_bump: bool) -> int:
         if isinstance(guard, Refusal):
             raise guard
         return guard
@@ -72,7 +72,7 @@ def batch(
         if leads:
             raise Refusal(leads)
 
-    log = SimpleNamespace(start_verification=start_verification, config=config)
+    log = SimpleNamespace(producers=SimpleNamespace(start_verification=start_verification), config=config)
     partition: Any = SimpleNamespace(topic="t", index=index, log=log, check_leader=check_leader)
     return TransactionalBatch(partition, producer_id, 3, 0)
 

@@ -10,8 +10,8 @@ from odradek.broker.partition import background_jobs as jobs
 from odradek.broker.partition.background_jobs import Jobs
 from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.files.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, decode_offsets
-from odradek.storage.log.manager import LogManager
 from odradek.storage.producers.entry import Origin
 from tests.support.data_rig import EIO, Rig, batch
 
@@ -71,10 +71,10 @@ async def test_idle_producers_are_forgotten(tmp_path: Path) -> None:
     bench = Bench(tmp_path, LogConfig(producer_id_expiration_ms=1_000))
     bench.append(producer_id=5, epoch=0, sequence=0)
     await bench.jobs.expire_producers()
-    assert len(bench.rig.partition().log.active_producers()) == 1
+    assert len(bench.rig.partition().log.producers.active()) == 1
     bench.rig.clock.now_ms += 1_000
     await bench.jobs.expire_producers()
-    assert bench.rig.partition().log.active_producers() == []
+    assert bench.rig.partition().log.producers.active() == []
 
 
 async def test_what_is_unflushed_for_flush_ms_is_flushed(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from odradek.protocol.batch import Compression, build_batch
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Marker, ShardRecord
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.files.checkpoint import CLEANER_OFFSETS, RECOVERY_POINTS
 from odradek.storage.log.log import PartitionLog
-from odradek.storage.log.manager import LogManager
 from odradek.storage.producers.entry import Origin
 from tests.support.cleaning import fetched, latest
 from tests.support.compaction_bench import COMPACTED, Bench

@@ -16,8 +16,8 @@ from odradek.cluster.metadata.snapshot import snapshot_batches
 from odradek.cluster.raft.batches import encode_records
 from odradek.cluster.raft.messages import EpochEnd, HardState, Standing
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
-from odradek.storage.log.manager import LogManager
 from tests.support.raft_memory import CLUSTER_ID
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Replica:
     def __init__(self, path: Path, *, alone: bool = False) -> None:
         self.path, self.alone = path, alone
         self.logs = LogManager(OsDisk(), str(path), CONFIG)
-        self.logs.open_directory(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
+        self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
         self.logs.load_all(0, refuse_loss=(METADATA_TOPIC,) if alone else ())
         self.log = self.logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, CONFIG, 0)
         voters = [1] if alone else [1, 2, 3]
@@ -167,7 +167,11 @@ async def test_what_was_cut_is_durable_before_anything_is_written_behind_it(tmp_
     await replica.append(10)
     snapshot = await replica.snapshot(5)
     await (replica.storage.restart_at(snapshot) if restarted else replica.storage.truncate_to(5))
-    assert (replica.log.cuts, replica.log.log_end_offset, replica.log.unsynced_cut) == (1, 5, None)
+    assert (replica.log.local.truncation.count, replica.log.log_end_offset, replica.log.local.truncation.unsynced) == (
+        1,
+        5,
+        None,
+    )
 
 
 # ---- loss -------------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ async def test_what_is_cut_is_cut_on_the_disk_before_anything_is_fetched_again(
     rig.disk.sync_gate = asyncio.Event()
     work = mender.start_at(followed, 2, lambda _: True) if anew else mender.cut_to_epoch(followed, 0, 2, lambda _: True)
     mending = asyncio.ensure_future(work)
-    while log.unsynced_cut is None:
+    while log.local.truncation.unsynced is None:
         await asyncio.sleep(0)
     assert log.log_end_offset == 2
     assert not mending.done()
@@ -111,4 +111,4 @@ async def test_what_is_cut_is_cut_on_the_disk_before_anything_is_fetched_again(
         rig.disk.failing["sync"] = EIO
     rig.disk.sync_gate.set()
     assert await mending is (Event.DISK_FAILED if failing else Event.TRUNCATED)
-    assert (log.unsynced_cut is None, followed.partition.online) == (not failing, not failing)
+    assert (log.local.truncation.unsynced is None, followed.partition.online) == (not failing, not failing)

@@ -337,7 +337,7 @@ async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_
     leading = brokers[1].partition().leader_term
     assert leading is not None
     await brokers.until(lambda: leading.replicas.isr == (1, 3, 2))
-    assert (brokers[2].heard_of, brokers[2].vouches) == ([refused], 0)
+    assert (brokers[2].touch, brokers[2].vouches) == ([refused], 0)
 
 
 async def test_a_replica_that_may_have_lost_its_beginning_is_not_waited_for_when_it_is_gone(brokers: Brokers) -> None:

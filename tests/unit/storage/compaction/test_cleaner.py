@@ -18,7 +18,7 @@ from odradek.storage.compaction.cleaner import CleanerLimits, cleanable
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.os_disk import OsDisk
-from odradek.storage.log.log import ColdRead
+from odradek.storage.log.reads import ColdRead
 from odradek.storage.segment.segment import Segment
 from tests.support.cleaning import clean, fetched, latest
 from tests.support.faulty_disk import FaultyDisk
@@ -87,7 +87,7 @@ async def test_a_reader_of_a_segment_that_is_swapped_meanwhile_is_told_what_was_
     append(log, marker(7, commit=False))
     for number in range(9):
         append(log, put(a=f"v{number}"))
-    log.state.expire(NOW_MS + 10**9, 1)
+    log.producers.expire(NOW_MS + 10**9, 1)
     assert [len(segment.txn_index) for segment in log.segments][:2] == ([1, 0] if marker_lies == "beside" else [0, 1])
     disk.cold = True
     reading = log.read(0, max_bytes=1000, limit=log.last_stable_offset)
@@ -245,7 +245,7 @@ async def test_the_epoch_of_an_emptied_marker_fences_after_a_crash(disk: OsDisk,
     follower = open_log(disk, str(tmp_path / "follower"), config)
     follower.append_as_follower(read(again, 0), now_ms=NOW_MS)
     for each in (again, follower):
-        entry = each.state.producers[7]
+        entry = each.producers.entries[7]
         assert (entry.epoch, entry.last_timestamp, entry.batches) == (1, NOW_MS + 5, [])
     with pytest.raises(Refusal) as refused:
         append(again, produced(7, 2, transactional=True))

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.storage.compaction.selection import GROUP_SEGMENTS_MAX, Offsets, SegmentFacts, cleanable, groups
+from odradek.storage.compaction.selection import GROUP_SEGMENTS_MAX, Offsets, cleanable, groups
 from odradek.storage.config import LogConfig
+from odradek.storage.segment.segments import SegmentFacts
 
 NOW_MS = 1_000_000
 CONFIG = LogConfig(segment_bytes=1_000, cleanup_policy=("compact",), index_interval_bytes=100)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.log_manager import FLUSHED_TOPICS, LogManager, StaleCheckpoint
 from odradek.storage.files import checkpoint
-from odradek.storage.log.manager import SYNCED_TOPICS, LogManager, NotForgotten
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch
 
@@ -55,7 +55,7 @@ def disk() -> Iterator[CountingDisk]:
 
 def opened(disk: FaultyDisk, root: Path) -> LogManager:
     manager = LogManager(disk, str(root), CONFIG)
-    manager.open_directory(node_id=1, rng=random.Random(1))
+    manager.directory.claim(node_id=1, rng=random.Random(1))
     manager.load_all(NOW_MS)
     return manager
 
@@ -83,9 +83,9 @@ def entries(root: Path) -> list[dict[tuple[str, int], int]]:
 
 async def starts_from_nothing(manager: LogManager, disk: FaultyDisk, root: Path) -> None:
     """The log can be made once the old one is forgotten, and a kill right after its first record leaves just that."""
-    with pytest.raises(NotForgotten):
+    with pytest.raises(StaleCheckpoint):
         create_anew(manager)
-    await manager.forget_gone()
+    await manager.remove_stale_entries()
     append(create_anew(manager), batch(1))
     manager.close(clean=False)
     loaded = opened(disk, root).get("t", 0)
@@ -150,7 +150,7 @@ async def test_an_older_state_on_its_way_to_the_disk_counts(disk: CountingDisk, 
     job = asyncio.ensure_future(manager.checkpoint_high_watermarks())
     await asyncio.sleep(0)
     deletion = asyncio.ensure_future(manager.delete("t", 0))
-    with pytest.raises(NotForgotten):
+    with pytest.raises(StaleCheckpoint):
         create_anew(manager)
     disk.gate.set()
     await job
@@ -165,7 +165,7 @@ async def test_a_disk_that_refuses_to_forget_keeps_the_name_taken(disk: Counting
     disk.refuse("replace_file", checkpoint.LOG_START_OFFSETS)
     with pytest.raises(OSError, match="refused"):
         await manager.delete("t", 0)
-    with pytest.raises(NotForgotten):
+    with pytest.raises(StaleCheckpoint):
         create_anew(manager)
     disk.heal()
     await starts_from_nothing(manager, disk, tmp_path)
@@ -180,7 +180,7 @@ async def test_what_a_refused_replacement_would_have_said_counts(disk: CountingD
         await manager.checkpoint_high_watermarks()
     disk.heal()
     deletion = manager.delete("t", 0)
-    with pytest.raises(NotForgotten):
+    with pytest.raises(StaleCheckpoint):
         create_anew(manager)
     await deletion
     create_anew(manager)
@@ -235,7 +235,7 @@ async def test_what_consensus_had_on_the_disk_is_spoken_of_until_it_has_it_again
     disk: CountingDisk, tmp_path: Path
 ) -> None:
     """The voter must find out what it has lost, however often it is started before it has said so."""
-    topic = SYNCED_TOPICS[0]
+    topic = FLUSHED_TOPICS[0]
     manager = opened(disk, tmp_path)
     append(manager.create(topic, 0, TOPIC_ID, CONFIG, NOW_MS), batch(8))
     await manager.checkpoint_high_watermarks()
@@ -243,7 +243,7 @@ async def test_what_consensus_had_on_the_disk_is_spoken_of_until_it_has_it_again
     (tmp_path / f"{topic}-0" / f"{0:020d}.log").write_bytes(b"")
     for _ in range(2):
         again = LogManager(disk, str(tmp_path), CONFIG)
-        again.open_directory(node_id=1, rng=random.Random(1))
+        again.directory.claim(node_id=1, rng=random.Random(1))
         again.load_all(NOW_MS, refuse_loss=())
         assert again.durable_at_stop(topic, 0) == 8
         again.close(clean=False)

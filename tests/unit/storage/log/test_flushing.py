@@ -82,7 +82,7 @@ async def test_held_bytes_make_a_kill_a_power_cut(root: str) -> None:
     assert log.last_stable_offset == 13
     survivor = open_log(OsDisk(), root, SMALL, recovery_point=log.recovery_point, high_watermark=7)
     assert (survivor.log_end_offset, survivor.last_stable_offset, survivor.high_watermark) == (7, 0, 7)
-    assert survivor.active_producers()[0].last_sequence == 6
+    assert survivor.producers.active()[0].last_sequence == 6
     assert survivor.epochs.entries() == [(0, 0)]
     holding.close()
 

@@ -9,8 +9,8 @@ import pytest
 from odradek.protocol.batch import iter_batches, iter_records, read_header, verify_crc
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.config import LogConfig
-from odradek.storage.log.log import ColdRead, Origin
-from odradek.storage.log.reads import Bound, read_batches
+from odradek.storage.log.reads import ColdRead, read_batches
+from odradek.storage.producers.entry import Origin
 from odradek.storage.segment.segment import RECENT_BATCHES_MAX
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, headers, marker, open_log, produced, read
@@ -37,11 +37,11 @@ def root(tmp_path: Path) -> str:
 
 
 def refused(code: ErrorCode, log: PartitionLog, data: bytes, **options: Any) -> None:
-    before = (log.log_end_offset, log.segments.active.size, log.active_producers())
+    before = (log.log_end_offset, log.segments.active.size, log.producers.active())
     with pytest.raises(Refusal) as caught:
         append(log, data, **options)
     assert caught.value.error is code
-    assert before == (log.log_end_offset, log.segments.active.size, log.active_producers())
+    assert before == (log.log_end_offset, log.segments.active.size, log.producers.active())
 
 
 # -- append
@@ -108,12 +108,16 @@ def test_transactional_batches_need_the_guard(disk: FaultyDisk, root: str) -> No
     log = open_log(disk, root)
     data = produced(7, 0, transactional=True)
     refused(ErrorCode.INVALID_TXN_STATE, log, data, guard=0)
-    guard = log.start_verification(7, 0, 0, False)
-    assert guard == log.verification_guard(7) == log.start_verification(7, 0, 0, False)
+    guard = log.producers.start_verification(7, 0, 0, supports_epoch_bump=False)
+    assert (
+        guard
+        == log.producers.verification_guard(7)
+        == log.producers.start_verification(7, 0, 0, supports_epoch_bump=False)
+    )
     refused(ErrorCode.INVALID_TXN_STATE, log, data, guard=guard + 1)
     append(log, data, guard=guard)
-    assert log.has_ongoing_transaction(7, 0)
-    assert log.start_verification(7, 0, 1, False) == 0, "its transaction is open"
+    assert log.producers.has_ongoing_transaction(7, 0)
+    assert log.producers.start_verification(7, 0, 1, supports_epoch_bump=False) == 0, "its transaction is open"
     append(log, produced(7, 1, transactional=True), guard=0)
     append(log, marker(7, commit=True))
     refused(ErrorCode.INVALID_TXN_STATE, log, produced(7, 2, transactional=True), guard=guard)
@@ -126,7 +130,7 @@ def test_a_stale_epoch_is_told_before_a_missing_guard(disk: FaultyDisk, root: st
     append(log, marker(7, epoch=3, commit=False))
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, log, produced(7, 0, epoch=2, transactional=True), guard=0)
     with pytest.raises(Refusal) as caught:
-        log.start_verification(7, 2, 0, True)
+        log.producers.start_verification(7, 2, 0, supports_epoch_bump=True)
     assert caught.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -134,11 +138,11 @@ def test_the_marker_of_one_transaction_keeps_the_guard_of_the_next(disk: FaultyD
     """KAFKA-18654: under TV2 the marker has the epoch that the next transaction writes with."""
     log = open_log(disk, root)
     append(log, produced(7, 0, transactional=True))
-    guard = log.start_verification(7, 1, 0, True)
+    guard = log.producers.start_verification(7, 1, 0, supports_epoch_bump=True)
     append(log, marker(7, epoch=1, commit=True), transaction_version=2)
-    assert log.verification_guard(7) == guard
+    assert log.producers.verification_guard(7) == guard
     append(log, produced(7, 0, epoch=1, transactional=True), guard=guard)
-    assert log.verification_guard(7) == 0
+    assert log.producers.verification_guard(7) == 0
 
 
 # -- roll
@@ -166,7 +170,7 @@ def test_a_roll_snapshots_the_producers(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root, SMALL)
     for sequence in range(8):
         append(log, produced(7, sequence, size=200))
-    assert log.snapshots.offsets == [segment.base_offset for segment in log.segments][1:]
+    assert log.local.snapshots.offsets == [segment.base_offset for segment in log.segments][1:]
 
 
 # -- read
@@ -199,7 +203,14 @@ def test_one_of_the_last_batches_is_read_without_being_looked_for(disk: FaultyDi
 
     def first_piece(offset: int) -> int:
         reading = read_batches(
-            log.segments, disk, offset, Bound(count, count), max_bytes=size, min_one_batch=True, interval=4096
+            log.segments,
+            disk,
+            offset,
+            limit=count,
+            log_end=count,
+            max_bytes=size,
+            min_one_batch=True,
+            interval=4096,
         )
         _, position, _ = next(reading)
         reading.close()
@@ -207,7 +218,7 @@ def test_one_of_the_last_batches_is_read_without_being_looked_for(disk: FaultyDi
 
     assert [first_piece(offset) for offset in (1, 2, count - 1)] == [0, 2 * size, (count - 1) * size]
     log.truncate_to(3, now_ms=NOW_MS)
-    assert not segment.recent
+    assert not segment.recent_positions
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -219,7 +230,7 @@ async def test_cold_reads_give_the_same(disk: FaultyDisk, root: str, sealed: boo
         log.close(clean=True)
         log = open_log(disk, root, SMALL, clean=True)
     for offset in (0, 3, 17, 38):
-        log.segments.active.forget_recent()
+        log.segments.active.drop_recent()
         warm = read(log, offset, max_bytes=400)
         disk.cold = True
         found = log.read(offset, max_bytes=400)
@@ -232,7 +243,7 @@ async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: Fault
     log = open_log(disk, root)
     append(log, batch(5))
     append(log, batch(5))
-    log.segments.active.forget_recent()
+    log.segments.active.drop_recent()
     disk.cold = True
     found = log.read(5, max_bytes=400)
     assert isinstance(found, ColdRead)
@@ -245,7 +256,7 @@ async def test_a_cold_read_of_a_log_that_is_cut_meanwhile_is_refused(disk: Fault
 async def test_a_cold_read_that_fails_raises_what_the_disk_raised(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     append(log, batch(5))
-    log.segments.active.forget_recent()
+    log.segments.active.drop_recent()
     disk.cold = True
     disk.refuse("read_cold", ".log")
     found = log.read(0, max_bytes=400)
@@ -310,7 +321,7 @@ def test_after_a_failed_data_write_nothing_has_moved(disk: FaultyDisk, root: str
         append(log, produced(7, 1))
     disk.heal()
     assert log.failed
-    assert (log.log_end_offset, log.active_producers()[0].last_sequence) == (1, 0)
+    assert (log.log_end_offset, log.producers.active()[0].last_sequence) == (1, 0)
     with pytest.raises(OSError, match="failed"):
         append(log, produced(7, 1))
 
@@ -361,7 +372,7 @@ def test_followers_write_what_the_leader_wrote(disk: FaultyDisk, root: str) -> N
     assert (info.first_offset, info.last_offset) == (0, 3)
     assert read(follower, 0) == pieces
     assert follower.epochs.entries() == leader.epochs.entries()
-    assert follower.active_producers() == leader.active_producers()
+    assert follower.producers.active() == leader.producers.active()
     assert follower.append_as_follower(pieces[:30], now_ms=NOW_MS) is None
     for wrong, code in (
         (pieces, ErrorCode.OFFSET_OUT_OF_RANGE),

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from odradek.storage.config import LogConfig
-from odradek.storage.log.retention import SegmentFacts, count_deletable
+from odradek.storage.log.retention import count_deletable
+from odradek.storage.segment.segments import SegmentFacts
 
 # base offset, bytes, newest timestamp; the log ends at 40
 SEGMENTS = [

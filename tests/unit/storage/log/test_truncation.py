@@ -8,7 +8,7 @@ import pytest
 
 from odradek.protocol.batch import build_batch
 from odradek.storage.config import LogConfig
-from odradek.storage.files.names import CUT_MARK
+from odradek.storage.files.names import TRUNCATION_MARK
 from odradek.storage.log.log import PartitionLog
 from tests.sim.disk import EIO, DiskFault, DiskLatency, SimDisk
 from tests.sim.loop import SimLoop
@@ -74,7 +74,7 @@ def epochs_found(medium: Medium, config: LogConfig | None, recovery_point: int) 
 def durable(world: World, log: PartitionLog, *, awaited: bool) -> None:
     """As a follower does, which awaits its cut; or as a replica that leads before, whose append finds it undone."""
     if awaited:
-        world.loop.run_until_complete(log.sync_cut())
+        world.loop.run_until_complete(log.sync_truncation())
 
 
 def check_what_is_left(world: World, config: LogConfig | None, recovery_point: int, cut: int) -> None:
@@ -191,7 +191,7 @@ def test_an_append_finds_the_cut_on_the_disk_where_that_was_awaited(world: World
     replicate(log, OLD, 4)
     world.flush(log)
     log.truncate_to(1, now_ms=NOW_MS)
-    world.loop.run_until_complete(log.sync_cut())
+    world.loop.run_until_complete(log.sync_truncation())
     before = world.disk.operations
     replicate(log, NEW, 1)
     assert world.disk.operations == before + 1
@@ -206,13 +206,13 @@ def test_a_cut_under_the_sync_of_another_is_synced_too(world: World) -> None:
 
     async def cut_twice() -> None:
         log.truncate_to(3, now_ms=NOW_MS)
-        first = asyncio.ensure_future(log.sync_cut())
+        first = asyncio.ensure_future(log.sync_truncation())
         await asyncio.sleep(0)
         log.truncate_to(1, now_ms=NOW_MS)
         await first
 
     world.loop.run_until_complete(cut_twice())
-    assert log.unsynced_cut is None
+    assert log.local.truncation.unsynced is None
     for survivor in survivors(world.medium, DIRECTORY):
         assert epochs_found(survivor, None, 1) == [OLD]
 
@@ -224,7 +224,7 @@ def test_a_log_whose_cut_the_disk_refuses_takes_nothing_more(world: World, *, wa
     log.truncate_to(1, now_ms=NOW_MS)
     world.disk.faults.append(DiskFault("sync", ".log", EIO))
     with pytest.raises(OSError, match="simulated fault"):
-        world.loop.run_until_complete(log.sync_cut()) if waiting else replicate(log, NEW, 1)
+        world.loop.run_until_complete(log.sync_truncation()) if waiting else replicate(log, NEW, 1)
     assert log.failed
     with pytest.raises(OSError, match="failed"):
         replicate(log, NEW, 1)
@@ -236,13 +236,13 @@ def test_a_log_that_is_closed_under_the_sync_of_its_cut_ends_it(world: World) ->
     log.truncate_to(1, now_ms=NOW_MS)
 
     async def close() -> None:
-        sync = asyncio.ensure_future(log.sync_cut())
+        sync = asyncio.ensure_future(log.sync_truncation())
         await asyncio.sleep(0)
         log.close(clean=False)
         await sync
 
     world.loop.run_until_complete(close())
-    assert world.disk.exists(f"{DIRECTORY}/{CUT_MARK}"), "for the next life"
+    assert world.disk.exists(f"{DIRECTORY}/{TRUNCATION_MARK}"), "for the next life"
 
 
 def test_a_clean_stop_leaves_no_cut_to_the_next_life(world: World) -> None:
@@ -250,4 +250,4 @@ def test_a_clean_stop_leaves_no_cut_to_the_next_life(world: World) -> None:
     replicate(log, OLD, 4)
     log.truncate_to(1, now_ms=NOW_MS)
     log.close(clean=True)
-    assert not world.disk.exists(f"{DIRECTORY}/{CUT_MARK}")
+    assert not world.disk.exists(f"{DIRECTORY}/{TRUNCATION_MARK}")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from odradek.protocol.batch import SEQUENCE_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.producers.entry import (
     CACHED_BATCHES_MAX,
     EPOCH_MAX,
-    SEQUENCE_MAX,
     CachedBatch,
     EndMarker,
     Origin,

@@ -13,7 +13,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.compaction.batch_filter import empty_batch
 from odradek.storage.producers import state as producer_state
 from odradek.storage.producers.entry import EndMarker, Origin
-from odradek.storage.producers.state import IDLE_MS_MIN, VERIFICATIONS_MAX, AppendPlan, ProducerState
+from odradek.storage.producers.state import EVICTION_IDLE_MS_MIN, VERIFICATIONS_MAX, AppendPlan, ProducerState
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, marker, open_log, produced
 from tests.support.logs import append as append_to
@@ -50,7 +50,7 @@ def test_a_plan_that_is_dropped_changes_nothing() -> None:
     state = ProducerState()
     data(state, 1, 0)
     assert state.first_unstable_offset is None
-    assert state.producers == {}
+    assert state.entries == {}
 
 
 def test_the_stable_offset_of_an_abort_is_the_next_open_transaction_or_past_the_marker() -> None:
@@ -72,7 +72,7 @@ def test_completed_transactions_stay_unstable_until_their_marker_is_committed() 
     assert state.first_unstable_offset == 10
     assert state.high_watermark_moved(31)
     assert state.first_unstable_offset == 20
-    assert state.ongoing_transactions() == [(2, 20)]
+    assert [each[:2] for each in state.ongoing_transactions()] == [(2, 20)]
 
 
 def test_one_append_may_begin_and_end_transactions() -> None:
@@ -82,7 +82,7 @@ def test_one_append_may_begin_and_end_transactions() -> None:
     state.plan(plan, read_header(marker(1, commit=True)), 1, marker=EndMarker(False, 0, NOW_MS))
     state.plan(plan, read_header(produced(1, 1, transactional=True)), 2, marker=None)
     assert commit(state, plan) == [2]
-    assert state.ongoing_transactions() == [(1, 2)]
+    assert [each[:2] for each in state.ongoing_transactions()] == [(1, 2)]
 
 
 def test_an_emptied_marker_ends_what_a_snapshot_calls_open() -> None:
@@ -93,7 +93,7 @@ def test_an_emptied_marker_ends_what_a_snapshot_calls_open() -> None:
     state.plan(plan, read_header(empty_batch(whole)), 30, marker=None)
     assert commit(state, plan) == [31]
     assert state.ongoing_transactions() == []
-    assert (state.producers[1].epoch, state.producers[1].transaction_first_offset) == (1, None)
+    assert (state.entries[1].epoch, state.entries[1].transaction_first_offset) == (1, None)
 
 
 def test_verifications_are_limited() -> None:
@@ -160,23 +160,23 @@ def three(monkeypatch: pytest.MonkeyPatch) -> ProducerState:
 
 def test_a_new_producer_waits_while_the_others_may_repeat_themselves(three: ProducerState) -> None:
     with pytest.raises(Refusal) as caught:
-        append(three, 4, now_ms=IDLE_MS_MIN - 1)
+        append(three, 4, now_ms=EVICTION_IDLE_MS_MIN - 1)
     assert caught.value.error is ErrorCode.NOT_ENOUGH_REPLICAS
-    assert list(three.producers) == [1, 3, 2]
-    append(three, 3, sequence=1, now_ms=IDLE_MS_MIN - 1)
-    append(three, 1, sequence=1, now_ms=IDLE_MS_MIN - 1, transactional=True)
-    assert len(three.producers) == 3, "those that are known go on"
+    assert list(three.entries) == [1, 3, 2]
+    append(three, 3, sequence=1, now_ms=EVICTION_IDLE_MS_MIN - 1)
+    append(three, 1, sequence=1, now_ms=EVICTION_IDLE_MS_MIN - 1, transactional=True)
+    assert len(three.entries) == 3, "those that are known go on"
 
 
 def test_who_has_been_idle_longest_makes_room_unless_a_transaction_is_open(three: ProducerState) -> None:
-    append(three, 4, now_ms=IDLE_MS_MIN)
-    assert list(three.producers) == [1, 2, 4]
+    append(three, 4, now_ms=EVICTION_IDLE_MS_MIN)
+    assert list(three.entries) == [1, 2, 4]
     assert three.duplicate_of(read_header(produced(2, 1))) is not None
-    assert three.ongoing_transactions() == [(1, 0)]
+    assert [each[:2] for each in three.ongoing_transactions()] == [(1, 0)]
     with pytest.raises(Refusal):
-        append(three, 5, now_ms=IDLE_MS_MIN)
-    append(three, 5, now_ms=IDLE_MS_MIN + 1)
-    assert list(three.producers) == [1, 4, 5]
+        append(three, 5, now_ms=EVICTION_IDLE_MS_MIN)
+    append(three, 5, now_ms=EVICTION_IDLE_MS_MIN + 1)
+    assert list(three.entries) == [1, 4, 5]
 
 
 def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,9 +184,9 @@ def test_nobody_makes_room_where_all_have_a_transaction_open(monkeypatch: pytest
     state = ProducerState()
     append(state, 1, transactional=True)
     with pytest.raises(Refusal):
-        append(state, 2, now_ms=10 * IDLE_MS_MIN)
+        append(state, 2, now_ms=10 * EVICTION_IDLE_MS_MIN)
     append(state, 2, origin=Origin.REPLICATION)
-    assert list(state.producers) == [1, 2], "what the leader has taken in is known"
+    assert list(state.entries) == [1, 2], "what the leader has taken in is known"
 
 
 def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,18 +197,18 @@ def test_open_transactions_in_front_hide_nobody_for_ever(monkeypatch: pytest.Mon
         append(state, producer_id, transactional=True)
     append(state, 4)
     with pytest.raises(Refusal):
-        append(state, 5, now_ms=IDLE_MS_MIN)
-    append(state, 5, now_ms=IDLE_MS_MIN)
-    assert list(state.producers) == [3, 1, 2, 5]
-    assert state.ongoing_transactions() == [(1, 0), (2, 1), (3, 2)]
+        append(state, 5, now_ms=EVICTION_IDLE_MS_MIN)
+    append(state, 5, now_ms=EVICTION_IDLE_MS_MIN)
+    assert list(state.entries) == [3, 1, 2, 5]
+    assert [each[:2] for each in state.ongoing_transactions()] == [(1, 0), (2, 1), (3, 2)]
 
 
 def test_followers_forget_in_the_leaders_order_but_later_and_refuse_nobody(three: ProducerState) -> None:
     for producer_id in (4, 5, 6):
         append(three, producer_id, origin=Origin.REPLICATION)
-    assert list(three.producers) == [1, 3, 2, 4, 5, 6], "the leader may have had room: it expires at another moment"
+    assert list(three.entries) == [1, 3, 2, 4, 5, 6], "the leader may have had room: it expires at another moment"
     append(three, 7, origin=Origin.REPLICATION)
-    assert list(three.producers) == [1, 2, 4, 5, 6, 7]
+    assert list(three.entries) == [1, 2, 4, 5, 6, 7]
 
 
 def test_batches_of_one_fetch_count_in_the_order_of_the_log(three: ProducerState) -> None:
@@ -217,33 +217,33 @@ def test_batches_of_one_fetch_count_in_the_order_of_the_log(three: ProducerState
         state_of = read_header(batch)
         three.plan(plan, state_of, three.end_offset + number, marker=None)
     three.commit(plan)
-    assert list(three.producers) == [1, 3, 4, 2], "4 was heard of again after 3"
+    assert list(three.entries) == [1, 3, 4, 2], "4 was heard of again after 3"
 
 
 def test_who_repeats_itself_is_not_silent(three: ProducerState) -> None:
     append(three, 3, sequence=1, now_ms=1)
-    three.heard_of(2, IDLE_MS_MIN)
-    append(three, 4, now_ms=IDLE_MS_MIN + 1)
-    assert list(three.producers) == [1, 2, 4]
+    three.touch(2, EVICTION_IDLE_MS_MIN)
+    append(three, 4, now_ms=EVICTION_IDLE_MS_MIN + 1)
+    assert list(three.entries) == [1, 2, 4]
 
 
 def test_a_marker_of_an_unknown_producer_takes_no_place(monkeypatch: pytest.MonkeyPatch, three: ProducerState) -> None:
-    monkeypatch.setattr(producer_state, "FOLLOWED", 1)
+    monkeypatch.setattr(producer_state, "FOLLOWER_FACTOR", 1)
     assert commit(three, end(three, 9, 10)) == []
-    assert list(three.producers) == [1, 3, 2]
+    assert list(three.entries) == [1, 3, 2]
     assert commit(three, end(three, 1, 11)) == [12]
-    assert list(three.producers) == [3, 2, 1], "who was silent is heard of by it"
+    assert list(three.entries) == [3, 2, 1], "who was silent is heard of by it"
 
 
 def test_what_is_read_from_a_snapshot_was_heard_of_just_now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 1)
     before, state = ProducerState(), ProducerState()
     append(before, 1, now_ms=5)
-    state.load(before.producers.values(), 1, now_ms=NOW_MS, expiration_ms=1_000)
+    state.load(before.entries.values(), 1, now_ms=NOW_MS, expiration_ms=1_000)
     with pytest.raises(Refusal):
-        append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN - 1)
-    append(state, 2, now_ms=NOW_MS + IDLE_MS_MIN)
-    assert list(state.producers) == [2]
+        append(state, 2, now_ms=NOW_MS + EVICTION_IDLE_MS_MIN - 1)
+    append(state, 2, now_ms=NOW_MS + EVICTION_IDLE_MS_MIN)
+    assert list(state.entries) == [2]
 
 
 def test_a_producer_that_repeats_itself_makes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +252,7 @@ def test_a_producer_that_repeats_itself_makes_no_room(tmp_path: Path, monkeypatc
     log = open_log(disk, str(tmp_path))
     append_to(log, produced(1, 0), now_ms=NOW_MS)
     append_to(log, produced(2, 0), now_ms=NOW_MS)
-    assert append_to(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
-    append_to(log, produced(3, 0), now_ms=NOW_MS + IDLE_MS_MIN)
-    assert append_to(log, produced(1, 0), now_ms=NOW_MS + IDLE_MS_MIN).duplicate
+    assert append_to(log, produced(1, 0), now_ms=NOW_MS + EVICTION_IDLE_MS_MIN).duplicate
+    append_to(log, produced(3, 0), now_ms=NOW_MS + EVICTION_IDLE_MS_MIN)
+    assert append_to(log, produced(1, 0), now_ms=NOW_MS + EVICTION_IDLE_MS_MIN).duplicate
     disk.close()

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.storage.config import LogConfig
+from odradek.storage.data_directory.directory import DirectoryRefused
+from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.port import DirectoryLocked
 from odradek.storage.files import checkpoint
 from odradek.storage.files.checkpoint import ZERO_UUID
-from odradek.storage.log.manager import DirectoryRefused, LogManager
 from tests.support.cleaning import clean
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.logs import NOW_MS, TOPIC_ID, append, batch, headers, marker, produced
@@ -35,30 +36,30 @@ def disk() -> Iterator[FaultyDisk]:
 
 def opened(disk: FaultyDisk, root: Path, *, node_id: int = 1) -> LogManager:
     manager = LogManager(disk, str(root), CONFIG)
-    manager.open_directory(node_id=node_id, rng=random.Random(1))
+    manager.directory.claim(node_id=node_id, rng=random.Random(1))
     manager.load_all(NOW_MS)
     return manager
 
 
 def test_a_clean_stop_is_remembered_once(disk: FaultyDisk, tmp_path: Path) -> None:
     manager = opened(disk, tmp_path)
-    assert not manager.clean_start
+    assert not manager.directory.clean_start
     log = manager.create("t", 0, TOPIC_ID, CONFIG, NOW_MS)
     for sequence in range(8):
         append(log, produced(7, sequence, size=200))
-    identity = (manager.cluster_id, manager.directory_id)
+    identity = (manager.directory.cluster_id, manager.directory.directory_id)
     manager.close(broker_epoch=42)
     assert (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
 
     again = opened(disk, tmp_path)
-    assert (again.clean_start, again.previous_broker_epoch) == (True, 42)
-    assert (again.cluster_id, again.directory_id) == identity
+    assert (again.directory.clean_start, again.directory.previous_broker_epoch) == (True, 42)
+    assert (again.directory.cluster_id, again.directory.directory_id) == identity
     assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
     loaded = again.get("t", 0)
     assert loaded is not None
     assert (loaded.log_end_offset, loaded.high_watermark, loaded.recovery_point, loaded.topic_id) == (8, 8, 8, TOPIC_ID)
     again.close(clean=False)
-    assert not opened(disk, tmp_path).clean_start
+    assert not opened(disk, tmp_path).directory.clean_start
 
 
 async def test_a_kill_is_recovered_from_the_checkpoints(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ async def test_a_transaction_whose_marker_was_compacted_away_is_not_open_again_a
     again = opened(disk, tmp_path).get("t", 0)
     assert again is not None
     assert (again.high_watermark, again.last_stable_offset) == (3, 3)
-    assert again.state.ongoing_transactions() == []
+    assert again.producers.ongoing_transactions() == []
 
 
 async def test_deletion(disk: FaultyDisk, tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_no_marker_without_a_clean_close_of_every_log(disk: FaultyDisk, tmp_path
     manager.close(clean=True)
     disk.heal()
     assert not (tmp_path / checkpoint.CLEAN_SHUTDOWN).exists()
-    assert not opened(disk, tmp_path).clean_start
+    assert not opened(disk, tmp_path).directory.clean_start
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../x", "a" * 250, "ü", "a\x00b", "a\n"])

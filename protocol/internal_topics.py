@@ -1,0 +1,9 @@
+"""Names of the topics that brokers write themselves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLUSTER_METADATA: Final = "__cluster_metadata"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"

@@ -1,0 +1,227 @@
+"""The files of one log: segments, producer snapshots, marks, and what of them is durable (as Kafka's `LocalLog`).
+
+`odradek.storage.log.log.PartitionLog` adds the offsets, the producer state and the leader epochs.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from odradek.storage.files import names
+from odradek.storage.log.flushing import Flusher
+from odradek.storage.log.partition_directory import PartitionDirectory
+from odradek.storage.log.removal import RemovedSegments
+from odradek.storage.log.truncation import Truncation, truncate_segment
+from odradek.storage.segment.segment import Segment
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Iterable, Iterator
+
+    from odradek.storage.disk.port import Disk
+    from odradek.storage.log.removal import Hold
+    from odradek.storage.producers.entry import ProducerEntry
+    from odradek.storage.recovery.loaded_log import LoadedLog
+
+
+class LocalLog:
+    """Change the files of a log. Its attributes may be read by other classes; only its methods change them."""
+
+    def __init__(self, disk: Disk, directory: str, loaded: LoadedLog) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.segments = loaded.segments
+        self.snapshots = loaded.snapshots
+        self.failed = False
+        """The disk has refused a change. The files must not be changed until recovery has opened them again."""
+        self.closed = False
+        self.truncation = Truncation(loaded.truncation_mark)
+        self._removed = RemovedSegments(disk, loaded.snapshots)
+        self._files = PartitionDirectory(disk, directory, gaps_noted=loaded.gaps_noted)
+        self._flusher = Flusher(
+            disk, self._files, loaded.segments, loaded.snapshots, loaded.epochs, flushed_offset=loaded.flushed_offset
+        )
+
+    @contextmanager
+    def failing_on_error(self) -> Iterator[None]:
+        """Set `failed` if the disk refuses."""
+        try:
+            yield
+        except OSError:
+            self.failed = True
+            raise
+
+    def write_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Write `partition.metadata` unless it holds the topic id already. The next flush makes it durable."""
+        self._files.write_topic_id(topic_id)
+
+    # -- append ---------------------------------------------------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """Make a truncation durable before an append; wait for the disk. A replica that becomes leader cannot await that.
+
+        Raises:
+            OSError: The disk refuses, or the log has failed or is closed.
+        """
+        if self.failed or self.closed:
+            raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed")
+        with self.failing_on_error():
+            self.truncation.sync_now()
+
+    def roll(self, base_offset: int, producers: Iterable[ProducerEntry], now_ms: int) -> Segment:
+        """Seal the active segment, write a snapshot of `producers`, and create a segment at `base_offset`.
+
+        Raises:
+            OSError: The disk refuses.
+        """
+        sealed = self.segments.active
+        sealed.seal()
+        self.snapshots.take(producers, base_offset)
+        for suffix in names.SEGMENT_SUFFIXES:
+            self.disk.remove(f"{self.directory}/{names.offset_file(base_offset, suffix)}")
+        segment = self._add_segment(base_offset, now_ms)
+        self.segments.note_index_use(sealed)
+        return segment
+
+    def _add_segment(self, base_offset: int, now_ms: int) -> Segment:
+        segment = Segment(self.disk, self.directory, base_offset, created_ms=now_ms, create=True)
+        self.segments.add(segment)
+        self._files.names_changed = True
+        return segment
+
+    def note_gaps(self) -> None:
+        """Record that offsets may be missing between batches. See `PartitionDirectory.note_gaps`."""
+        self._files.note_gaps()
+
+    # -- flush ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def flushed_offset(self) -> int:
+        """The offset below which all batches are on stable storage."""
+        return self._flusher.flushed_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset from which a recovery after an unclean shutdown begins."""
+        return self._flusher.recovery_point
+
+    async def flush(self, end_offset: int) -> None:
+        """Return when all batches below `end_offset` are on stable storage. Concurrent calls share one flush.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        hold = self._removed.hold()
+        try:
+            await self._flusher.flush(end_offset)
+        except OSError:
+            if not self.closed:
+                self.failed = True
+                raise
+        finally:
+            del hold
+
+    def lower_recovery_point(self, offset: int) -> None:
+        """Count nothing from `offset` on as flushed."""
+        self._flusher.lower_to(offset)
+
+    # -- removing segments ------------------------------------------------------------------------------------------------
+
+    def hold(self) -> Hold:
+        """Keep all files that the log has now, as long as the returned object is referenced."""
+        return self._removed.hold()
+
+    def remove_first(self, count: int) -> None:
+        """Take the first `count` segments out of the log. Raise OSError if the disk refuses."""
+        self._removed.add(self.segments.remove_first(count))
+
+    def remove_deleted(self, now_ms: int, delay_ms: int) -> int:
+        """Remove the files of segments that were taken out `delay_ms` ago, and return the number of files.
+
+        The delay counts from the first call that finds the files. Files that a read or a flush uses stay.
+        """
+        return self._removed.remove_files(now_ms, delay_ms)
+
+    def replace_segments(self, old: list[Segment], cleaned: Segment) -> bool:
+        """Put a compacted segment in place of `old`. Return False, and change nothing, if the log has not all of them any more.
+
+        The list of segments and the names of the files change in one step, so no reader finds a part of the log missing.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        if not self.segments.replace(old, cleaned):
+            return False
+        with self.failing_on_error():
+            self._removed.add(old, replaced_by=cleaned)
+            cleaned.rename("")
+        self._files.names_changed = True
+        self.segments.note_index_use(cleaned)
+        return True
+
+    # -- truncate ---------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, *, index_interval_bytes: int) -> int:
+        """Truncate before the batch that holds `offset`, and return the new end offset; wait for the disk.
+
+        The caller completes the truncation by `truncated_to`. Raise OSError if the disk refuses.
+        """
+        self.truncation.begin()
+        self._removed.add(self.segments.remove_from(offset + 1))
+        return truncate_segment(self.segments.active, self.disk, offset, interval=index_interval_bytes)
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
+        """Remove all segments and create an empty one at `offset`.
+
+        The caller completes the truncation by `truncated_to`. Raise OSError if the disk refuses.
+        """
+        self.truncation.begin()
+        self._removed.add(self.segments.remove_from(-1))
+        self._add_segment(offset, now_ms)
+
+    def truncated_to(self, end_offset: int) -> None:
+        """Note that the log ends at `end_offset` now: reads and flushes under way end, and the truncation is not durable yet."""
+        self.truncation.end(self.segments.active)
+        self._flusher.lower_to(end_offset)
+
+    async def sync_truncation(self) -> None:
+        """Return when the last truncation is durable.
+
+        Raises:
+            OSError: The disk refuses; the log has failed.
+        """
+        try:
+            await self.truncation.sync()
+        except OSError:
+            if not self.closed:
+                self.failed = True
+                raise
+
+    # -- close ------------------------------------------------------------------------------------------------------------
+
+    def flush_and_close(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
+        """Make everything durable, with a snapshot of `producers` at the log end, and close all files; wait for the disk.
+
+        Raises:
+            OSError: The disk refuses. The files are closed.
+        """
+        try:
+            with self.failing_on_error():
+                self.truncation.sync_now()
+            self.segments.active.seal()
+            if end_offset > 0:
+                self.snapshots.take(producers, end_offset)
+            self._flusher.flush_now(end_offset)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close all files, without a flush."""
+        self.closed = True
+        self.truncation.close()
+        self._flusher.abandon()
+        for segment in self.segments:
+            segment.close()
+        self._removed.close()

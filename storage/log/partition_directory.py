@@ -1,0 +1,76 @@
+"""The directory of a partition and the small files in it: which of them are not durable yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.storage.files import checkpoint, names
+
+if TYPE_CHECKING:
+    import uuid
+
+    from odradek.storage.disk.port import Disk
+
+
+class PartitionDirectory:
+    """Write `partition.metadata` and the mark for gaps, and sync them with the names of all files."""
+
+    def __init__(self, disk: Disk, path: str, *, gaps_noted: bool) -> None:
+        self.path = path
+        self.names_changed = True
+        """A file was created or renamed since the directory was synced."""
+        self._disk = disk
+        self._gaps_noted = gaps_noted
+        self._metadata_path = f"{path}/{checkpoint.PARTITION_METADATA}"
+        self._metadata_unsynced = False
+
+    def write_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Write `partition.metadata` unless it holds the topic id already. The next flush makes it durable."""
+        if topic_id == checkpoint.ZERO_UUID:
+            return
+        content = checkpoint.encode_partition_metadata(topic_id)
+        if not self._disk.exists(self._metadata_path) or self._disk.read_file(self._metadata_path) != content:
+            file = self._disk.open(self._metadata_path, create=True)
+            file.truncate(0)
+            file.write(0, content)
+            file.close()
+            self._metadata_unsynced = True
+
+    def note_gaps(self) -> None:
+        """Record that offsets may be missing between batches: recovery must not take a gap for damage.
+
+        The next flush makes the mark durable, together with the first batches after a gap.
+        """
+        if not self._gaps_noted:
+            self._disk.open(f"{self.path}/{names.GAPS_MARK}", create=True).close()
+            self.names_changed = True
+            self._gaps_noted = True
+
+    async def sync(self) -> None:
+        """Make `partition.metadata` and the names of all files durable. Raise OSError if the disk refuses."""
+        due = self._metadata_unsynced, self.names_changed
+        try:
+            if self._metadata_unsynced:
+                self._metadata_unsynced = False
+                file = self._disk.open(self._metadata_path, create=False)
+                try:
+                    await file.sync()
+                finally:
+                    file.close()
+            if self.names_changed:
+                self.names_changed = False
+                await self._disk.sync_directory(self.path)
+                await self._disk.sync_directory(names.parent(self.path))
+        except BaseException:
+            # Refused, or cancelled because the node stops: a clean shutdown must still sync what this call has not.
+            self._metadata_unsynced |= due[0]
+            self.names_changed |= due[1]
+            raise
+
+    def sync_metadata_now(self) -> None:
+        """Make `partition.metadata` durable; wait for the disk. Raise OSError if the disk refuses."""
+        if self._metadata_unsynced:
+            self._metadata_unsynced = False
+            file = self._disk.open(self._metadata_path, create=False)
+            file.sync_now()
+            file.close()

@@ -1,0 +1,77 @@
+"""Segments that retention, truncation or compaction has taken out of a log, until their files are removed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from odradek.storage.disk.port import Disk
+    from odradek.storage.producers.snapshot import SnapshotFiles
+    from odradek.storage.segment.segment import Segment
+
+
+class Hold:
+    """Keep the files that a log has now until no reference to this object is left: a read or a flush uses them."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True)
+class _RemovedFiles:
+    """Files that were renamed to `.deleted`. `holds` may still use them."""
+
+    paths: list[str]
+    segments: list[Segment]
+    holds: WeakSet[Hold]
+    seen_ms: int | None = None
+
+
+class RemovedSegments:
+    """Rename the files of removed segments, and remove them after file.delete.delay.ms unless a hold keeps them."""
+
+    def __init__(self, disk: Disk, snapshots: SnapshotFiles) -> None:
+        self._disk = disk
+        self._snapshots = snapshots
+        self._removed: list[_RemovedFiles] = []
+        self._holds: WeakSet[Hold] = WeakSet()
+
+    def add(self, segments: list[Segment], *, replaced_by: Segment | None = None) -> None:
+        """Rename the files of segments that were taken out of the log. Raise OSError if the disk refuses.
+
+        `replaced_by` is the segment that compaction has put in their place. It keeps the producer snapshot at its base offset.
+        """
+        paths: list[str] = []
+        for segment in segments:
+            paths += segment.rename_away()
+            if replaced_by is None or segment.base_offset != replaced_by.base_offset:
+                paths += self._snapshots.rename_away(segment.base_offset)
+        self._removed.append(_RemovedFiles(paths, segments, WeakSet(self._holds)))
+
+    def hold(self) -> Hold:
+        """Keep all files that the log has now, as long as the returned object is referenced."""
+        hold = Hold()
+        self._holds.add(hold)
+        return hold
+
+    def remove_files(self, now_ms: int, delay_ms: int) -> int:
+        """Remove files that no hold keeps, `delay_ms` after the first call that found them. Return the number of files."""
+        count = 0
+        for files in list(self._removed):
+            if files.seen_ms is None:
+                files.seen_ms = now_ms
+            if now_ms - files.seen_ms >= delay_ms and not files.holds:
+                for path in files.paths:
+                    self._disk.remove(path)
+                for segment in files.segments:
+                    segment.close()
+                self._removed.remove(files)
+                count += len(files.paths)
+        return count
+
+    def close(self) -> None:
+        """Close the files of all removed segments."""
+        for files in self._removed:
+            for segment in files.segments:
+                segment.close()

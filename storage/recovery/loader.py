@@ -1,0 +1,173 @@
+"""Open a log from the files of its partition directory.
+
+After a clean shutdown the index files are trusted. After an unclean shutdown every segment that reaches to or above the recovery
+point is recovered (`odradek.storage.recovery.recovery`). So is a segment whose index files cannot belong to its log file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from odradek.storage.batches.scan import Scan
+from odradek.storage.files import checkpoint, names
+from odradek.storage.files.leader_epochs import LeaderEpochs
+from odradek.storage.files.truncation_mark import TruncationMark
+from odradek.storage.producers.snapshot import SnapshotFiles
+from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
+from odradek.storage.recovery.producer_replay import Replay, replay_producers
+from odradek.storage.recovery.recovery import Recovery
+from odradek.storage.recovery.sweep import sweep
+from odradek.storage.segment.index import CorruptIndex
+from odradek.storage.segment.segment import Segment
+from odradek.storage.segment.segments import Segments
+
+if TYPE_CHECKING:
+    from odradek.storage.config import LogConfig
+    from odradek.storage.disk.port import Disk
+
+log = structlog.get_logger(__name__)
+
+
+def load(disk: Disk, directory: str, config: LogConfig, options: OpenOptions) -> LoadedLog:
+    """Create the log, or open and recover it. Wait for the disk.
+
+    Raises:
+        OSError: The disk refuses, or records below `durable_end` are lost.
+    """
+    disk.make_directory(directory)
+    sweep(disk, directory)
+    gaps_noted = disk.exists(f"{directory}/{names.GAPS_MARK}")
+    log_start_offset = max(0, options.log_start_offset)
+    segments = _open_segments(disk, directory, log_start_offset, options.now_ms)
+    snapshots = SnapshotFiles(disk, directory)
+    snapshots.remove_strays([segment.base_offset for segment in segments])
+    loaded = LoadedLog(
+        disk,
+        segments,
+        snapshots,
+        TruncationMark(disk, directory),
+        gaps_noted,
+        log_start_offset,
+        log_end_offset=segments.active.base_offset,
+    )
+    _Loader(loaded, directory, config, options).load()
+    return loaded
+
+
+def _open_segments(disk: Disk, directory: str, log_start_offset: int, now_ms: int) -> Segments:
+    parsed = [names.parse_offset_file(name) for name in disk.list(directory)]
+    bases = sorted(entry[0] for entry in parsed if entry is not None and entry[1] == names.LOG_SUFFIX)
+    segments = Segments()
+    for base in bases:
+        segments.add(Segment(disk, directory, base, created_ms=now_ms, create=False))
+    if not bases:
+        segments.add(Segment(disk, directory, log_start_offset, created_ms=now_ms, create=True))
+    return segments
+
+
+class _Loader:
+    """Complete a `LoadedLog` whose segments are open."""
+
+    def __init__(self, loaded: LoadedLog, directory: str, config: LogConfig, options: OpenOptions) -> None:
+        self._loaded = loaded
+        self._directory = directory
+        self._config = config
+        self._options = options
+        self._recovery = Recovery(loaded, directory, config, options)
+
+    def load(self) -> None:
+        loaded, options = self._loaded, self._options
+        epochs_intact = self._read_epochs()
+        damaged = self._first_damaged()
+        recovered_from = None if damaged is None else loaded.segments.at(damaged).base_offset
+        if recovered_from is None:
+            self._replay(loaded.log_end_offset, at_clean_start=options.clean)
+        else:
+            self._replay(recovered_from, at_clean_start=False)
+            self._recovery.recover_from(recovered_from)
+        self._recovery.refuse_loss("the log ends there")
+        if loaded.log_end_offset < loaded.log_start_offset:
+            self._start_over()
+        loaded.log_start_offset = max(loaded.log_start_offset, loaded.segments.first.base_offset)
+        loaded.flushed_offset = loaded.log_end_offset
+        if not options.clean:
+            loaded.flushed_offset = min(options.recovery_point, loaded.log_end_offset)
+        if recovered_from is not None:
+            loaded.flushed_offset = min(loaded.flushed_offset, recovered_from)
+        if not epochs_intact and damaged != 0:
+            self._derive_epochs()
+        loaded.epochs.truncate_from_end(
+            loaded.log_end_offset + 1
+        )  # an epoch may start at the log end, without a record
+        loaded.epochs.truncate_from_start(loaded.log_start_offset)
+        if loaded.truncation_mark.is_set():
+            loaded.truncation_mark.sync_now(loaded.segments.active.file)
+
+    def _read_epochs(self) -> bool:
+        """Read the leader epochs. Return False if the file is missing or damaged."""
+        loaded = self._loaded
+        path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
+        if not loaded.disk.exists(path):
+            return loaded.segments.active.size == 0 and len(loaded.segments) == 1
+        try:
+            loaded.epochs = LeaderEpochs(checkpoint.decode_leader_epochs(loaded.disk.read_file(path)))
+        except checkpoint.CorruptCheckpoint as error:
+            log.warning("leader epochs are damaged and derived again", path=path, reason=str(error))
+            return False
+        return True
+
+    def _derive_epochs(self) -> None:
+        self._loaded.epochs = LeaderEpochs()
+        for segment in self._loaded.segments:
+            for _, header, _ in Scan(segment.file, 0, segment.size):
+                self._loaded.note_epoch(header)
+        self._loaded.epochs.dirty = True
+
+    def _first_damaged(self) -> int | None:
+        """Return the position in the list of the first segment that must be recovered, None if all can be trusted."""
+        segments = self._loaded.segments
+        must = None if self._options.clean else segments.number_for(self._options.recovery_point)
+        for number, segment in enumerate(segments):
+            if segment.offset_index is not None:
+                break  # created a moment ago
+            if number == must:
+                return number
+            try:
+                if segment is segments.active:
+                    self._loaded.log_end_offset = segment.open_active()
+                else:
+                    segment.open_sealed()
+            except CorruptIndex as error:
+                log.warning("segment has to be recovered", path=segment.path(names.LOG_SUFFIX), reason=str(error))
+                return number
+        return None
+
+    def _start_over(self) -> None:
+        """Remove all segments: the log ends below its checkpointed log start offset, so none of its records may be read."""
+        loaded, directory = self._loaded, self._directory
+        log.warning(
+            "log ends below its checkpointed start and begins anew",
+            directory=directory,
+            log_end_offset=loaded.log_end_offset,
+            log_start_offset=loaded.log_start_offset,
+        )
+        for segment in loaded.segments.remove_from(-1):
+            loaded.remove(segment)
+        loaded.snapshots.remove_outside(0, 0)
+        start = loaded.log_start_offset
+        loaded.segments.add(Segment(loaded.disk, directory, start, created_ms=self._options.now_ms, create=True))
+        loaded.log_end_offset = start
+        loaded.producers.clear(start)
+        loaded.epochs.clear()
+
+    def _replay(self, end_offset: int, *, at_clean_start: bool) -> None:
+        loaded, options = self._loaded, self._options
+        replay_producers(
+            loaded.producers,
+            loaded.snapshots,
+            loaded.segments,
+            self._config,
+            Replay(loaded.log_start_offset, options.high_watermark, end_offset, at_clean_start, options.now_ms),
+        )

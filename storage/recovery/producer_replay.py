@@ -1,0 +1,97 @@
+"""Derive producer state from the newest usable snapshot and the batches after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+from odradek.protocol.errors import Refusal
+from odradek.storage.batches.scan import Scan
+from odradek.storage.batches.validation import read_marker
+from odradek.storage.producers.entry import Origin
+from odradek.storage.producers.state import AppendPlan
+
+if TYPE_CHECKING:
+    from odradek.protocol.batch import BatchHeader
+    from odradek.storage.config import LogConfig
+    from odradek.storage.producers.entry import EndMarker
+    from odradek.storage.producers.snapshot import SnapshotFiles
+    from odradek.storage.producers.state import ProducerState
+    from odradek.storage.segment.segment import Segment
+    from odradek.storage.segment.segments import Segments
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The offsets that bound a replay of producer state."""
+
+    log_start_offset: int
+    high_watermark: int
+    end_offset: int
+    at_clean_start: bool
+    now_ms: int
+
+
+def replay_producers(
+    state: ProducerState, snapshots: SnapshotFiles, segments: Segments, config: LogConfig, replay: Replay
+) -> None:
+    """Set `state` to the producer state at `replay.end_offset`.
+
+    A snapshot does not record which transactions ended above the high watermark and are still unstable. Kafka loads the newest
+    snapshot and forgets them, and the producers with records below the log start. This function loads the newest snapshot that is
+    not above the high watermark. Without one it replays from the base offset of the first segment. If the beginning of the log is
+    gone, it loads the newest snapshot, as Kafka does.
+    """
+    first, end = segments.first.base_offset, replay.end_offset
+    had_snapshot = bool(snapshots.offsets)
+    snapshots.remove_outside(max(first - 1, 0), end)
+    bases = [segment.base_offset for segment in segments if segment.base_offset < end]
+    due = [offset for offset in [*bases[-2:], end] if offset > replay.log_start_offset]
+    state.clear(first)
+    found = snapshots.load_newest(replay.high_watermark)
+    if found is None and first > 0:
+        found = snapshots.load_newest(end)
+    if found is not None:
+        state.load(found[1], found[0], now_ms=replay.now_ms, expiration_ms=config.producer_id_expiration_ms)
+    elif replay.at_clean_start and not had_snapshot:
+        # A broker without producer state wrote these files and stopped cleanly: they hold no producer ids.
+        for offset in due:
+            snapshots.take((), offset)
+        state.end_offset = end
+        return
+    for segment in segments.from_offset(state.end_offset):
+        if max(segment.base_offset, state.end_offset) >= end:
+            break
+        if segment.base_offset in due:
+            snapshots.take(state.entries.values(), segment.base_offset)
+        index = segment.offset_index
+        position = 0 if index is None else index.position_for(state.end_offset)[0]
+        for _, header, batch in Scan(segment.file, position, segment.size):
+            if header.last_offset >= end:
+                break
+            if header.has_producer and header.last_offset >= state.end_offset:
+                try:
+                    marker = read_marker(batch, header) if header.is_control else None
+                    apply_batch(state, header, marker, None, replay.now_ms)
+                except Refusal as refusal:
+                    log.warning("control batch is passed over", offset=header.base_offset, reason=refusal.message)
+    state.end_offset = end
+    if end in due:
+        snapshots.take(state.entries.values(), end)
+
+
+def apply_batch(
+    state: ProducerState, header: BatchHeader, marker: EndMarker | None, segment: Segment | None, now_ms: int
+) -> None:
+    """Apply a batch of the log to the producer state; with `segment`, add its aborted transactions to `.txnindex`."""
+    plan = AppendPlan(Origin.REPLICATION, now_ms)
+    state.plan(plan, header, header.base_offset, marker=marker)
+    state.commit(plan)
+    for completed in plan.completed:
+        if segment is not None:
+            segment.index_if_aborted(completed, state.stable_offset_after(completed))
+        state.complete(completed)

@@ -1,0 +1,153 @@
+"""Find batches in segments by generators that ask for pieces of files and receive their bytes.
+
+The caller of a generator decides how the pieces are read: without waiting, in threads, or on the spot.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from odradek.protocol.batch import (
+    BATCH_LENGTH_MIN,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+)
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.storage.batches.scan import SCAN_BYTES
+from odradek.storage.files import names
+from odradek.storage.segment.index import CorruptIndex, OffsetIndex, TimeIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from odradek.storage.disk.port import Buffer, Disk, File
+    from odradek.storage.segment.segment import Segment
+
+T = TypeVar("T")
+Piece = tuple["File", int, int]  # file, position, size
+
+_TIMESTAMP = Struct(">q")
+_EXTENT = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset delta
+EXTENT_BYTES = _EXTENT.size
+
+
+def run_now(reading: Generator[Piece, Buffer, T]) -> T:
+    """Run the generator to its end; wait for the disk. For start-up, truncation and tools."""
+    try:
+        file, position, size = next(reading)
+        while True:
+            file, position, size = reading.send(file.read(position, size))
+    except StopIteration as stop:
+        return cast("T", stop.value)
+
+
+async def run(reading: Generator[Piece, Buffer, T]) -> T:
+    """Run the generator to its end. Suspend only for pieces that are not in the page cache."""
+    try:
+        piece = next(reading)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    return await resume(reading, piece)
+
+
+async def resume(reading: Generator[Piece, Buffer, T], piece: Piece) -> T:
+    """Run a generator that has asked for `piece` to its end."""
+    while True:
+        file, position, size = piece
+        data = file.read_warm(position, size)
+        if data is None:
+            data = await file.read_cold(position, size)
+        try:
+            piece = reading.send(data)
+        except StopIteration as stop:
+            return cast("T", stop.value)
+
+
+def locate(
+    segment: Segment, disk: Disk, offset: int, end: int, *, interval: int
+) -> Generator[Piece, Buffer, tuple[int, tuple[int, int, int] | None] | None]:
+    """Return the position of the first batch that ends at or after `offset`, and its extent if its header was read.
+
+    Return None if all batches of the segment end before `offset`.
+    """
+    recent = segment.recent_positions.get(offset)
+    if recent is not None:
+        return recent, None
+    if segment.offset_index is None:
+        yield from load_indexes(segment, disk, interval)
+    assert segment.offset_index is not None
+    position, exact = segment.offset_index.position_for(offset)
+    if exact:
+        return position, None
+    window, window_at = memoryview(b""), position
+    while end - position >= HEADER_BYTES:
+        if position + EXTENT_BYTES > window_at + len(window):
+            data = yield segment.file, position, min(interval + HEADER_BYTES, end - position)
+            window, window_at = memoryview(data), position
+        extent = batch_extent(window, position - window_at, segment, position)
+        if extent[2] >= offset:
+            return position, extent
+        position += extent[1]
+    return None
+
+
+def batch_extent(buffer: Buffer, at: int, segment: Segment, position: int) -> tuple[int, int, int]:
+    """Return (base offset, size, last offset) of the batch at `at` of the buffer, which is at `position` of the log file.
+
+    Raises:
+        Refusal: CORRUPT_MESSAGE if no batch begins there.
+    """
+    if len(buffer) - at < EXTENT_BYTES:
+        raise _damaged(segment, position)
+    base_offset, length, _, magic, _, _, delta = _EXTENT.unpack_from(buffer, at)
+    if length < BATCH_LENGTH_MIN or magic != MAGIC or delta < 0 or base_offset < segment.base_offset:
+        raise _damaged(segment, position)
+    return base_offset, length + LENGTH_OVERHEAD, base_offset + delta
+
+
+def _damaged(segment: Segment, position: int) -> Refusal:
+    return Refusal(
+        ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG_SUFFIX)}: no record batch begins at byte {position}"
+    )
+
+
+def load_indexes(segment: Segment, disk: Disk, interval: int) -> Generator[Piece, Buffer, None]:
+    """Load the indexes of a sealed segment from their files or, if those are damaged, derive them from the log file."""
+    contents = []
+    for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
+        file = disk.open(segment.path(suffix), create=True)
+        try:
+            contents.append((yield file, 0, file.size))
+        finally:
+            file.close()
+    try:
+        segment.load_indexes(*contents)
+    except CorruptIndex:
+        yield from _rebuild(segment, interval)
+
+
+def _rebuild(segment: Segment, interval: int) -> Generator[Piece, Buffer, None]:
+    offsets, times = OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset)
+    newest, newest_offset, unindexed = NO_TIMESTAMP, segment.base_offset, 0
+    position, end = 0, segment.size
+    while end - position >= HEADER_BYTES:
+        data = yield segment.file, position, min(SCAN_BYTES, end - position)
+        at = 0
+        while len(data) - at >= HEADER_BYTES:
+            base_offset, size, last_offset = batch_extent(data, at, segment, position + at)
+            (max_timestamp,) = _TIMESTAMP.unpack_from(data, at + MAX_TIMESTAMP_AT)
+            if max_timestamp > newest:
+                newest, newest_offset = max_timestamp, last_offset
+            if unindexed > interval:
+                offsets.append(last_offset, position + at, base_offset)
+                times.maybe_append(newest, newest_offset)
+                unindexed = 0
+            unindexed += size
+            at += size
+        position += at
+    times.maybe_append(newest, newest_offset)
+    segment.replace_indexes(offsets, times)

@@ -1,7 +1,7 @@
-"""Record batches of magic 2, their records, and the control batches of transactions and the metadata log (KIP-98).
+"""Encode and decode record batches of magic 2 and control batches (KIP-98).
 
-The header is 61 bytes. The checksum covers everything from the attributes on, so base offset and leader epoch may be
-rewritten in place.
+The header has 61 bytes. The checksum covers all bytes from the attributes on. Base offset and leader epoch come before
+the attributes, so a broker can change them without a new checksum.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = [
 ]
 
 HEADER_BYTES: Final = 61
-LENGTH_OVERHEAD: Final = 12  # base offset and the length itself
+LENGTH_OVERHEAD: Final = 12  # bytes that the length field does not count: base offset and length
 BATCH_LENGTH_MIN: Final = HEADER_BYTES - LENGTH_OVERHEAD
 MAGIC: Final = 2
 BASE_OFFSET_AT: Final = 0
@@ -74,7 +74,7 @@ LENGTH_AT: Final = 8
 LEADER_EPOCH_AT: Final = 12
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
-ATTRIBUTES_AT: Final = 21  # the checksum covers from here to the end
+ATTRIBUTES_AT: Final = 21  # the checksum covers all bytes from this position on
 MAX_TIMESTAMP_AT: Final = 35
 
 COMPRESSION_MASK: Final = 0x07
@@ -97,12 +97,15 @@ _CONTROL_KEY: Final = Packer(">hh")
 _END_TXN_VALUE: Final = Packer(">hi")
 _PLAIN_MARKER: Final = Packer(">8sB3siB")
 _PLAIN_MARKER_FRAME: Final = (b"\x20\x00\x00\x00\x08\x00\x00\x00", b"\x0c\x00\x00", 0)
-"""What surrounds type and coordinator epoch: record length 16, deltas 0, key of 4 bytes, value of 6, versions 0, no headers."""
+"""The bytes of a marker record around its type and coordinator epoch.
+
+They are: record length 16, attributes and deltas 0, key of 4 bytes, value of 6 bytes, both with version 0, no headers.
+"""
 _PLAIN_MARKER_BYTES: Final = HEADER_BYTES + 17
 
 
 class ControlType(IntEnum):
-    """The type in a control record's key. UNKNOWN stands for every type not known here; readers pass over it."""
+    """Type of a control record, from its key. UNKNOWN represents all other types; readers skip such records."""
 
     UNKNOWN = -1
     ABORT = 0
@@ -119,12 +122,15 @@ _CONTROL_TYPES: Final = {int(member): member for member in ControlType}
 
 
 class UnsupportedMagic(Malformed):
-    """A message of the formats before magic 2, or none at all."""
+    """The bytes are not a batch of magic 2. They may be a message of an older format."""
 
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The fixed part of a batch, in the order of its bytes. Timestamps are milliseconds; -1 stands for "none"."""
+    """Header of a record batch, with its fields in wire order.
+
+    Timestamps are milliseconds. -1 means that there is no value.
+    """
 
     base_offset: int
     batch_length: int
@@ -142,7 +148,7 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -169,15 +175,15 @@ class BatchHeader:
 
     @property
     def compression(self) -> Compression:
-        """Raises Malformed for a codec that does not exist."""
+        """Compression codec of the records. Raise Malformed if the codec is unknown."""
         found = _COMPRESSIONS.get(self.attributes & COMPRESSION_MASK)
         if found is None:
-            raise Malformed(f"compression {self.attributes & COMPRESSION_MASK} does not exist")
+            raise Malformed(f"unknown compression codec {self.attributes & COMPRESSION_MASK}")
         return found
 
     @property
     def timestamp_type(self) -> int:
-        """0 CreateTime, 1 LogAppendTime."""
+        """Timestamp type: 0 is CreateTime, 1 is LogAppendTime."""
         return 1 if self.attributes & LOG_APPEND_TIME else 0
 
     @property
@@ -186,9 +192,9 @@ class BatchHeader:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the rest of the batch need not be there.
+    """Decode the batch header at `position`. The rest of the batch may be missing.
 
-    Raises UnsupportedMagic for an older format, Malformed when the header is short or its sizes make no sense.
+    Raise UnsupportedMagic if the magic is not 2. Raise Malformed if the header is incomplete or its sizes are invalid.
     """
     available = len(buffer) - position
     if available > MAGIC_AT and buffer[position + MAGIC_AT] != MAGIC:
@@ -208,7 +214,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the whole batch is there and its CRC-32C is right."""
+    """Return True if the whole batch is in the buffer and its CRC-32C is correct."""
     end = position + header.size
     if end > len(buffer):
         return False
@@ -216,9 +222,9 @@ def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 
 def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Whole batches one behind the other; a partial batch at the end is left out, as in a Fetch response.
+    """Iterate over the complete batches in `buffer`. Skip an incomplete batch at the end, as Fetch responses have one.
 
-    Raises Malformed where a header makes no sense. Checksums are not looked at.
+    Raise Malformed if a header is invalid. Checksums are not verified.
     """
     view = memoryview(buffer)
     position, end = 0, len(view)
@@ -232,18 +238,19 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def iter_records(batch: Buffer, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """The records of one whole batch, in order; what follows the batch in the buffer is not looked at.
+    """Iterate over the records of the first batch in `batch`. Ignore the bytes after it.
 
-    With LogAppendTime every record has the batch's maximum timestamp. Raises Malformed, possibly after some records.
+    With LogAppendTime, every record has the batch's maximum timestamp. Raise Malformed if the batch is invalid,
+    possibly after some records.
     """
     return records_of(batch, read_header(batch), max_decompressed_bytes=max_decompressed_bytes)
 
 
 def records_of(batch: Buffer, header: BatchHeader, *, max_decompressed_bytes: int) -> Iterator[Record]:
-    """As `iter_records`, for a batch whose header has been read."""
+    """Iterate over the records of a batch whose header has been decoded. Otherwise the same as `iter_records`."""
     view = memoryview(batch)
     if header.size > len(view):
-        raise Malformed(f"batch of {header.size} bytes is cut off at {len(view)}")
+        raise Malformed(f"batch of {header.size} bytes ends after {len(view)} bytes")
     compression = header.compression
     body: Buffer = view[HEADER_BYTES : header.size]
     if compression is not Compression.NONE:
@@ -266,10 +273,11 @@ def build_batch(
     control: bool = False,
     timestamp_type: int = 0,
 ) -> bytes:
-    """One batch of at least one record.
+    """Encode one batch with at least one record.
 
-    A record is (key, value, timestamp in ms, headers), numbered from `base_offset` on, or a Record with its own offset.
-    Raises ValueError without records, or for a Record whose offset lies before `base_offset`.
+    A record is either (key, value, timestamp in ms, headers) or a Record. Tuples get consecutive offsets from
+    `base_offset` on. A Record keeps its offset. Raise ValueError if there is no record, or if the first offset is less
+    than `base_offset`.
     """
     rows = [
         (row.offset - base_offset, row.key, row.value, row.timestamp, row.headers)
@@ -278,7 +286,7 @@ def build_batch(
         for index, row in enumerate(records)
     ]
     if not rows or rows[0][0] < 0:
-        raise ValueError("a batch needs a record, and none may lie before the base offset")
+        raise ValueError("a batch must have a record, and its first offset must not be less than the base offset")
     base_timestamp = rows[0][3]
     body = b"".join(
         [record_bytes(delta, key, value, at - base_timestamp, headers) for delta, key, value, at, headers in rows]
@@ -290,14 +298,14 @@ def build_batch(
     newest = base_timestamp if len(rows) == 1 else max(row[3] for row in rows)
     # fmt: off
     return _sealed(
-        body, base_offset, leader_epoch, MAGIC, attributes, rows[-1][0], base_timestamp, newest, producer_id, producer_epoch,
-        base_sequence, len(rows),
+        body, base_offset, leader_epoch, MAGIC, attributes, rows[-1][0], base_timestamp, newest, producer_id,
+        producer_epoch, base_sequence, len(rows),
     )
     # fmt: on
 
 
 def seal_batch(header: BatchHeader, body: Buffer) -> bytes:
-    """Header and body as bytes, with length and checksum computed; a batch without records is allowed here."""
+    """Encode a batch from header and body. Compute its length and checksum. The batch may have no records."""
     # fmt: off
     return _sealed(
         body, header.base_offset, header.leader_epoch, header.magic, header.attributes, header.last_offset_delta,
@@ -308,7 +316,7 @@ def seal_batch(header: BatchHeader, body: Buffer) -> bytes:
 
 
 def _sealed(body: Buffer, base_offset: int, leader_epoch: int, magic: int, *checked: int) -> bytes:
-    """`checked` are the fields behind the checksum, which covers them and the body."""
+    """Encode a batch. `checked` are the header fields after the checksum; the checksum covers them and the body."""
     content = b"".join((_CHECKED.pack(*checked), body))
     length = BATCH_LENGTH_MIN + len(body)
     return _FRONT.pack(base_offset, length, leader_epoch, magic, crc32c(content)) + content
@@ -319,12 +327,15 @@ def control_key(control: ControlType) -> bytes:
 
 
 def control_type(key: Buffer | None) -> ControlType:
-    """Later versions of the key read like version 0. Raises Malformed for a key that is short or has a negative version."""
+    """Decode the type from the key of a control record. Decode later versions of the key like version 0.
+
+    Raise Malformed if the key is too short or has a negative version.
+    """
     if key is None or len(key) < CONTROL_KEY_BYTES:
-        raise Malformed("control record without a key of at least four bytes")
+        raise Malformed("control record key has less than four bytes")
     version, number = _CONTROL_KEY.unpack_from(key)
     if version < 0:
-        raise Malformed(f"control record key of version {version}")
+        raise Malformed(f"control record key has version {version}")
     return _CONTROL_TYPES.get(number, ControlType.UNKNOWN)
 
 
@@ -336,7 +347,7 @@ def end_txn_marker(
     commit: bool,
     timestamp: int,
 ) -> bytes:
-    """A batch of one COMMIT or ABORT marker, 78 bytes; base offset 0 and leader epoch -1 until it is appended."""
+    """Encode a batch with one COMMIT or ABORT marker: 78 bytes, base offset 0, leader epoch -1."""
     key = control_key(ControlType.COMMIT if commit else ControlType.ABORT)
     return build_batch(
         [(key, _END_TXN_VALUE.pack(0, coordinator_epoch), timestamp, ())],
@@ -348,10 +359,10 @@ def end_txn_marker(
 
 
 def plain_end_txn_marker(batch: Buffer, header: BatchHeader) -> tuple[bool, int] | None:
-    """(is it a commit, coordinator epoch) of a control batch that is made as `end_txn_marker` makes them.
+    """Decode a marker batch that has exactly the form of `end_txn_marker`. Return (is commit, coordinator epoch).
 
-    None for every other: another form may say the same, and is read record by record. Nearly all markers have this one,
-    and each is read on every replica.
+    Return None for any other batch. The caller then decodes its records. This is a fast path: nearly all markers have
+    this form, and every replica decodes each marker.
     """
     if header.size != _PLAIN_MARKER_BYTES or header.size != len(batch) or header.attributes != TRANSACTIONAL | CONTROL:
         return None
@@ -362,24 +373,27 @@ def plain_end_txn_marker(batch: Buffer, header: BatchHeader) -> tuple[bool, int]
 
 
 def parse_end_txn_marker(value: Buffer | None) -> int:
-    """The coordinator epoch; later versions of the value read like version 0. Raises Malformed."""
+    """Decode the coordinator epoch from the value of a marker. Decode later versions of the value like version 0.
+
+    Raise Malformed if the value is too short or has a negative version.
+    """
     if value is None or len(value) < END_TXN_VALUE_BYTES:
-        raise Malformed("transaction marker without a value of at least six bytes")
+        raise Malformed("transaction marker value has less than six bytes")
     version, coordinator_epoch = _END_TXN_VALUE.unpack_from(value)
     if version < 0:
-        raise Malformed(f"transaction marker value of version {version}")
+        raise Malformed(f"transaction marker value has version {version}")
     return int(coordinator_epoch)
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """After 2147483647 comes 0."""
+    """Add `by` to a sequence. The sequence after 2147483647 is 0."""
     if sequence > SEQUENCE_MAX - by:
         return by - (SEQUENCE_MAX - sequence) - 1
     return sequence + by
 
 
 def decrement_sequence(sequence: int, by: int) -> int:
-    """Before 0 comes 2147483647."""
+    """Subtract `by` from a sequence. The sequence before 0 is 2147483647."""
     if sequence < by:
         return SEQUENCE_MAX - (by - sequence) + 1
     return sequence - by

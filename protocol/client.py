@@ -1,4 +1,7 @@
-"""The client's half of a Kafka connection, without IO and without retries: used between brokers, in tests and in tools."""
+"""Client side of a Kafka connection as a core: it has no IO and no retries.
+
+Brokers, the client package and tests use it.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ if TYPE_CHECKING:
 RESPONSE_BYTES_MIN: Final = 4  # the correlation id
 CORRELATION_ID_MAX: Final = 2_147_483_647
 HEADER_ENDS_MAX: Final = 256
-"""Client ids whose bytes are remembered: the few that a process goes by."""
-_START: Final = Packer(">ihhi")  # size, API key, version, correlation id: what differs from request to request
+"""Maximum cached request header ends. A process uses few client ids."""
+_START: Final = Packer(">ihhi")  # size, API key, version, correlation id: the part that differs between requests
 
 
 class ClientConnection:
-    """Numbers requests and matches responses to them, which a server sends in the order of the requests."""
+    """Assign correlation ids to requests, and match responses to requests. A server responds in request order."""
 
     def __init__(self, *, response_bytes_max: int) -> None:
         self._frames = FrameReader(frame_bytes_max=response_bytes_max, frame_bytes_min=RESPONSE_BYTES_MIN)
@@ -40,7 +43,7 @@ class ClientConnection:
 
     @property
     def inflight(self) -> int:
-        """Requests that await a response."""
+        """Number of requests without a response."""
         return len(self._expected)
 
     def send(
@@ -51,7 +54,10 @@ class ClientConnection:
         *,
         expects_response: bool = True,
     ) -> tuple[int, bytes]:
-        """(correlation id, the bytes to send). A Produce with acks=0 expects no response. Raises Unencodable."""
+        """Encode a request. Return its correlation id and the bytes to send. Raise Unencodable if it cannot be encoded.
+
+        A Produce request with acks=0 has no response: call with `expects_response=False`.
+        """
         correlation_id = self._next_correlation_id
         api_key = request.API_KEY
         head = _header_end(client_id, request_header_version(api_key, version))
@@ -63,21 +69,21 @@ class ClientConnection:
         return correlation_id, _START.pack(size, api_key, version, correlation_id) + head + body
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """asyncio.BufferedProtocol: where the next bytes go; never empty."""
+        """Return the buffer for the next bytes (asyncio.BufferedProtocol). It is never empty."""
         return self._frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """asyncio.BufferedProtocol: bytes have arrived there."""
+        """Accept `nbytes` bytes in the buffer that `get_buffer` returned (asyncio.BufferedProtocol)."""
         self._frames.buffer_updated(nbytes)
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes from a source that brings its own buffers."""
+        """Accept bytes from a source with its own buffers."""
         self._frames.receive_data(data)
 
     def next_response(self) -> tuple[int, Message] | None:
-        """(correlation id, response) of the oldest open request, or None until more bytes arrive.
+        """Return (correlation id, response) of the oldest open request. Return None if more bytes are needed.
 
-        Raises Malformed for a response that nobody asked for or that cannot be read: the connection is then of no use.
+        Raise Malformed if the response has no request or cannot be decoded. The caller must then close the connection.
         """
         frame = self._frames.next_frame()
         if frame is None:
@@ -87,14 +93,14 @@ class ClientConnection:
         correlation_id, api_key, version = self._expected.popleft()
         header, position = decode_prefix(ResponseHeader, response_header_version(api_key, version), frame)
         if header.correlation_id != correlation_id:
-            raise Malformed(f"response to request {header.correlation_id} where {correlation_id} is next")
+            raise Malformed(f"response has correlation id {header.correlation_id}, expected {correlation_id}")
         body = memoryview(frame)[position:]
         if api_key == API_VERSIONS_KEY and int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION:
-            version = 0  # a server that does not know the version answers in version 0 (KIP-511)
+            version = 0  # a server without this version responds in version 0 (KIP-511)
         return correlation_id, decode(response_class(api_key), version, body)
 
 
 @lru_cache(maxsize=HEADER_ENDS_MAX)
 def _header_end(client_id: str | None, version: int) -> bytes:
-    """What follows the correlation id in a request header of that version."""
+    """Encode the part of a request header after the correlation id."""
     return encode(RequestHeader(client_id=client_id), version)[_START.size - SIZE_BYTES :]

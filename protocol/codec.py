@@ -1,8 +1,8 @@
-"""Messages to bytes and back.
+"""Encode and decode messages.
 
-For each (message class, version) one encoder and one decoder are compiled on first use; see compile_encode and
-compile_decode. Fields that a version lacks take their defaults when read. When written they must hold their defaults
-unless the schema calls them ignorable, as in Kafka.
+For each (message class, version), one encoder and one decoder are compiled on first use (compile_encode,
+compile_decode). If a version lacks a field, the decoder sets the field's default. The encoder then requires the default
+value, unless the schema declares the field ignorable. Kafka does the same.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ _encoders: dict[tuple[type[Message], int], CompiledCodec] = {}
 
 
 def encode(message: Message, version: int) -> bytes:
-    """The message's bytes, without header or size. Raises Unencodable."""
+    """Encode a message without header and size. Raise Unencodable if it cannot be encoded."""
     return b"".join(_pieces(message, version)[0])
 
 
 def encode_chunks(message: Message, version: int) -> list[Buffer]:
-    """The same bytes as `encode`, in order: records and bytes of 4 KiB or more are passed by reference, the rest joined.
+    """Encode a message as chunks. Joined, they are the bytes that `encode` returns.
 
-    The large buffers must not change until the chunks are written. Raises Unencodable.
+    Records and bytes fields of at least 4 KiB are chunks of their own, passed by reference. The caller must not change
+    them until the chunks are written. Raise Unencodable if the message cannot be encoded.
     """
     pieces, large = _pieces(message, version)
     if not large:
@@ -54,9 +55,9 @@ def encode_chunks(message: Message, version: int) -> list[Buffer]:
 
 
 def decode(cls: type[M], version: int, data: Buffer) -> M:
-    """The message that `data` holds from its first to its last byte; records fields are views into it.
+    """Decode a message that occupies all of `data`. Records fields are views into `data`.
 
-    Raises Malformed for anything else, a version that the message does not have included.
+    Raise Malformed if `data` is not exactly one message, or if the message has no such version.
     """
     message, end = decode_prefix(cls, version, data)
     if end != len(data):
@@ -65,7 +66,7 @@ def decode(cls: type[M], version: int, data: Buffer) -> M:
 
 
 def decode_prefix(cls: type[M], version: int, data: Buffer, offset: int = 0) -> tuple[M, int]:
-    """The message that starts at `offset`, and where it ends. Raises Malformed."""
+    """Decode the message at `offset`. Return the message and its end. Raise Malformed if it cannot be decoded."""
     codec = _decoders.get((cls, version))
     if codec is None:
         codec = _compile_decoder(cls, version)
@@ -80,7 +81,7 @@ def decode_prefix(cls: type[M], version: int, data: Buffer, offset: int = 0) -> 
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """Response header and body in the chunks of `encode_chunks`, without the size before them. Raises Unencodable."""
+    """Encode response header and body as chunks (see `encode_chunks`), without the size. Raise Unencodable."""
     header = CORRELATION_ID.pack(correlation_id)
     if response_header_version(api_key, version) == 1:
         header += b"\x00"  # no tagged fields
@@ -90,13 +91,17 @@ def encode_response(api_key: int, version: int, correlation_id: int, message: Me
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """1, or 2 where the version is flexible. Raises KeyError for an API key that Kafka does not define."""
+    """Return 2 if the version is flexible, otherwise 1. Raise KeyError if Kafka does not define the API key."""
     flexible_min = APIS[api_key][2]
     return 2 if flexible_min is not None and version >= flexible_min else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """ApiVersions is answered with header 0 always: its reader may not know yet what the sender speaks (KIP-511)."""
+    """Return 1 if the version is flexible, otherwise 0.
+
+    ApiVersions responses always have header version 0, because the client does not know the broker's versions yet
+    (KIP-511).
+    """
     flexible_min = APIS[api_key][2]
     if api_key == API_VERSIONS_KEY or flexible_min is None or version < flexible_min:
         return 0

@@ -1,7 +1,7 @@
-"""Builds the decoder of one (message, version) as Python source.
+"""Compile the decoder of one (message, version) from generated Python source.
 
-Runs of fixed-size fields, with the first byte of a length that follows them, become one Struct.unpack_from; lengths are
-checked against the bytes that remain before anything is allocated; nested structs are inlined.
+A run of fixed-size fields, with the first byte of a following length, becomes one Struct.unpack_from. Lengths are
+compared with the remaining bytes before anything is allocated. Nested structs are inlined.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from odradek.protocol.schema import FIXED_FORMATS, FIXED_SIZES, FieldRow, Messag
 if TYPE_CHECKING:
     from uuid import UUID
 
-TAG_BYTES_MIN: Final = 2  # an unknown tagged field has at least a tag and a size
+TAG_BYTES_MIN: Final = 2  # a tagged field has at least a tag and a size, of one byte each
 
 
 def compile_decoder(cls: type[Message], version: int) -> CompiledCodec:
-    """run(b, p, e) -> (message, next position): bytes, start, end. Raises Malformed, struct.error, IndexError or ValueError."""
+    """Compile the decoder of a message version.
+
+    Its function is run(b, p, e) -> (message, next position), with the bytes, the start and the end. It raises
+    Malformed, struct.error, IndexError or ValueError if the bytes cannot be decoded.
+    """
     return _Decoder(cls, version).compile()
 
 
@@ -30,7 +34,7 @@ def _null(what: str) -> Malformed:
 
 
 def _short(needed: int) -> Malformed:
-    return Malformed(f"length {needed} exceeds the bytes that remain or the limit of its type")
+    return Malformed(f"length {needed} exceeds the remaining bytes or the limit of its type")
 
 
 def _uuids(data: bytes | memoryview, position: int, count: int) -> list[UUID]:
@@ -64,13 +68,14 @@ class _Decoder:
             "ZERO_UUID": ZERO_UUID,
         }
         self.out = Emitter(f"{cls.NAME} v{version}", namespace)
-        self.layout = ""  # pending run of fixed-size fields ...
-        self.targets: list[str] = []  # ... and the names that receive them
-        self.run_fields: dict[str, None] = {}  # their paths, for errors
-        self.after: list[str] = []  # conversions to make once the run is read
+        self.layout = ""  # struct format of the pending run of fixed-size fields
+        self.targets: list[str] = []  # variables that the pending run assigns
+        self.run_fields: dict[str, None] = {}  # field paths of the pending run, for error messages
+        self.after: list[str] = []  # conversions after the pending run
 
     def compile(self) -> CompiledCodec:
-        # one view for all records fields: a view of its own for each would cost more memory than hostile input pays for
+        # All records fields share one view. With a view per field, a hostile client could allocate much memory with few
+        # bytes.
         if _has_records(self.cls):
             self.out.emit("view = memoryview(b)")
         result = self._struct(self.cls, flexible=self.flexible)
@@ -112,7 +117,7 @@ class _Decoder:
     # -- structs
 
     def _struct(self, cls: type[Struct], *, flexible: bool) -> str:
-        """Reads one struct and returns the expression that builds it."""
+        """Emit the code that decodes one struct. Return the expression that creates it."""
         values: list[str] = []
         tagged: list[tuple[FieldRow, str]] = []
         for row in field_rows(cls):
@@ -155,7 +160,7 @@ class _Decoder:
         return target
 
     def _nullable_struct(self, cls: type[Struct], target: str, *, flexible: bool, tagged: bool) -> None:
-        # KIP-893: one byte, -1 for null; within a tagged field it is an unsigned varint instead, 0 for null
+        # KIP-893: one byte, -1 for null. In a tagged field it is an unsigned varint, 0 for null.
         marker = self.out.fresh("n")
         if tagged:
             self._unsigned_varint(marker)
@@ -173,7 +178,7 @@ class _Decoder:
     # -- variable length
 
     def _blob(self, kind: str, target: str, *, nullable: bool, flexible: bool) -> None:
-        """A string, bytes or records field. In compact form `length` is one more than the size."""
+        """Emit the code for a string, bytes or records field. In compact form, the length is the size plus one."""
         length, out = self.out.fresh("n"), self.out
         if flexible:
             self._unsigned_varint(length)
@@ -239,7 +244,7 @@ class _Decoder:
     # -- tagged fields
 
     def _tags(self, tagged: list[tuple[FieldRow, str]]) -> str:
-        """Reads the tagged section; returns the name of the tuple of unknown tagged fields."""
+        """Emit the code for the tagged fields. Return the variable with the tuple of unknown tagged fields."""
         out, count, unknown = self.out, self.out.fresh("n"), self.out.fresh("t")
         self._unsigned_varint(count)
         for row, name in tagged:
@@ -268,7 +273,7 @@ class _Decoder:
             value = self._field(row, flexible=row.flexible_in(self.version, True), tagged=True)
             self._flush()
             out.emit(f"{name} = {value}")
-            out.emit(f"if p != {end}: raise Malformed('tagged field does not have the size given')")
+            out.emit(f"if p != {end}: raise Malformed('tagged field does not have its declared size')")
             out.path.pop()
             out.depth -= 1
         out.emit("else:" if tagged else "if True:")

@@ -1,7 +1,7 @@
-"""Builds the encoder of one (message, version) as Python source.
+"""Compile the encoder of one (message, version) from generated Python source.
 
-The encoder appends pieces to a list that is joined at the end. Fixed-size fields, lengths below 128 and empty tagged
-sections are collected into one Struct.pack; large records are passed by reference.
+The encoder appends pieces to a list, which the caller joins. A run of fixed-size fields, lengths below 128 and empty
+tagged sections becomes one Struct.pack. Large records are passed by reference.
 """
 
 from __future__ import annotations
@@ -17,23 +17,28 @@ from odradek.protocol.schema import FIXED_FORMATS, FieldRow, Message, Struct, fi
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-LARGE_BYTES_MIN: Final = 4_096  # from here on a copy costs more than another entry in writev
+LARGE_BYTES_MIN: Final = 4_096
+"""Minimum bytes of a field that is passed by reference. Below it, a copy costs less than another entry in writev."""
 ONE_BYTE_MAX: Final = 128
-"""An unsigned varint below is one byte."""
+"""An unsigned varint below this value has one byte."""
 INT32_MAX: Final = 2_147_483_647
 
 
 def compile_encoder(cls: type[Message], version: int) -> CompiledCodec:
-    """run(m) -> (pieces, indexes of the large pieces). Raises Unencodable and what wrong values of Python raise."""
+    """Compile the encoder of a message version.
+
+    Its function is run(m) -> (pieces, indexes of the large pieces). It raises Unencodable, or the Python exception of a
+    field with a wrong type or value.
+    """
     return _Encoder(cls, version).compile()
 
 
 def _too_long(length: int) -> Unencodable:
-    return Unencodable(f"length {length} is over the limit of its type")
+    return Unencodable(f"length {length} exceeds the limit of its type")
 
 
 def _lacking() -> Unencodable:
-    return Unencodable("set, but not in this version and not ignorable")
+    return Unencodable("not in this version, not ignorable, and not the default value")
 
 
 def _numbers(layout: str, values: Sequence[int]) -> bytes:
@@ -50,7 +55,7 @@ def _tagged_section(tags: list[tuple[int, bytes]]) -> bytes:
     last = -1
     for tag, payload in tags:
         if tag == last:
-            raise Unencodable(f"tag {tag} stands twice")
+            raise Unencodable(f"tag {tag} occurs twice")
         last = tag
         pieces += (unsigned_varint(tag), unsigned_varint(len(payload)), payload)
     return b"".join(pieces)
@@ -71,9 +76,9 @@ class _Encoder:
             "Unencodable": Unencodable,
         }
         self.out = Emitter(f"{cls.NAME} v{version}", namespace)
-        self.layout = ""  # pending run of fixed-size values ...
-        self.values: list[str] = []  # ... and their expressions
-        self.run_fields: dict[str, None] = {}  # their paths, for errors
+        self.layout = ""  # struct format of the pending run of fixed-size values
+        self.values: list[str] = []  # expressions of the pending run
+        self.run_fields: dict[str, None] = {}  # field paths of the pending run, for error messages
         self.write = "w"
         self.in_tag = False
 
@@ -93,7 +98,7 @@ class _Encoder:
             self.run_fields = {}
         self.run_fields[self.out.where()] = None
         self.layout += layout
-        self.values = [*self.values, *values]  # a copy: branches keep the run as it was before them
+        self.values = [*self.values, *values]  # a copy: the other branch still needs the previous list
 
     def _flush(self) -> None:
         if self.layout:
@@ -108,7 +113,7 @@ class _Encoder:
             self.out.emit(f"{self.write}({bytes(len(layout))!r})")
 
     def _length_compact(self, length: str) -> None:
-        """Writes the pending run and an unsigned varint, which is nearly always one byte."""
+        """Emit the code for the pending run and an unsigned varint. The varint nearly always has one byte."""
         if not self.layout:
             self.out.emit(f"{self.write}(one_byte[{length}] if {length} < 128 else uv({length}))")
             return
@@ -148,7 +153,7 @@ class _Encoder:
             )
 
     def _differs(self, row: FieldRow, source: str) -> str:
-        """A condition: the field does not hold its default."""
+        """Return the condition that the field does not have its default value."""
         nullable = f"{source} is None or " if row.ever_nullable() and row.default is not None else ""
         if row.default is None and not row.default_is_struct:
             return f"{source} is not None"
@@ -188,7 +193,7 @@ class _Encoder:
         self._struct(cls, name, flexible=flexible)
 
     def _nullable_struct(self, cls: type[Struct], source: str, *, flexible: bool, tagged: bool) -> None:
-        # KIP-893: one byte before the struct, -1 for null; as a tagged field it is an unsigned varint, 0 for null
+        # KIP-893: one byte before the struct, -1 for null. In a tagged field it is an unsigned varint, 0 for null.
         layout, values = self.layout, self.values
         null, present = ("0", "1") if tagged else ("-1", "1")
         self.out.emit(f"if {source} is None:")
@@ -207,7 +212,7 @@ class _Encoder:
     # -- variable length
 
     def _blob(self, kind: str, source: str, *, nullable: bool, flexible: bool) -> None:
-        """A string, bytes or records field."""
+        """Emit the code for a string, bytes or records field."""
         out, data, length = self.out, self.out.fresh("s"), self.out.fresh("n")
         out.emit(f"{data} = {source}")
         one_more = " + 1" if flexible else ""

@@ -1,8 +1,7 @@
-"""The four codecs of record batches, each with a bound on what it may expand to.
+"""Compress and decompress record batches with the four codecs of Kafka.
 
-The size of the output is known or bounded by the frame's own structure before anything is allocated: zstd and lz4 frames
-are walked block by block, snappy blocks state their size, gzip is inflated step by step. Nothing is ever allocated beyond
-`max_bytes`.
+Decompression never allocates more than `max_bytes`. For zstd and lz4, the structure of the frame gives an upper bound
+of the output. Snappy blocks contain their output size. gzip is decompressed step by step.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
 GZIP_WINDOW_BITS: Final = 31  # 15 for the window, 16 for a gzip header
-GZIP_LEVEL: Final = -1  # 6, as zlib has it
-LZ4_LEVEL: Final = 9  # Kafka's name for the fast compressor; every other one is a level of the high compressor
+GZIP_LEVEL: Final = -1  # zlib's default, which is 6
+LZ4_LEVEL: Final = 9  # in Kafka, level 9 selects the fast compressor, and every other level the high compressor
 ZSTD_LEVEL: Final = 3
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
-XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, readable from version 1 on
+XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version 1, compatible from version 1 on
 XERIAL_BLOCK_BYTES: Final = 32_768
-SNAPPY_RATIO_MAX: Final = 64  # a copy element yields at most 64 bytes and takes at least two
+SNAPPY_RATIO_MAX: Final = 64  # a copy element produces at most 64 bytes from at least two bytes
 SNAPPY_LENGTH_BYTES_MAX: Final = 5
 
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-# Java's reader takes frames with independent blocks only: version 1, independent, no checksums, 64 KiB blocks, and the
-# second byte of xxh32 over those two bytes
+# Kafka's Java reader accepts only frames with independent blocks. The bytes after the magic are: version 1 with
+# independent blocks and no checksums, blocks of 64 KiB, and the second byte of the xxh32 of these two bytes.
 LZ4_HEADER: Final = LZ4_MAGIC + b"\x60\x40\x82"
 LZ4_BLOCK_BYTES: Final = 65_536
 LZ4_BLOCK_BYTES_BY_ID: Final = {4: 65_536, 5: 262_144, 6: 1_048_576, 7: 4_194_304}
@@ -46,15 +45,15 @@ LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 ZSTD_BLOCK_BYTES_MAX: Final = 131_072
-ZSTD_WINDOW_BYTES_MAX: Final = 134_217_728  # 2**27: what the highest level uses, and where Kafka's own reader stops
-SKIPPABLE_MAGIC: Final = b"\x2a\x4d\x18"  # behind a first byte of 0x50 to 0x5f, in lz4 and zstd alike
+ZSTD_WINDOW_BYTES_MAX: Final = 134_217_728  # 2**27: the window of the highest level, and the maximum of Kafka's reader
+SKIPPABLE_MAGIC: Final = b"\x2a\x4d\x18"  # of skippable lz4 and zstd frames, after a first byte of 0x50 to 0x5f
 
 _U32_BIG: Final = Packer(">I")
 _U32_LITTLE: Final = Packer("<I")
 
 
 class Compression(IntEnum):
-    """Bits 0-2 of a batch's attributes."""
+    """Compression codec: bits 0 to 2 of the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -64,9 +63,9 @@ class Compression(IntEnum):
 
 
 def compress(codec: Compression, data: Buffer, level: int | None = None) -> bytes:
-    """In the framing of Kafka's own producers: xerial for snappy, frames with independent blocks for lz4.
+    """Compress `data` in the framing of Kafka's producers: xerial for snappy, frames with independent blocks for lz4.
 
-    `level`: as Kafka's `compression.gzip.level` and its like; None is its default.
+    `level` has the values of Kafka's `compression.<codec>.level`. None is the default level of the codec.
     """
     if codec is Compression.NONE:
         return bytes(data)
@@ -80,7 +79,7 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
 
 
 def decompress(codec: Compression, data: Buffer, *, max_bytes: int) -> bytes:
-    """Raises Malformed on garbage, and where the output would be larger than `max_bytes`."""
+    """Decompress `data`. Raise Malformed if it is invalid, or if the output would exceed `max_bytes`."""
     view = memoryview(data)
     try:
         return _DECOMPRESSORS[codec](view, max_bytes)
@@ -90,7 +89,7 @@ def decompress(codec: Compression, data: Buffer, *, max_bytes: int) -> bytes:
 
 def _check(size: int, max_bytes: int) -> None:
     if size > max_bytes:
-        raise Malformed(f"decompressed size {size} is over the bound of {max_bytes} bytes")
+        raise Malformed(f"decompressed size {size} exceeds the limit of {max_bytes} bytes")
 
 
 def _stored(data: memoryview, max_bytes: int) -> bytes:
@@ -100,15 +99,17 @@ def _stored(data: memoryview, max_bytes: int) -> bytes:
 
 def _gzip(data: memoryview, max_bytes: int) -> bytes:
     pieces: list[bytes] = []
-    room = max_bytes
-    while True:  # concatenated members are one stream; each has a header of at least ten bytes, so this ends
+    remaining = max_bytes
+    while (
+        True
+    ):  # concatenated members are one stream; the loop ends, because each member has a header of ten bytes or more
         inflater = zlib.decompressobj(GZIP_WINDOW_BITS)
-        piece = inflater.decompress(data, room + 1)
-        room -= len(piece)
-        _check(max_bytes - room, max_bytes)
+        piece = inflater.decompress(data, remaining + 1)
+        remaining -= len(piece)
+        _check(max_bytes - remaining, max_bytes)
         pieces.append(piece)
         if not inflater.eof:
-            raise Malformed("gzip: the stream ends early")
+            raise Malformed("gzip: the stream is incomplete")
         if not inflater.unused_data:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
         data = data[len(data) - len(inflater.unused_data) :]
@@ -123,20 +124,20 @@ def _xerial_compress(data: memoryview) -> bytes:
 
 
 def _snappy(data: memoryview, max_bytes: int) -> bytes:
-    """Framed as by snappy-java, or one plain block."""
+    """Decompress snappy-java's framing, or one block without framing."""
     if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _snappy_block(data, max_bytes)
     pieces: list[bytes] = []
-    position, room = len(XERIAL_HEADER), max_bytes
+    position, remaining = len(XERIAL_HEADER), max_bytes
     if len(data) < position:
-        raise Malformed("snappy: the stream ends in its header")
+        raise Malformed("snappy: the header of the stream is incomplete")
     while position < len(data):
         (size,) = _U32_BIG.unpack_from(data, position)
         position += 4
         if size > len(data) - position:
-            raise Malformed(f"snappy: block of {size} bytes at byte {position} runs past the end")
-        piece = _snappy_block(data[position : position + size], room)
-        room -= len(piece)
+            raise Malformed(f"snappy: block of {size} bytes at byte {position} exceeds the stream")
+        piece = _snappy_block(data[position : position + size], remaining)
+        remaining -= len(piece)
         position += size
         pieces.append(piece)
     return b"".join(pieces)
@@ -146,10 +147,10 @@ def _snappy_block(block: memoryview, max_bytes: int) -> bytes:
     size = _snappy_size(block)
     _check(size, max_bytes)
     if size > SNAPPY_RATIO_MAX * len(block):
-        raise Malformed(f"snappy: {len(block)} bytes cannot hold {size}")
+        raise Malformed(f"snappy: {len(block)} bytes cannot expand to {size}")
     out = bytearray(size)
     if size and cramjam.snappy.decompress_raw_into(block, out) != size:
-        raise Malformed("snappy: the block is shorter than stated")
+        raise Malformed("snappy: the block is shorter than its declared size")
     return bytes(out)
 
 
@@ -160,7 +161,7 @@ def _snappy_size(block: memoryview) -> int:
         size |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             return size
-    raise Malformed("snappy: the stated size does not fit")
+    raise Malformed("snappy: the declared size has more than five bytes")
 
 
 def _lz4_compress(data: memoryview, level: int) -> bytes:
@@ -181,7 +182,10 @@ def _lz4_fast(raw: memoryview) -> bytes:
 
 
 def _lz4_high(raw: memoryview, level: int) -> Buffer:
-    """Levels are to be had for whole frames only: the one block of such a frame, which hangs on no other."""
+    """Compress one block with the high compressor.
+
+    The library supports levels only for whole frames. So compress a frame with one block, and return that block.
+    """
     frame = memoryview(bytes(cramjam.lz4.compress(raw, level)))
     (size,) = _U32_LITTLE.unpack_from(frame, LZ4_FRAME_HEADER_BYTES)
     if size & LZ4_STORED:
@@ -199,7 +203,7 @@ def _lz4(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _lz4_frame(data: memoryview, position: int) -> tuple[int, int]:
-    """(where the frame ends, the most bytes it can hold)."""
+    """Return (end of the frame, maximum output bytes of the frame)."""
     if bytes(data[position : position + 4]) != LZ4_MAGIC:
         raise Malformed(f"lz4: no frame at byte {position}")
     flags, descriptor = data[position + 4], data[position + 5]
@@ -230,7 +234,7 @@ def _zstd(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, int]:
-    """(where the frame ends, the most bytes it can hold). RFC 8878, section 3.1.1."""
+    """Return (end of the frame, maximum output bytes of the frame). See RFC 8878, section 3.1.1."""
     if bytes(data[position : position + 4]) != ZSTD_MAGIC:
         raise Malformed(f"zstd: no frame at byte {position}")
     descriptor = data[position + 4]
@@ -248,7 +252,7 @@ def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, i
     if width:
         _check(content, max_bytes)
     if window > ZSTD_WINDOW_BYTES_MAX:
-        raise Malformed(f"zstd: window of {window} bytes is over {ZSTD_WINDOW_BYTES_MAX}")
+        raise Malformed(f"zstd: window of {window} bytes exceeds {ZSTD_WINDOW_BYTES_MAX}")
     bound = 0
     while True:
         header = int.from_bytes(data[position : position + 3], "little")
@@ -256,7 +260,7 @@ def _zstd_frame(data: memoryview, position: int, max_bytes: int) -> tuple[int, i
         stored = 1 if kind == 1 else size
         position += 3 + stored
         if position > len(data):
-            raise Malformed("zstd: a block runs past the end")
+            raise Malformed("zstd: a block exceeds the data")
         bound += min(size, ZSTD_BLOCK_BYTES_MAX) if kind != 2 else ZSTD_BLOCK_BYTES_MAX
         if header & 1:
             return position + (4 if descriptor & 0x04 else 0), content if width else bound
@@ -270,9 +274,12 @@ def _skippable(data: memoryview, position: int) -> tuple[int, int] | None:
 
 
 def _into(run: Callable[[memoryview, bytearray], int], data: memoryview, bound: int, max_bytes: int) -> bytes:
-    """Decompresses into a buffer that holds all the data can, or `max_bytes`; the library fails when that is too small."""
+    """Decompress into a buffer of `bound` or `max_bytes` bytes, whichever is less.
+
+    The library fails if it is too small.
+    """
     if not data:
-        raise Malformed("no frame at all")
+        raise Malformed("no frame")
     out = bytearray(max(1, min(bound, max_bytes)))
     size = run(data, out)
     _check(size, max_bytes)

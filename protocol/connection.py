@@ -1,8 +1,10 @@
-"""The server's half of a Kafka connection, without IO: bytes in, requests out; responses in, bytes out in request order.
+"""Server side of a Kafka connection as a core without IO.
 
-requests are numbered     0        1        2
-answered in any order              x                  nothing can be sent: 0 is still open
-x                           0 and 1 go out, in this order
+It splits received bytes into requests. It accepts responses in any order, and returns their bytes in request order:
+
+1. The client sends the requests 0, 1 and 2.
+2. The server sets the response of request 1. No bytes can be sent, because request 0 has no response.
+3. The server sets the response of request 0. The responses 0 and 1 can be sent, in this order.
 """
 
 from __future__ import annotations
@@ -20,8 +22,13 @@ from odradek.protocol.messages.headers import RequestHeader
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
-REQUEST_BYTES_MIN: Final = 8  # API key, version, correlation id: less is no request of any version
-JOIN_BYTES_MAX: Final = 4_096  # the size is joined to a first chunk up to this size, sparing the socket one buffer
+REQUEST_BYTES_MIN: Final = 8
+"""Minimum bytes of a request frame: API key, version and correlation id."""
+JOIN_BYTES_MAX: Final = 4_096
+"""Maximum bytes of a first chunk that is copied to join it with the size.
+
+A larger chunk is passed as a separate buffer.
+"""
 
 _FIXED_HEADER: Final = Packer(">hhih")
 _KEY_AND_VERSION: Final = Packer(">hh")
@@ -30,7 +37,10 @@ _FLEXIBLE_MIN: Final = {key: flexible_min for key, (_, _, flexible_min) in APIS.
 
 @dataclass(slots=True)
 class RequestFrame:
-    """One request. `body` starts behind the header and belongs to this frame alone; `size` counts header and body."""
+    """One request.
+
+    `body` is the part after the header; no other frame shares its memory. `size` is header plus body in bytes.
+    """
 
     seq: int
     api_key: int
@@ -44,8 +54,8 @@ class RequestFrame:
 class ServerConnection:
     """Framing, request headers and response order of one connection.
 
-    `request_bytes_max` bounds a frame without its size (socket.request.max.bytes). Raising it later, when the client has
-    authenticated, is what `set_request_bytes_max` is for.
+    `request_bytes_max` is the maximum size of a request (socket.request.max.bytes). `set_request_bytes_max` can change
+    it, for example after the client has authenticated.
     """
 
     __slots__ = ("_done", "_frames", "_next_seq", "_next_to_send", "_out")
@@ -59,39 +69,40 @@ class ServerConnection:
 
     @property
     def frame_started(self) -> bool:
-        """Half a frame is here: its deadline runs."""
+        """True if a part of a request has arrived. The caller then applies the frame deadline."""
         return self._frames.frame_started
 
     @property
     def inflight(self) -> int:
-        """Requests taken whose response, if any, is not yet on its way."""
+        """Number of requests that were returned and whose response has not been queued."""
         return self._next_seq - self._next_to_send
 
     @property
     def buffered(self) -> int:
-        """Bytes received and not yet taken as requests."""
+        """Number of received bytes that `next_request` has not returned."""
         return self._frames.buffered
 
     def set_request_bytes_max(self, request_bytes_max: int) -> None:
+        """Set the maximum request size. It applies to requests that begin after the call."""
         self._frames.set_frame_bytes_max(request_bytes_max)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """asyncio.BufferedProtocol: where the next bytes go; never empty."""
+        """Return the buffer for the next bytes (asyncio.BufferedProtocol). It is never empty."""
         return self._frames.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """asyncio.BufferedProtocol: bytes have arrived there."""
+        """Accept `nbytes` bytes in the buffer that `get_buffer` returned (asyncio.BufferedProtocol)."""
         self._frames.buffer_updated(nbytes)
 
     def receive_data(self, data: Buffer) -> None:
-        """Bytes from a source that brings its own buffers."""
+        """Accept bytes from a source with its own buffers."""
         self._frames.receive_data(data)
 
     def next_request(self) -> RequestFrame | None:
-        """The next whole request, or None until more bytes arrive.
+        """Return the next complete request. Return None if more bytes are needed.
 
-        A request of an unknown API key is returned with the header read as version 1, for the caller to refuse. Raises
-        Malformed when size or header make no sense: the connection must then be closed.
+        The header of an unknown API key is decoded as version 1, so that the caller can refuse the request. Raise
+        Malformed if size or header are invalid. The caller must then close the connection.
         """
         frame = self._frames.next_frame()
         if frame is None:
@@ -101,9 +112,9 @@ class ServerConnection:
         return parse_request(frame, seq)
 
     def send_response(self, seq: int, chunks: list[Buffer] | None) -> None:
-        """The answer to request `seq`: header and body without the size, or None when there is none (acks=0).
+        """Set the response of request `seq`: header and body without the size. None means no response (acks=0).
 
-        Each request is answered exactly once, in any order.
+        Each request needs exactly one call. The order of the calls is free.
         """
         assert self._next_to_send <= seq < self._next_seq, (self._next_to_send, seq, self._next_seq)
         assert seq not in self._done, seq
@@ -115,12 +126,12 @@ class ServerConnection:
             self._queue(self._done.pop(self._next_to_send))
 
     def data_to_send(self) -> list[Buffer]:
-        """Everything that may be sent by now, in request order; it is given out once."""
+        """Return the bytes that can be sent, in request order. Each byte is returned once."""
         out, self._out = self._out, []
         return out
 
     def close(self) -> None:
-        """The connection is gone: give back what is held for it, whoever still refers to this."""
+        """Release the buffers of a closed connection, even if other objects still refer to this one."""
         self._frames.close()
         self._done.clear()
         self._out.clear()
@@ -140,22 +151,22 @@ class ServerConnection:
 
 
 def parse_request(frame: Buffer, seq: int = 0) -> RequestFrame:
-    """A frame without its size as a request: header taken apart, body left as it is. Raises Malformed."""
+    """Decode the header of a request frame. Leave the body encoded. Raise Malformed if the header is invalid."""
     if len(frame) < _FIXED_HEADER.size:
-        raise Malformed(f"request of {len(frame)} bytes ends within its header")
+        raise Malformed(f"request of {len(frame)} bytes is shorter than its header")
     api_key, api_version, correlation_id, length = _FIXED_HEADER.unpack_from(frame)
     position = _FIXED_HEADER.size
     client_id: str | None = None
     if length >= 0:
         position += length
         if position > len(frame):
-            raise Malformed(f"request header: client id of {length} bytes runs past the end")
+            raise Malformed(f"request header: client id of {length} bytes exceeds the request")
         try:
             client_id = str(frame[_FIXED_HEADER.size : position], "utf-8")
         except UnicodeDecodeError as error:
             raise Malformed("request header: client id is not UTF-8") from error
     elif length != -1:
-        raise Malformed(f"request header: client id of length {length}")
+        raise Malformed(f"request header: client id has length {length}")
     flexible_min = _FLEXIBLE_MIN.get(api_key)
     if flexible_min is not None and api_version >= flexible_min:
         if position < len(frame) and frame[position] == 0:

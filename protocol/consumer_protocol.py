@@ -1,7 +1,7 @@
 """Decode the consumer protocol: subscriptions and assignments that members embed in JoinGroup and SyncGroup.
 
-An int16 version comes first, then the message in that version. A version above the newest known one is decoded as the newest
-known one: Kafka only appends fields to these messages.
+An int16 version comes first, then the message in that version. A version above the newest known one is decoded as the
+newest known one: Kafka only appends fields to these messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ M = TypeVar("M", bound="Message")
 
 
 def version_of(data: bytes) -> int:
-    """Return the version of a subscription or assignment, at most the newest known one. Raise Malformed if there is none."""
+    """Return the version of a subscription or assignment, at most the newest known one.
+
+    Raise Malformed if there is none.
+    """
     if len(data) < VERSION_BYTES:
         raise Malformed("consumer protocol: no version")
     version = int.from_bytes(data[:VERSION_BYTES], "big", signed=True)

@@ -1,4 +1,4 @@
-"""What the encoder's and the decoder's compilers share: source lines, each known by the field that it is for."""
+"""Collect the source lines of a compiled encoder or decoder, and map each line to its field."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-STRING_BYTES_MAX: Final = 32_767  # Kafka refuses longer ones in the compact form too
+STRING_BYTES_MAX: Final = 32_767
+"""Maximum bytes of a string. Kafka has the same limit in the compact form."""
 SOURCE_PREFIX: Final = "<protocol codec "
 
 
 class Emitter:
-    """Collects the source of one function; `namespace` holds what the source refers to by name."""
+    """Source of one function. `namespace` contains the objects that the source refers to by name."""
 
     def __init__(self, name: str, namespace: dict[str, Any]) -> None:
         self.name = name
         self.namespace = namespace
         self.lines: list[str] = []
-        self.fields: list[str] = []  # per line
+        self.fields: list[str] = []  # field path of each line
         self.path: list[str] = []
         self.depth = 1
         self._counter = 0
 
     def emit(self, line: str, *, fields: str = "") -> None:
-        """Adds a line. `fields` names what it handles where that is more than the field at hand."""
+        """Append a line. `fields` names its fields if they are not only the current field."""
         self.lines.append("    " * self.depth + line)
         self.fields.append(fields or self.where())
 
     def where(self) -> str:
+        """Return the path of the current field."""
         return ".".join(self.path)
 
     def fresh(self, stem: str) -> str:
+        """Return a new variable name that begins with `stem`."""
         self._counter += 1
         return f"{stem}{self._counter}"
 
     def constant(self, stem: str, value: object) -> str:
-        """A name for `value` in the compiled source."""
+        """Return a name for `value` in the compiled source. Add it to the namespace if needed."""
         for name, known in self.namespace.items():
             if known is value:
                 return name
@@ -50,16 +53,18 @@ class Emitter:
         return name
 
     def compile(self, parameters: str) -> CompiledCodec:
+        """Compile the collected lines to a function with these parameters."""
         source = f"def run({parameters}):\n" + "\n".join(self.lines) + "\n"
-        exec(compile(source, f"{SOURCE_PREFIX}{self.name}>", "exec"), self.namespace)  # noqa: S102  # source made of schemas
+        code = compile(source, f"{SOURCE_PREFIX}{self.name}>", "exec")
+        exec(code, self.namespace)  # noqa: S102  # the source comes from schemas only
         return CompiledCodec(self.name, self.namespace["run"], self.fields)
 
 
 class CompiledCodec:
-    """One specialised function, and for each of its lines the field that the line handles.
+    """One compiled function, and the field of each of its lines.
 
-    The hot path carries no bookkeeping for error messages: the line number in a traceback tells the field, and the local
-    variable `p` of that frame the position.
+    The function has no code for error messages, because it is a hot path. If it raises, the line number in the
+    traceback gives the field, and the local variable `p` of the frame gives the position.
     """
 
     __slots__ = ("_fields", "name", "run")
@@ -70,7 +75,7 @@ class CompiledCodec:
         self._fields = fields
 
     def locate(self, traceback: TracebackType | None) -> tuple[str, int | None]:
-        """(field path, position or None) at which the compiled function raised."""
+        """Return (field path, position or None) at which the compiled function raised."""
         while traceback is not None:
             code = traceback.tb_frame.f_code
             if code.co_filename.startswith(SOURCE_PREFIX):
@@ -87,12 +92,12 @@ def packer(layout: str) -> Packer:
 
 
 def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
-    """The fewest bytes that an encoded struct of this version can have, and never less than one.
+    """Return the minimum bytes of an encoded struct of this version, at least one.
 
-    An array's length is checked against this before anything is allocated. A struct that could be empty would make the
-    check vacuous, so that one counts as one byte as well.
+    The decoder compares the length of an array with this before it allocates the array. A minimum of zero bytes would
+    allow any length, so an empty struct counts as one byte.
     """
-    size = 1 if flexible else 0  # the count of tagged fields
+    size = 1 if flexible else 0  # the number of tagged fields
     for row in field_rows(cls):
         if row.in_version(version) and not row.tagged_in(version):
             size += _minimum_field_size(row, version, flexible=flexible)
@@ -100,7 +105,7 @@ def minimum_size(cls: type[Struct], version: int, *, flexible: bool) -> int:
 
 
 def element_size(row: FieldRow, version: int, *, flexible: bool) -> int:
-    """The fewest bytes of one element of this array."""
+    """Return the minimum bytes of one element of this array."""
     if row.struct is not None:
         return minimum_size(row.struct, version, flexible=flexible)
     if row.kind in FIXED_SIZES:

@@ -1,7 +1,8 @@
-"""Kafka's error codes as one table, and the three exceptions that every layer shares.
+"""Kafka's error codes, and the exceptions that all packages share.
 
-`Refusal` is how a core says no before anything is written; it is translated once, by API and version. `Malformed` is for
-bytes from outside. `Unencodable` is ours: a message that cannot be written in the version asked for.
+- `Refusal`: a core refuses a request before anything is appended. The dispatcher converts it to a response.
+- `Malformed`: received or stored bytes cannot be decoded.
+- `Unencodable`: a message cannot be encoded in the requested version. This is a bug of the sender.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Malformed(ValueError):
-    """Bytes from outside that cannot be decoded; the message names the field and its position."""
+    """The bytes cannot be decoded. The error message contains the field and its position."""
 
 
 class Unencodable(ValueError):
-    """A message whose values do not fit the version asked for, or a version that the message does not have."""
+    """The message has no such version, or a field has a value that the version cannot contain."""
 
 
 class ErrorCode(IntEnum):
@@ -162,15 +163,15 @@ class ErrorCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """`retriable`: a client may send the same request again and expect another answer."""
+    """Properties of an error code. If it is `retriable`, the same request may succeed later."""
 
     code: ErrorCode
     retriable: bool
     message: str
 
 
-class Refusal(Exception):  # not a failure: an answer
-    """A request is answered with this error; nothing has been changed."""
+class Refusal(Exception):
+    """The request is refused with this error code. No state was changed."""
 
     def __init__(self, error: ErrorCode, message: str | None = None) -> None:
         super().__init__(error, message)
@@ -182,58 +183,60 @@ class Refusal(Exception):  # not a failure: an answer
 
 
 _TABLE: Final = (
-    ErrorRow(ErrorCode.UNKNOWN_SERVER_ERROR, False, "Unexpected failure inside the broker"),
+    ErrorRow(ErrorCode.UNKNOWN_SERVER_ERROR, False, "Unexpected error in the broker"),
     ErrorRow(ErrorCode.NONE, False, ""),
-    ErrorRow(ErrorCode.OFFSET_OUT_OF_RANGE, False, "The offset lies outside what the partition holds"),
+    ErrorRow(ErrorCode.OFFSET_OUT_OF_RANGE, False, "The offset is outside the range of the partition"),
     ErrorRow(ErrorCode.CORRUPT_MESSAGE, True, "The batch failed its checksum or is malformed"),
-    ErrorRow(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True, "No such topic or partition here"),
-    ErrorRow(ErrorCode.INVALID_FETCH_SIZE, False, "The fetch size is not usable"),
+    ErrorRow(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True, "This broker does not have this topic or partition"),
+    ErrorRow(ErrorCode.INVALID_FETCH_SIZE, False, "The fetch size is invalid"),
     ErrorRow(ErrorCode.LEADER_NOT_AVAILABLE, True, "The partition has no leader at the moment"),
     ErrorRow(ErrorCode.NOT_LEADER_OR_FOLLOWER, True, "This broker neither leads nor follows the partition"),
-    ErrorRow(ErrorCode.REQUEST_TIMED_OUT, True, "The request did not finish in its time"),
+    ErrorRow(ErrorCode.REQUEST_TIMED_OUT, True, "The request timed out"),
     ErrorRow(ErrorCode.BROKER_NOT_AVAILABLE, False, "The broker cannot be reached"),
-    ErrorRow(ErrorCode.REPLICA_NOT_AVAILABLE, True, "The replica cannot serve this partition now"),
+    ErrorRow(ErrorCode.REPLICA_NOT_AVAILABLE, True, "The replica of this partition is not available"),
     ErrorRow(ErrorCode.MESSAGE_TOO_LARGE, False, "The batch is larger than the topic allows"),
     ErrorRow(ErrorCode.STALE_CONTROLLER_EPOCH, False, "The request comes from a superseded controller"),
     ErrorRow(ErrorCode.OFFSET_METADATA_TOO_LARGE, False, "The offset's metadata text is too long"),
-    ErrorRow(ErrorCode.NETWORK_EXCEPTION, True, "The connection broke before an answer came"),
+    ErrorRow(ErrorCode.NETWORK_EXCEPTION, True, "The connection closed before the response"),
     ErrorRow(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, True, "The coordinator is still loading its log"),
-    ErrorRow(ErrorCode.COORDINATOR_NOT_AVAILABLE, True, "There is no coordinator yet"),
-    ErrorRow(ErrorCode.NOT_COORDINATOR, True, "This broker does not coordinate that key"),
-    ErrorRow(ErrorCode.INVALID_TOPIC_EXCEPTION, False, "The topic's name is not allowed or the topic is not writable"),
+    ErrorRow(ErrorCode.COORDINATOR_NOT_AVAILABLE, True, "The coordinator is not available"),
+    ErrorRow(ErrorCode.NOT_COORDINATOR, True, "This broker is not the coordinator of this key"),
+    ErrorRow(ErrorCode.INVALID_TOPIC_EXCEPTION, False, "The topic name is invalid, or the topic cannot be written"),
     ErrorRow(ErrorCode.RECORD_LIST_TOO_LARGE, False, "The append is larger than a segment"),
-    ErrorRow(ErrorCode.NOT_ENOUGH_REPLICAS, True, "Fewer replicas are in sync than min.insync.replicas asks for"),
+    ErrorRow(ErrorCode.NOT_ENOUGH_REPLICAS, True, "There are fewer in-sync replicas than min.insync.replicas requires"),
     ErrorRow(
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         True,
-        "The records were appended, then too few replicas were in sync",
+        "The records were appended, but there are too few in-sync replicas",
     ),
     ErrorRow(ErrorCode.INVALID_REQUIRED_ACKS, False, "acks must be -1, 0 or 1"),
     ErrorRow(ErrorCode.ILLEGAL_GENERATION, False, "The group's generation is not the current one"),
-    ErrorRow(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, False, "The member's protocols do not fit those of the group"),
+    ErrorRow(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, False, "The member's protocols do not match those of the group"),
     ErrorRow(ErrorCode.INVALID_GROUP_ID, False, "The group id is not valid"),
     ErrorRow(ErrorCode.UNKNOWN_MEMBER_ID, False, "The group has no such member"),
     ErrorRow(ErrorCode.INVALID_SESSION_TIMEOUT, False, "The session time-out is outside the broker's bounds"),
     ErrorRow(ErrorCode.REBALANCE_IN_PROGRESS, False, "The group is rebalancing; the member must rejoin"),
     ErrorRow(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, False, "The offset commit is too large"),
-    ErrorRow(ErrorCode.TOPIC_AUTHORIZATION_FAILED, False, "No permission on the topic"),
-    ErrorRow(ErrorCode.GROUP_AUTHORIZATION_FAILED, False, "No permission on the group"),
-    ErrorRow(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False, "No permission on the cluster"),
+    ErrorRow(ErrorCode.TOPIC_AUTHORIZATION_FAILED, False, "Not authorized for the topic"),
+    ErrorRow(ErrorCode.GROUP_AUTHORIZATION_FAILED, False, "Not authorized for the group"),
+    ErrorRow(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, False, "Not authorized for the cluster"),
     ErrorRow(ErrorCode.INVALID_TIMESTAMP, False, "A record's timestamp is outside the allowed range"),
     ErrorRow(ErrorCode.UNSUPPORTED_SASL_MECHANISM, False, "The SASL mechanism is not enabled"),
-    ErrorRow(ErrorCode.ILLEGAL_SASL_STATE, False, "The request does not fit the state of authentication"),
+    ErrorRow(ErrorCode.ILLEGAL_SASL_STATE, False, "The request is invalid in this state of authentication"),
     ErrorRow(ErrorCode.UNSUPPORTED_VERSION, False, "The version of the API is not supported"),
     ErrorRow(ErrorCode.TOPIC_ALREADY_EXISTS, False, "The topic exists already"),
     ErrorRow(ErrorCode.INVALID_PARTITIONS, False, "The number of partitions is not allowed"),
-    ErrorRow(ErrorCode.INVALID_REPLICATION_FACTOR, False, "The replication factor is not possible here"),
-    ErrorRow(ErrorCode.INVALID_REPLICA_ASSIGNMENT, False, "The replica assignment is not possible"),
-    ErrorRow(ErrorCode.INVALID_CONFIG, False, "A configuration value is not valid"),
+    ErrorRow(ErrorCode.INVALID_REPLICATION_FACTOR, False, "The replication factor is invalid"),
+    ErrorRow(ErrorCode.INVALID_REPLICA_ASSIGNMENT, False, "The replica assignment is invalid"),
+    ErrorRow(ErrorCode.INVALID_CONFIG, False, "A configuration value is invalid"),
     ErrorRow(ErrorCode.NOT_CONTROLLER, True, "This node is not the active controller"),
-    ErrorRow(ErrorCode.INVALID_REQUEST, False, "The request contradicts the protocol's rules"),
-    ErrorRow(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, False, "The log's record format cannot do this"),
+    ErrorRow(ErrorCode.INVALID_REQUEST, False, "The request violates the protocol"),
+    ErrorRow(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, False, "The record format of the log does not support this"),
     ErrorRow(ErrorCode.POLICY_VIOLATION, False, "A policy of this cluster forbids the request"),
-    ErrorRow(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, False, "The producer's sequence does not follow its last batch"),
-    ErrorRow(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, False, "The batch was written before"),
+    ErrorRow(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, False, "The batch's sequence does not follow the producer's last batch"
+    ),
+    ErrorRow(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, False, "The batch is a duplicate"),
     ErrorRow(ErrorCode.INVALID_PRODUCER_EPOCH, False, "The producer's epoch is older than the current one"),
     ErrorRow(ErrorCode.INVALID_TXN_STATE, False, "The transaction's state does not allow this"),
     ErrorRow(ErrorCode.INVALID_PRODUCER_ID_MAPPING, False, "The producer id does not belong to the transactional id"),
@@ -242,15 +245,15 @@ _TABLE: Final = (
         False,
         "The transaction time-out is above transaction.max.timeout.ms or not positive",
     ),
-    ErrorRow(ErrorCode.CONCURRENT_TRANSACTIONS, True, "Another change of this transactional id is under way"),
+    ErrorRow(ErrorCode.CONCURRENT_TRANSACTIONS, True, "Another operation on this transactional id is in progress"),
     ErrorRow(ErrorCode.TRANSACTION_COORDINATOR_FENCED, False, "A newer transaction coordinator exists"),
-    ErrorRow(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False, "No permission on the transactional id"),
+    ErrorRow(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, False, "Not authorized for the transactional id"),
     ErrorRow(ErrorCode.SECURITY_DISABLED, False, "No authorizer is configured"),
     ErrorRow(ErrorCode.OPERATION_NOT_ATTEMPTED, False, "Not attempted, because another part of the request failed"),
-    ErrorRow(ErrorCode.KAFKA_STORAGE_ERROR, True, "The disk failed under this partition"),
+    ErrorRow(ErrorCode.KAFKA_STORAGE_ERROR, True, "The disk of this partition failed"),
     ErrorRow(ErrorCode.LOG_DIR_NOT_FOUND, False, "The broker has no such log directory"),
     ErrorRow(ErrorCode.SASL_AUTHENTICATION_FAILED, False, "Authentication failed"),
-    ErrorRow(ErrorCode.UNKNOWN_PRODUCER_ID, False, "Nothing is known of this producer id any more"),
+    ErrorRow(ErrorCode.UNKNOWN_PRODUCER_ID, False, "The producer id is unknown, or has expired"),
     ErrorRow(ErrorCode.REASSIGNMENT_IN_PROGRESS, False, "The partition is being reassigned"),
     ErrorRow(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, False, "Delegation tokens are disabled"),
     ErrorRow(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, False, "No such delegation token"),
@@ -260,59 +263,59 @@ _TABLE: Final = (
         False,
         "Delegation tokens cannot be requested over this kind of connection",
     ),
-    ErrorRow(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, False, "No permission on the delegation token"),
+    ErrorRow(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, False, "Not authorized for the delegation token"),
     ErrorRow(ErrorCode.DELEGATION_TOKEN_EXPIRED, False, "The delegation token has expired"),
     ErrorRow(ErrorCode.INVALID_PRINCIPAL_TYPE, False, "The principal's type is not supported"),
     ErrorRow(ErrorCode.NON_EMPTY_GROUP, False, "The group still has members"),
     ErrorRow(ErrorCode.GROUP_ID_NOT_FOUND, False, "No such group"),
-    ErrorRow(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, True, "The fetch session is gone"),
+    ErrorRow(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, True, "The fetch session does not exist"),
     ErrorRow(ErrorCode.INVALID_FETCH_SESSION_EPOCH, True, "The fetch session's epoch is not the expected one"),
     ErrorRow(ErrorCode.LISTENER_NOT_FOUND, True, "The leader has no listener of that name"),
     ErrorRow(ErrorCode.TOPIC_DELETION_DISABLED, False, "Topics cannot be deleted on this cluster"),
     ErrorRow(ErrorCode.FENCED_LEADER_EPOCH, True, "The leader epoch in the request is older than the broker's"),
     ErrorRow(ErrorCode.UNKNOWN_LEADER_EPOCH, True, "The leader epoch in the request is newer than the broker's"),
     ErrorRow(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, False, "This version of the API does not allow the compression"),
-    ErrorRow(ErrorCode.STALE_BROKER_EPOCH, False, "The broker has registered again since"),
+    ErrorRow(ErrorCode.STALE_BROKER_EPOCH, False, "The broker has a newer registration"),
     ErrorRow(ErrorCode.OFFSET_NOT_AVAILABLE, True, "The new leader's high watermark has not caught up yet"),
-    ErrorRow(ErrorCode.MEMBER_ID_REQUIRED, False, "The member must join again with the id given to it"),
+    ErrorRow(ErrorCode.MEMBER_ID_REQUIRED, False, "The member must join again with the assigned member id"),
     ErrorRow(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, True, "The preferred leader is not available"),
     ErrorRow(ErrorCode.GROUP_MAX_SIZE_REACHED, False, "The group is full"),
-    ErrorRow(ErrorCode.FENCED_INSTANCE_ID, False, "Another member took over this static instance id"),
+    ErrorRow(ErrorCode.FENCED_INSTANCE_ID, False, "Another member has taken over this group instance id"),
     ErrorRow(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, True, "No eligible leader is available"),
-    ErrorRow(ErrorCode.ELECTION_NOT_NEEDED, True, "The partition's leader is already the wanted one"),
+    ErrorRow(ErrorCode.ELECTION_NOT_NEEDED, True, "The partition already has the requested leader"),
     ErrorRow(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, False, "The partition is not being reassigned"),
     ErrorRow(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, False, "The group is subscribed to this topic"),
-    ErrorRow(ErrorCode.INVALID_RECORD, False, "A record fails the broker's checks"),
+    ErrorRow(ErrorCode.INVALID_RECORD, False, "A record is invalid"),
     ErrorRow(ErrorCode.UNSTABLE_OFFSET_COMMIT, True, "Offsets of an open transaction are pending"),
     ErrorRow(ErrorCode.THROTTLING_QUOTA_EXCEEDED, True, "The quota is exhausted"),
     ErrorRow(ErrorCode.PRODUCER_FENCED, False, "A newer producer uses this transactional id"),
     ErrorRow(ErrorCode.RESOURCE_NOT_FOUND, False, "No such resource"),
     ErrorRow(ErrorCode.DUPLICATE_RESOURCE, False, "The resource exists already"),
     ErrorRow(ErrorCode.UNACCEPTABLE_CREDENTIAL, False, "The credential does not meet the requirements"),
-    ErrorRow(ErrorCode.INCONSISTENT_VOTER_SET, False, "The sets of voters differ"),
-    ErrorRow(ErrorCode.INVALID_UPDATE_VERSION, False, "The version in the update is not valid"),
+    ErrorRow(ErrorCode.INCONSISTENT_VOTER_SET, False, "The voter sets are different"),
+    ErrorRow(ErrorCode.INVALID_UPDATE_VERSION, False, "The version in the update is invalid"),
     ErrorRow(ErrorCode.FEATURE_UPDATE_FAILED, False, "A feature could not be updated"),
-    ErrorRow(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, False, "The forwarded principal cannot be read"),
+    ErrorRow(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, False, "The forwarded principal cannot be decoded"),
     ErrorRow(ErrorCode.SNAPSHOT_NOT_FOUND, False, "No such snapshot"),
     ErrorRow(ErrorCode.POSITION_OUT_OF_RANGE, False, "The position is outside the snapshot"),
     ErrorRow(ErrorCode.UNKNOWN_TOPIC_ID, True, "No topic with this id"),
     ErrorRow(ErrorCode.DUPLICATE_BROKER_REGISTRATION, False, "A broker with this id is registered already"),
     ErrorRow(ErrorCode.BROKER_ID_NOT_REGISTERED, False, "No broker with this id is registered"),
     ErrorRow(ErrorCode.INCONSISTENT_TOPIC_ID, True, "The topic id differs from the one in the log"),
-    ErrorRow(ErrorCode.INCONSISTENT_CLUSTER_ID, False, "The cluster id is a different one"),
+    ErrorRow(ErrorCode.INCONSISTENT_CLUSTER_ID, False, "The cluster ids are different"),
     ErrorRow(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, False, "No such transactional id"),
     ErrorRow(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, True, "The fetch session mixes topic names and topic ids"),
-    ErrorRow(ErrorCode.INELIGIBLE_REPLICA, False, "The replica may not join the in-sync set"),
-    ErrorRow(ErrorCode.NEW_LEADER_ELECTED, False, "The change elected a different leader"),
-    ErrorRow(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, False, "The offset lies in tiered storage"),
+    ErrorRow(ErrorCode.INELIGIBLE_REPLICA, False, "The replica may not join the ISR"),
+    ErrorRow(ErrorCode.NEW_LEADER_ELECTED, False, "The request caused the election of another leader"),
+    ErrorRow(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, False, "The offset is in tiered storage"),
     ErrorRow(ErrorCode.FENCED_MEMBER_EPOCH, False, "The member's epoch was fenced by the group coordinator"),
-    ErrorRow(ErrorCode.UNRELEASED_INSTANCE_ID, False, "Another member still holds this static instance id"),
+    ErrorRow(ErrorCode.UNRELEASED_INSTANCE_ID, False, "Another member still uses this group instance id"),
     ErrorRow(ErrorCode.UNSUPPORTED_ASSIGNOR, False, "The assignor is not supported by the group"),
     ErrorRow(ErrorCode.STALE_MEMBER_EPOCH, False, "The member's epoch is older than the current one"),
-    ErrorRow(ErrorCode.MISMATCHED_ENDPOINT_TYPE, False, "The request reached the wrong kind of endpoint"),
-    ErrorRow(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, False, "This kind of endpoint is not supported yet"),
+    ErrorRow(ErrorCode.MISMATCHED_ENDPOINT_TYPE, False, "The endpoint has the wrong type for this request"),
+    ErrorRow(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, False, "The endpoint type is not supported"),
     ErrorRow(ErrorCode.UNKNOWN_CONTROLLER_ID, False, "No controller with this id"),
-    ErrorRow(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, False, "The telemetry subscription is not the current one"),
+    ErrorRow(ErrorCode.UNKNOWN_SUBSCRIPTION_ID, False, "The telemetry subscription is not current"),
     ErrorRow(ErrorCode.TELEMETRY_TOO_LARGE, False, "The pushed telemetry is too large"),
     ErrorRow(ErrorCode.INVALID_REGISTRATION, False, "The registration is not valid"),
     ErrorRow(ErrorCode.TRANSACTION_ABORTABLE, False, "The transaction failed and must be aborted by the client"),
@@ -321,14 +324,14 @@ _TABLE: Final = (
     ErrorRow(ErrorCode.INVALID_SHARE_SESSION_EPOCH, True, "The share session's epoch is not the expected one"),
     ErrorRow(ErrorCode.FENCED_STATE_EPOCH, False, "The state epoch is older than the coordinator's"),
     ErrorRow(ErrorCode.INVALID_VOTER_KEY, False, "The voter key does not match this replica"),
-    ErrorRow(ErrorCode.DUPLICATE_VOTER, False, "The voter is in the set already"),
-    ErrorRow(ErrorCode.VOTER_NOT_FOUND, False, "The voter is not in the set"),
+    ErrorRow(ErrorCode.DUPLICATE_VOTER, False, "The voter is already in the voter set"),
+    ErrorRow(ErrorCode.VOTER_NOT_FOUND, False, "The voter is not in the voter set"),
     ErrorRow(ErrorCode.INVALID_REGULAR_EXPRESSION, False, "The regular expression is not valid"),
     ErrorRow(ErrorCode.REBOOTSTRAP_REQUIRED, False, "The client must bootstrap again"),
     ErrorRow(ErrorCode.STREAMS_INVALID_TOPOLOGY, False, "The topology is not valid"),
     ErrorRow(ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH, False, "The topology's epoch is not valid"),
     ErrorRow(ErrorCode.STREAMS_TOPOLOGY_FENCED, False, "The topology's epoch is out of date"),
-    ErrorRow(ErrorCode.SHARE_SESSION_LIMIT_REACHED, True, "No more share sessions are possible"),
+    ErrorRow(ErrorCode.SHARE_SESSION_LIMIT_REACHED, True, "The number of share sessions has reached its limit"),
 )
 ERRORS: Final[Mapping[ErrorCode, ErrorRow]] = {row.code: row for row in _TABLE}
 assert len(ERRORS) == len(ErrorCode)

@@ -1,4 +1,7 @@
-"""Frames out of a byte stream: four bytes of size, then that many bytes. No IO: buffers are handed out to be filled."""
+"""Split a byte stream into frames. A frame is a size of four bytes, followed by that many bytes.
+
+The reader has no IO. The caller fills the buffers that the reader returns.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,25 @@ if TYPE_CHECKING:
 
 SIZE: Final = Packer(">i")
 SIZE_BYTES: Final = 4
-RECEIVE_BUFFER_BYTES: Final = 32_768  # holds a producer's default batch of 16 KiB, and is kept by every idle connection
-LARGE_FRAME_START_BYTES: Final = 65_536  # first size of a large frame's own buffer
-LARGE_FRAME_GROWTH: Final = 4  # times the bytes received: fewer copies than doubling, and far below 64 bytes a byte
+RECEIVE_BUFFER_BYTES: Final = 32_768
+"""Size of the receive buffer of each connection, including idle ones.
+
+It can hold a producer's default batch of 16 KiB.
+"""
+LARGE_FRAME_START_BYTES: Final = 65_536
+"""First size in bytes of the separate buffer of a large frame."""
+LARGE_FRAME_GROWTH: Final = 4
+"""Growth factor of that buffer. It needs fewer copies than doubling.
+
+With it, a hostile client can allocate at most four bytes per byte sent.
+"""
 
 
 class FrameReader:
-    """Splits a stream into frames.
+    """Split the byte stream of one connection into frames.
 
-    Small frames are copied out of one receive buffer, which is used again at once. A frame that does not fit there gets a
-    buffer of its own, which grows as bytes arrive (a declared size alone allocates nothing) and then becomes the frame.
+    Small frames are copied from the receive buffer, which is reused. A frame that does not fit gets a separate buffer.
+    That buffer grows as bytes arrive, so a declared size alone allocates no memory. The complete buffer is the frame.
     """
 
     __slots__ = ("_end", "_filled", "_frame_bytes_max", "_frame_bytes_min", "_large", "_large_size", "_start", "_view")
@@ -30,7 +42,7 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._frame_bytes_min = frame_bytes_min
         self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self._start = 0  # unread bytes lie in _view[_start:_end]
+        self._start = 0  # unread bytes are _view[_start:_end]
         self._end = 0
         self._large: memoryview | None = None
         self._large_size = 0
@@ -38,7 +50,7 @@ class FrameReader:
 
     @property
     def frame_started(self) -> bool:
-        """Bytes of a frame are here, but not all of them."""
+        """True if a part of a frame has arrived, but not all of it."""
         if self._large is not None:
             return self._filled < self._large_size
         available = self._end - self._start
@@ -48,28 +60,28 @@ class FrameReader:
 
     @property
     def buffered(self) -> int:
-        """Bytes received and not yet taken as frames."""
+        """Number of received bytes that `next_frame` has not returned."""
         return self._end - self._start + (self._filled if self._large is not None else 0)
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go; never empty. Valid until the next call of any method."""
+        """Return the buffer for the next bytes. It is never empty, and valid until the next call of any method."""
         if self._large is not None and self._filled < self._large_size:
             if self._filled == len(self._large):
                 self._grow_large(self._large)
             return self._large[self._filled :]
         if self._end == len(self._view):
-            self._make_room()
+            self._compact_or_grow()
         return self._view[self._end :]
 
     def buffer_updated(self, size: int) -> None:
-        """That many bytes were put into the buffer that get_buffer gave."""
+        """Accept `size` bytes in the buffer that `get_buffer` returned."""
         if self._large is not None and self._filled < self._large_size:
             self._filled += size
         else:
             self._end += size
 
     def receive_data(self, data: Buffer) -> None:
-        """Copies bytes in, for a source that brings its own buffers."""
+        """Copy bytes from a source with its own buffers."""
         view = memoryview(data)
         while view:
             target = self.get_buffer()
@@ -79,13 +91,14 @@ class FrameReader:
             view = view[size:]
 
     def set_frame_bytes_max(self, frame_bytes_max: int) -> None:
-        """Holds for frames that begin from now on."""
+        """Set the maximum frame size. It applies to frames that begin after the call."""
         self._frame_bytes_max = frame_bytes_max
 
     def next_frame(self) -> Buffer | None:
-        """The next frame without its size; the reader never touches it again. None: more bytes are needed.
+        """Return the next frame without its size. Return None if more bytes are needed.
 
-        Raises Malformed when the stated size is out of bounds; there is no way on from there.
+        The reader keeps no reference to the frame. Raise Malformed if the declared size is out of bounds. The caller
+        must then close the connection.
         """
         if self._large is not None:
             if self._filled < self._large_size:
@@ -97,7 +110,7 @@ class FrameReader:
             return None
         (size,) = SIZE.unpack_from(self._view, start)
         if not self._frame_bytes_min <= size <= self._frame_bytes_max:
-            raise Malformed(f"frame of {size} bytes is outside {self._frame_bytes_min} to {self._frame_bytes_max}")
+            raise Malformed(f"frame has {size} bytes, allowed are {self._frame_bytes_min} to {self._frame_bytes_max}")
         following = start + SIZE_BYTES + size
         if following > self._end:
             if size + SIZE_BYTES > len(self._view):
@@ -110,7 +123,7 @@ class FrameReader:
         return frame
 
     def close(self) -> None:
-        """Nothing more comes: give the buffers back."""
+        """Release the buffers. No more bytes may follow."""
         self._view = memoryview(b"")
         self._large = None
         self._start = self._end = 0
@@ -129,13 +142,16 @@ class FrameReader:
         self._large = grown
 
     def _empty(self) -> None:
-        """Nothing is unread: the next bytes go to the front, and what a burst had taken is given back."""
+        """Reset the receive buffer, which has no unread bytes. Replace it if it has grown."""
         self._start = self._end = 0
         if len(self._view) > RECEIVE_BUFFER_BYTES:
             self._view = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
 
-    def _make_room(self) -> None:
-        """The receive buffer is full: move what is unread to its front, or take a larger one when nothing was read yet."""
+    def _compact_or_grow(self) -> None:
+        """Move the unread bytes to the front of the full receive buffer.
+
+        If all its bytes are unread, double its size.
+        """
         unread = self._end - self._start
         target = self._view if self._start else memoryview(bytearray(2 * len(self._view)))
         target[:unread] = bytes(self._view[self._start : self._end])

@@ -1,10 +1,10 @@
-"""Writes protocol/messages and protocol/records from the JSON schemas inside Kafka's jars.
+"""Generate protocol/messages and protocol/records from the JSON schemas in Kafka's jars.
 
-    python -m odradek.protocol.generate [--jars build/jars/kafka]     write
-    python -m odradek.protocol.generate --check                        exit code 1 with a list when the files are not current
+    python -m odradek.protocol.generate [--jars build/jars/kafka]     write the files
+    python -m odradek.protocol.generate --check                        list stale files, exit code 1 if there are any
 
-One module for each API (request and response) and for each record (key and value). A nested struct keeps the schema's
-name; where both halves of a module use one name, it gets the half's as a prefix (RequestTopicData, ResponseTopicData).
+Each API (request and response) and each record (key and value) is one module. A nested struct keeps its name in the
+schema. If both messages of a module define the name, it gets a prefix (RequestTopicData, ResponseTopicData).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDERS: Final = ("messages", "records")
 
 
 def render_all(schemas: list[Schema]) -> dict[str, str]:
-    """Relative path -> content, for every generated file."""
+    """Return the content of every generated file, by relative path."""
     files: dict[str, str] = {}
     headers = [schema for schema in schemas if schema.kind == "header"]
     apis = [schema for schema in schemas if schema.kind in {"request", "response"}]
@@ -52,7 +52,7 @@ def render_all(schemas: list[Schema]) -> dict[str, str]:
 
 
 def stale_files(wanted: dict[str, str], root: Path) -> list[str]:
-    """Generated files that are missing, differ, or should not exist."""
+    """Return the generated files that are missing, different or superfluous."""
     present = {str(path.relative_to(root)) for folder in FOLDERS for path in (root / folder).rglob("*.py")}
     stale = [name for name in sorted(wanted) if _content(root / name) != wanted[name]]
     return stale + sorted(present - wanted.keys())
@@ -73,7 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m odradek.protocol.generate", description="Generate the message classes."
     )
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit 1 and list the files that are not current"
+        "--check", action="store_true", help="write no files; list stale files and exit with code 1 if there are any"
     )
     parser.add_argument(
         "--jars", type=Path, default=HERE.parent / "build" / "jars" / "kafka", help="folder with Kafka's jars"

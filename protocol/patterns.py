@@ -1,6 +1,6 @@
-"""Patterns that clients send: RE2's syntax, and the whole text must match.
+"""Compile regular expressions of clients with RE2. An expression must match the whole text.
 
-RE2 itself matches, in time linear in the text, so no pattern can hold up the broker (docs/decisions/0010).
+RE2 matches in time linear in the length of the text, so no expression can block the event loop (docs/decisions/0010).
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ import re2
 from odradek.protocol.errors import ErrorCode, Refusal
 
 PATTERN_MEMORY_BYTES_MAX: Final = 1 << 20
-"""What RE2 may use for one compiled pattern; a larger one is refused."""
+"""Maximum memory of RE2 for one compiled expression, in bytes. A larger expression is refused."""
 COMPILED_MAX: Final = 64
-"""Patterns that are kept compiled."""
+"""Maximum compiled expressions in the cache."""
 
 
 @lru_cache(maxsize=COMPILED_MAX)
 def compiled(pattern: str) -> Callable[[str], bool]:
-    """Does a text match? Raises Refusal(INVALID_REGULAR_EXPRESSION) with RE2's words."""
+    """Return a function that matches a text. Raise Refusal(INVALID_REGULAR_EXPRESSION) with RE2's error message."""
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False

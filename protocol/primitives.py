@@ -1,4 +1,4 @@
-"""Kafka's variable-length integers and a few constants shared by the codec, batches and connections."""
+"""Encode and decode Kafka's variable-length integers and UUIDs."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ UINT32_MAX: Final = 0xFFFF_FFFF
 UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 UUID_CACHE_ENTRIES: Final = 4_096
 SHORT_VARINTS: Final = 512
-"""Below are the deltas and lengths of nearly all records that brokers write: they are looked up."""
+"""Values below this are encoded by a table look-up. Nearly all deltas and lengths of records are below it."""
 ONE_BYTE: Final = tuple(bytes((value,)) for value in range(256))
 
 
 def read_unsigned_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position); at most 5 bytes and 32 bits. Raises Malformed."""
+    """Decode an unsigned varint of at most 5 bytes and 32 bits. Return (value, next position). Raise Malformed."""
     return _read(data, position, VARINT_BYTES_MAX, UINT32_MAX)
 
 
 def read_unsigned_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """(value, next position); at most 10 bytes and 64 bits. Raises Malformed."""
+    """Decode an unsigned varlong of at most 10 bytes and 64 bits. Return (value, next position). Raise Malformed."""
     return _read(data, position, VARLONG_BYTES_MAX, UINT64_MAX)
 
 
 def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """Zig-zag coded int32, as in records."""
+    """Decode a zig-zag encoded int32, as records contain it. Return (value, next position). Raise Malformed."""
     value, position = _read(data, position, VARINT_BYTES_MAX, UINT32_MAX)
     return (value >> 1) ^ -(value & 1), position
 
 
 def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    """Zig-zag coded int64, as in records."""
+    """Decode a zig-zag encoded int64, as records contain it. Return (value, next position). Raise Malformed."""
     value, position = _read(data, position, VARLONG_BYTES_MAX, UINT64_MAX)
     return (value >> 1) ^ -(value & 1), position
 
 
 def _read(data: Buffer, position: int, bytes_max: int, value_max: int) -> tuple[int, int]:
     end = len(data)
-    if position < end and (byte := data[position]) < 0x80:  # nearly all of them are one byte
+    if position < end and (byte := data[position]) < 0x80:  # fast path: nearly all varints have one byte
         return byte, position + 1
     value = shift = 0
     for index in range(position, position + bytes_max):
@@ -63,9 +63,9 @@ def _read(data: Buffer, position: int, bytes_max: int, value_max: int) -> tuple[
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Raises ValueError for a negative value."""
+    """Encode an unsigned varint. Raise ValueError if the value is negative."""
     if value < 0:
-        raise ValueError(f"unsigned varint cannot hold {value}")
+        raise ValueError(f"an unsigned varint cannot be negative: {value}")
     if value < 0x80:
         return ONE_BYTE[value]
     out = bytearray()
@@ -77,7 +77,7 @@ def unsigned_varint(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Zig-zag coded; serves int32 and int64 alike."""
+    """Encode an int32 or int64 with zig-zag encoding."""
     if 0 <= value < SHORT_VARINTS:
         return _SHORT[value]
     return unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1)
@@ -88,5 +88,9 @@ _SHORT: Final = tuple(unsigned_varint(value << 1) for value in range(SHORT_VARIN
 
 @lru_cache(maxsize=UUID_CACHE_ENTRIES)
 def uuid_of(raw: bytes) -> UUID:
-    """The 16 bytes as a UUID. Topic ids repeat in nearly every request, and building a UUID costs over a microsecond."""
+    """Decode a UUID from 16 bytes.
+
+    The results are cached: topic ids repeat in nearly every request, and a new UUID object costs more than a
+    microsecond.
+    """
     return UUID(bytes=raw)

@@ -1,4 +1,4 @@
-"""One record of a batch: variable-length, relative to the batch's base offset and base timestamp."""
+"""Encode and decode the records of a batch. Their offsets and timestamps are relative to the header of the batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NewRecord = tuple[bytes | None, bytes | None, int, Headers]
 
 @dataclass(slots=True)
 class Record:
-    """One record with its absolute offset and timestamp."""
+    """Record with its absolute offset and timestamp."""
 
     offset: int
     timestamp: int
@@ -40,7 +40,10 @@ def read_records(
     base_timestamp: int,
     append_time: int | None,
 ) -> Iterator[Record]:
-    """The records of a decompressed body, which must hold exactly `count`. Raises Malformed, possibly after some of them."""
+    """Iterate over the records of a decompressed body.
+
+    Raise Malformed if the body is not exactly `count` valid records, possibly after some records.
+    """
     position, end = 0, len(body)
     if count * RECORD_BYTES_MIN > end:
         raise Malformed(f"{count} records cannot fit into {end} bytes")
@@ -48,30 +51,33 @@ def read_records(
         length, position = read_varint(body, position)
         following = position + length
         if length < RECORD_BYTES_MIN - 1 or following > end:
-            raise Malformed(f"record of {length} bytes at byte {position} does not fit")
-        if body[position + 1] == 0 == body[position + 2]:  # the deltas of a first record, without two calls
+            raise Malformed(f"invalid record length {length} at byte {position}")
+        if body[position + 1] == 0 == body[position + 2]:  # fast path for the first record: both deltas are 0
             timestamp_delta = offset_delta = 0
             position += 3
         else:
-            timestamp_delta, position = read_varlong(body, position + 1)  # a record's attributes are not used
+            timestamp_delta, position = read_varlong(
+                body, position + 1
+            )  # position + 1 skips the attributes, which Kafka does not use
             offset_delta, position = read_varint(body, position)
         key, position = _content(body, position, following)
         value, position = _content(body, position, following)
         headers, position = _headers(body, position, following)
         if position != following:
-            raise Malformed(f"record ends at byte {position}, its length says {following}")
+            raise Malformed(f"record ends at byte {position}, but its length gives byte {following}")
         timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
         if not INT64_MIN <= timestamp <= INT64_MAX:
-            raise Malformed(f"timestamp of the record that ends at byte {position} does not fit 64 bits")
+            raise Malformed(f"timestamp of the record that ends at byte {position} exceeds 64 bits")
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
     if position != end:
         raise Malformed(f"{end - position} bytes follow the last record")
 
 
 def plain_record(body: Buffer) -> tuple[bytes | None, bytes | None] | None:
-    """(key, value) of the one record of a decompressed body, where it has neither deltas nor headers.
+    """Decode a body with one record that has no deltas and no headers. Return (key, value).
 
-    None for every other: `read_records` reads them, or says what is wrong. Coordinators write most of their batches so.
+    Return None for any other body. The caller then uses `read_records`. This is a fast path: most batches of
+    coordinators have this form.
     """
     end = len(body)
     length, position = read_varint(body, 0)
@@ -83,12 +89,12 @@ def plain_record(body: Buffer) -> tuple[bytes | None, bytes | None] | None:
 
 
 class RawRecord(NamedTuple):
-    """Where the parts of a record lie in its body, and what tells whether it is needed."""
+    """Positions of the parts of a record in its body, and the values that compaction needs."""
 
     start: int
     timestamp_at: int
     offset_delta_at: int
-    """Behind the timestamp's delta; from here to `end` nothing depends on the batch's base timestamp."""
+    """End of the timestamp delta. The bytes from here to `end` do not depend on the base timestamp of the batch."""
     end: int
     timestamp_delta: int
     offset_delta: int
@@ -97,7 +103,10 @@ class RawRecord(NamedTuple):
 
 
 def read_raw_records(body: Buffer, count: int) -> Iterator[RawRecord]:
-    """The records of a decompressed body without their values and headers. Raises Malformed, possibly after some of them."""
+    """Iterate over the records of a decompressed body, without values and headers.
+
+    Raise Malformed if a record is invalid, possibly after some records.
+    """
     position, end = 0, len(body)
     if count * RECORD_BYTES_MIN > end:
         raise Malformed(f"{count} records cannot fit into {end} bytes")
@@ -106,14 +115,14 @@ def read_raw_records(body: Buffer, count: int) -> Iterator[RawRecord]:
         length, position = read_varint(body, position)
         following = position + length
         if length < RECORD_BYTES_MIN - 1 or following > end:
-            raise Malformed(f"record of {length} bytes at byte {position} does not fit")
+            raise Malformed(f"invalid record length {length} at byte {position}")
         timestamp_at = position + 1
         timestamp_delta, offset_delta_at = read_varlong(body, timestamp_at)
         offset_delta, position = read_varint(body, offset_delta_at)
         key, position = _content(body, position, following)
         value_length, position = read_varint(body, position)
         if value_length > following - position:
-            raise Malformed(f"length {value_length} at byte {position} runs past the record")
+            raise Malformed(f"length {value_length} at byte {position} exceeds the record")
         yield RawRecord(
             start, timestamp_at, offset_delta_at, following, timestamp_delta, offset_delta, key, value_length >= 0
         )
@@ -123,14 +132,14 @@ def read_raw_records(body: Buffer, count: int) -> Iterator[RawRecord]:
 
 
 def at_base_timestamp(body: Buffer, record: RawRecord, timestamp_delta: int) -> bytes:
-    """The record's bytes with another difference to the base timestamp of its batch."""
+    """Return the encoded record with a different timestamp delta."""
     head = bytes(body[record.timestamp_at - 1 : record.timestamp_at]) + varint(timestamp_delta)
     rest = body[record.offset_delta_at : record.end]
     return b"".join((varint(len(head) + len(rest)), head, rest))
 
 
 def _content(body: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
-    if position < end and body[position] < 0x80:  # one byte: the usual case, without a call
+    if position < end and body[position] < 0x80:  # fast path: the length has one byte
         length = (body[position] >> 1) ^ -(body[position] & 1)
         position += 1
     else:
@@ -140,7 +149,7 @@ def _content(body: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
             raise Malformed(f"negative length {length} at byte {position}")
         return None, position
     if length > end - position:
-        raise Malformed(f"length {length} at byte {position} runs past the record")
+        raise Malformed(f"length {length} at byte {position} exceeds the record")
     return bytes(body[position : position + length]), position + length
 
 
@@ -149,7 +158,7 @@ def _headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, by
         return (), position + 1
     count, position = read_varint(body, position)
     if count < 0 or count * RECORD_HEADER_BYTES_MIN > end - position:
-        raise Malformed(f"{count} headers at byte {position} cannot fit")
+        raise Malformed(f"{count} headers at byte {position} exceed the record")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _content(body, position, end)
@@ -159,13 +168,14 @@ def _headers(body: Buffer, position: int, end: int) -> tuple[tuple[tuple[str, by
         try:
             headers.append((name.decode(), value))
         except UnicodeDecodeError as error:
-            raise Malformed(f"name of a header before byte {position} is not UTF-8") from error
+            raise Malformed(f"header name before byte {position} is not UTF-8") from error
     return tuple(headers), position
 
 
 def record_bytes(
     offset_delta: int, key: bytes | None, value: bytes | None, timestamp_delta: int, headers: Headers
 ) -> bytes:
+    """Encode one record, with its length."""
     pieces: list[bytes] = [b"\x00", varint(timestamp_delta), varint(offset_delta)]
     for content in (key, value):
         pieces += _NULL if content is None else (varint(len(content)), content)

@@ -1,11 +1,13 @@
-"""What generated classes carry, and how the codec reads it.
+"""Base classes of generated messages, and the parser of their field tables.
 
-A generated class is a plain dataclass plus one string, SCHEMA, with a line for each field in wire order:
+A generated class is a dataclass with a string SCHEMA. SCHEMA has one line per field, in wire order:
 
     name type versions [n<versions>] [t<tag>@<versions>] [f<versions>] [i]
 
-n: versions in which null is allowed; t: tagged field (KIP-482); f: versions in which the field itself is flexible, where
-they differ from the message's; i: ignorable, so that a version lacking the field drops it silently.
+- n: versions in which the field is nullable
+- t: tagged field (KIP-482), its tag and versions
+- f: versions in which the field is flexible, if they differ from the versions of the message
+- i: ignorable. The encoder drops the field in versions without it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ Range = tuple[int, int]
 NO_VERSIONS: Final[Range] = (0, -1)
 VERSION_MAX: Final = 32_767
 
-# struct format characters of the types with a fixed size on the wire; a uuid is 16 raw bytes
+# Struct format characters of the types with a fixed size. A uuid is 16 raw bytes.
 FIXED_FORMATS: Final[dict[str, str]] = {
     "bool": "?",
     "int8": "b",
@@ -46,7 +48,7 @@ FIXED_SIZES: Final[dict[str, int]] = {
 
 
 class Struct:
-    """Base of every generated class: equal to one of the same class with equal fields, printed like any dataclass."""
+    """Base of all generated classes. It defines equality and representation as a dataclass does."""
 
     __slots__ = ()
     SCHEMA: ClassVar[str]
@@ -66,11 +68,11 @@ def _values(struct: object) -> list[tuple[str, object]]:
 
 
 class Message(Struct):
-    """Base of the generated classes that stand alone on the wire or in a log.
+    """Base of the generated requests, responses, headers and log records.
 
-    Versions are those of the schema's validVersions; a message without any has MAX_VERSION < MIN_VERSION. API_KEY is the
-    API's key, for records of a log the record's type id, and -1 where there is none. FLEXIBLE_MIN is the first version
-    with compact encodings and tagged fields, None when there is none.
+    - MIN_VERSION and MAX_VERSION: the schema's validVersions. If there are none, MAX_VERSION is less than MIN_VERSION.
+    - API_KEY: the API key of a request or response, the type of a log record, or -1.
+    - FLEXIBLE_MIN: the first version with compact encodings and tagged fields, or None.
     """
 
     __slots__ = ()
@@ -83,7 +85,10 @@ class Message(Struct):
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One parsed line of SCHEMA. `kind` is the element's type when `is_array`; `struct` is set when it is a class."""
+    """One parsed line of SCHEMA.
+
+    `kind` is the type, for an array that of its elements. `struct` is the class of a struct type.
+    """
 
     name: str
     kind: str
@@ -117,7 +122,7 @@ class FieldRow:
 
 
 def parse_range(text: str) -> Range:
-    """'3+' -> (3, 32767), '1-4' -> (1, 4), '2' -> (2, 2), 'none' -> empty."""
+    """Parse a version range: '3+' is (3, 32767), '1-4' is (1, 4), '2' is (2, 2), 'none' is NO_VERSIONS."""
     if text == "none":
         return NO_VERSIONS
     if text.endswith("+"):
@@ -130,11 +135,12 @@ _rows: dict[type[Struct], tuple[FieldRow, ...]] = {}
 
 
 def field_rows(cls: type[Struct]) -> tuple[FieldRow, ...]:
-    """The fields of a generated class in wire order."""
+    """Return the fields of a generated class, in wire order. Parse SCHEMA on the first call."""
     rows = _rows.get(cls)
     if rows is None:
         namespace = vars(sys.modules[cls.__module__])
-        by_name: dict[str, Field[Any]] = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass by generation
+        dataclass_fields = fields(cls)  # type: ignore[arg-type]  # all generated classes are dataclasses
+        by_name: dict[str, Field[Any]] = {field.name: field for field in dataclass_fields}
         rows = _rows[cls] = tuple(_parse_row(line, by_name, namespace) for line in cls.SCHEMA.splitlines())
     return rows
 

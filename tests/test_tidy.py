@@ -81,7 +81,6 @@ TEXT_PENDING = (
     "docs/transactions.md",
     "odradek/",
     "pipeline/",
-    "protocol/",
     "runtime/",
     "storage/",
     "tests/",

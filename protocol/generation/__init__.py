@@ -1,1 +1,1 @@
-"""Reads the JSON schemas out of Kafka's jars and renders the classes of protocol.messages and protocol.records."""
+"""Read the JSON schemas from Kafka's jars, and render the modules of protocol.messages and protocol.records."""

@@ -1,4 +1,4 @@
-"""Kafka's names as Python's."""
+"""Convert names of Kafka's schemas to Python names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])
 
 
 def snake(name: str) -> str:
-    """'LogStartOffset' -> 'log_start_offset'; KRaft is one word."""
+    """Convert 'LogStartOffset' to 'log_start_offset'. KRaft is one word."""
     text = WORD_START.sub("_", name.replace("KRaft", "Kraft")).lower()
     return f"{text}_" if keyword.iskeyword(text) else text
 
 
 def module_name(schema_name: str) -> str:
-    """Request and response of one API, key and value of one record, share a module."""
+    """Return the module name of a schema.
+
+    Request and response of an API share a module; so do key and value of a record.
+    """
     for suffix in ("Request", "Response", "Key", "Value"):
         if schema_name.endswith(suffix) and schema_name not in {"RequestHeader", "ResponseHeader"}:
             return snake(schema_name.removesuffix(suffix))
@@ -24,7 +27,7 @@ def module_name(schema_name: str) -> str:
 
 
 def shared_names(*struct_names: set[str]) -> set[str]:
-    """Names that more than one schema of a module uses: these get a prefix."""
+    """Return the struct names that more than one schema of a module defines. These names get a prefix."""
     seen: set[str] = set()
     twice: set[str] = set()
     for names in struct_names:
@@ -34,7 +37,7 @@ def shared_names(*struct_names: set[str]) -> set[str]:
 
 
 def role(schema_name: str) -> str:
-    """The prefix for a struct whose name stands in both halves of a module: 'Request', 'Response', 'Key' or 'Value'."""
+    """Return the prefix of the schema's shared struct names: 'Request', 'Response', 'Key' or 'Value'."""
     for suffix in ("Request", "Response", "Key", "Value"):
         if schema_name.endswith(suffix):
             return suffix

@@ -1,4 +1,4 @@
-"""Schemas as data: names, types, versions, defaults and flags out of Kafka's jars; descriptive text is dropped here."""
+"""Read schemas from Kafka's jars: names, types, versions, defaults and flags. Descriptive text is dropped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ COMMENT_LINE: Final = re.compile(r"^\s*//.*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """One field; `type` is Kafka's, such as 'int32', '[]string' or '[]TopicData'. `default` is None when not given."""
+    """Field of a schema.
+
+    `type` is Kafka's, such as 'int32', '[]string' or '[]TopicData'. `default` is None if not specified.
+    """
 
     name: str
     type: str
@@ -54,9 +57,10 @@ class SchemaField:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """One message. `structs` holds the nested structs, each after those that it uses.
+    """Schema of one message. `structs` contains the nested structs, each one after the structs that it uses.
 
-    `cluster_metadata` is set for the records of `__cluster_metadata-0`; other logs have records of kind "metadata" too.
+    `cluster_metadata` is set for the records of `__cluster_metadata-0`. Other logs also have records of kind
+    "metadata".
     """
 
     name: str
@@ -72,9 +76,9 @@ class Schema:
 
 
 def read_schemas(jars: Path) -> list[Schema]:
-    """Every schema of the jars in this folder, in the order of their names.
+    """Read all schemas of the jars in this folder, sorted by name.
 
-    Raises FileNotFoundError when one of the jars that carry schemas is missing.
+    Raise FileNotFoundError if one of the jars with schemas is missing.
     """
     found: dict[str, Schema] = {}
     for name in JARS:
@@ -92,6 +96,7 @@ def read_schemas(jars: Path) -> list[Schema]:
 
 
 def parse_schema(text: str, *, cluster_metadata: bool) -> Schema:
+    """Parse one JSON schema. Its comment lines are not valid JSON and are removed first."""
     data: dict[str, Any] = json.loads(COMMENT_LINE.sub("", text))
     common = {struct["name"]: struct["fields"] for struct in data.get("commonStructs", [])}
     structs: dict[str, tuple[SchemaField, ...]] = {}
@@ -131,12 +136,12 @@ def _field(row: dict[str, Any]) -> SchemaField:
     return SchemaField(
         name=row["name"],
         type=row["type"],
-        versions=row.get("versions", tagged),  # a field without versions of its own is present where it is tagged
+        versions=row.get("versions", tagged),  # a field without versions has those in which it is tagged
         nullable=row.get("nullableVersions", "none"),
         tagged=tagged,
         tag=int(row.get("tag", -1)),
         flexible=row.get("flexibleVersions"),
         ignorable=bool(row.get("ignorable", False)),
-        # JSON's null is "not given" to Kafka's own generator, unlike the string "null"
+        # Kafka's generator treats JSON's null as "no default", and the string "null" as a default
         default=None if default is None else str(default).lower() if isinstance(default, bool) else str(default),
     )

@@ -1,4 +1,4 @@
-"""Schemas rendered as Python modules: the same input gives the same bytes."""
+"""Render schemas as Python modules. The output depends only on the input."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ ZERO_DEFAULTS: Final = {
 
 
 def render_module(schemas: list[Schema]) -> str:
-    """One module: nested structs first, each schema's message after them."""
+    """Render one module: for each schema its nested structs, then its message."""
     twice = shared_names(*(set(schema.structs) for schema in schemas))
     blocks = []
     for schema in schemas:
         names = {name: f"{role(schema.name)}{name}" if name in twice else name for name in schema.structs}
         for name, fields in schema.structs.items():
-            blocks.append(_render_class(names[name], "Struct", f"Part of {schema.name}.", [], fields, names))
+            blocks.append(_render_class(names[name], "Struct", f"Nested struct of {schema.name}.", [], fields, names))
         doc = f"Kafka's {schema.kind} {schema.name}."
         blocks.append(_render_class(schema.name, "Message", doc, _constants(schema), schema.fields, names))
     body = "\n\n".join(blocks)
@@ -100,8 +100,8 @@ def _render_class(
     fields: tuple[SchemaField, ...],
     names: dict[str, str],
 ) -> str:
-    # These classes are made while a broker starts: comparing and printing come with Struct, since dataclass would compile
-    # them anew for each, and without a docstring it would work one out from the signature.
+    # A broker creates these classes at start. To save time, equality and representation come from Struct, because
+    # dataclass would compile them for each class. Without a docstring, dataclass would compute one from the signature.
     lines = ["@dataclass(slots=True, eq=False, repr=False)", f"class {name}({base}):", f'    """{doc}"""', ""]
     lines += constants
     lines.append(f'    SCHEMA: ClassVar[str] = """{_schema_lines(fields, names)}"""')
@@ -160,11 +160,8 @@ def _default(field: SchemaField, names: dict[str, str]) -> str:
 
 
 def render_message_index(requests: list[Schema]) -> str:
-    """protocol/messages/__init__.py: by API key, importing one module on demand."""
-    rows = "".join(
-        f'    {schema.api_key}: ("{module_name(schema.name)}", "{schema.name.removesuffix("Request")}", {_flexible_min(schema)}),\n'
-        for schema in sorted(requests, key=lambda schema: schema.api_key)
-    )
+    """Render protocol/messages/__init__.py, which imports the module of an API key on demand."""
+    rows = "".join(_index_row(schema) for schema in sorted(requests, key=lambda schema: schema.api_key))
     return (
         HEADER
         + f"""
@@ -174,31 +171,36 @@ from typing import cast
 
 from odradek.protocol.schema import Message
 
-# API key -> module, name of the API, first flexible version
+# API key -> module, API name, first flexible version
 APIS: dict[int, tuple[str, str, int | None]] = {{
 {rows}}}
 
 
 def request_class(api_key: int) -> type[Message]:
-    \"\"\"Raises KeyError for a key that Kafka does not define.\"\"\"
+    \"\"\"Return the request class of an API. Raise KeyError if Kafka does not define the API key.\"\"\"
     return _load(api_key, "Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    \"\"\"Raises KeyError for a key that Kafka does not define.\"\"\"
+    \"\"\"Return the response class of an API. Raise KeyError if Kafka does not define the API key.\"\"\"
     return _load(api_key, "Response")
 
 
 @cache
-def _load(api_key: int, half: str) -> type[Message]:
+def _load(api_key: int, suffix: str) -> type[Message]:
     module, name, _ = APIS[api_key]
-    return cast("type[Message]", getattr(import_module(f"odradek.protocol.messages.{{module}}"), name + half))
+    return cast("type[Message]", getattr(import_module(f"odradek.protocol.messages.{{module}}"), name + suffix))
 """
     )
 
 
+def _index_row(schema: Schema) -> str:
+    api = schema.name.removesuffix("Request")
+    return f'    {schema.api_key}: ("{module_name(schema.name)}", "{api}", {_flexible_min(schema)}),\n'
+
+
 def render_record_index(package: str, schemas: list[Schema]) -> str:
-    """A package of records that share one log: every class, and the table by record type id."""
+    """Render the package of the records of one log: all classes, and the table of classes by record type."""
     ordered = sorted(schemas, key=lambda schema: schema.api_key)
     lines = [
         f"from odradek.protocol.records.{package}.{module_name(s.name)} import {s.name} as {s.name}" for s in schemas
@@ -208,15 +210,15 @@ def render_record_index(package: str, schemas: list[Schema]) -> str:
         HEADER
         + "\n"
         + "\n".join(lines)
-        + "\nfrom odradek.protocol.schema import Message\n\n# record type id -> class\n"
+        + "\nfrom odradek.protocol.schema import Message\n\n# record type -> class\n"
         + f"RECORDS: dict[int, type[Message]] = {{\n{rows}}}\n"
     )
 
 
 def render_record_table(schemas: list[Schema]) -> str:
-    """protocol/records/__init__.py: class name -> module, for tools that look records up by name."""
+    """Render protocol/records/__init__.py, which maps class names to modules."""
     rows = "".join(f'    "{schema.name}": "{record_module(schema)}",\n' for schema in schemas)
-    return HEADER + f"\n# class -> module under odradek.protocol.records\nMODULES: dict[str, str] = {{\n{rows}}}\n"
+    return HEADER + f"\n# class name -> module in odradek.protocol.records\nMODULES: dict[str, str] = {{\n{rows}}}\n"
 
 
 def record_module(schema: Schema) -> str:

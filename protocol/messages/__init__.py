@@ -6,7 +6,7 @@ from typing import cast
 
 from odradek.protocol.schema import Message
 
-# API key -> module, name of the API, first flexible version
+# API key -> module, API name, first flexible version
 APIS: dict[int, tuple[str, str, int | None]] = {
     0: ("produce", "Produce", 9),
     1: ("fetch", "Fetch", 12),
@@ -105,16 +105,16 @@ APIS: dict[int, tuple[str, str, int | None]] = {
 
 
 def request_class(api_key: int) -> type[Message]:
-    """Raises KeyError for a key that Kafka does not define."""
+    """Return the request class of an API. Raise KeyError if Kafka does not define the API key."""
     return _load(api_key, "Request")
 
 
 def response_class(api_key: int) -> type[Message]:
-    """Raises KeyError for a key that Kafka does not define."""
+    """Return the response class of an API. Raise KeyError if Kafka does not define the API key."""
     return _load(api_key, "Response")
 
 
 @cache
-def _load(api_key: int, half: str) -> type[Message]:
+def _load(api_key: int, suffix: str) -> type[Message]:
     module, name, _ = APIS[api_key]
-    return cast("type[Message]", getattr(import_module(f"odradek.protocol.messages.{module}"), name + half))
+    return cast("type[Message]", getattr(import_module(f"odradek.protocol.messages.{module}"), name + suffix))

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnTopic(Struct):
-    """Part of AddPartitionsToTxnRequest."""
+    """Nested struct of AddPartitionsToTxnRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []int32 0+"""
@@ -21,7 +21,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnTransaction(Struct):
-    """Part of AddPartitionsToTxnRequest."""
+    """Nested struct of AddPartitionsToTxnRequest."""
 
     SCHEMA: ClassVar[str] = """transactional_id string 4+
 producer_id int64 4+
@@ -62,7 +62,7 @@ v3_and_below_topics []AddPartitionsToTxnTopic 0-3"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnPartitionResult(Struct):
-    """Part of AddPartitionsToTxnResponse."""
+    """Nested struct of AddPartitionsToTxnResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 partition_error_code int16 0+"""
@@ -73,7 +73,7 @@ partition_error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnTopicResult(Struct):
-    """Part of AddPartitionsToTxnResponse."""
+    """Nested struct of AddPartitionsToTxnResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 results_by_partition []AddPartitionsToTxnPartitionResult 0+"""
@@ -84,7 +84,7 @@ results_by_partition []AddPartitionsToTxnPartitionResult 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AddPartitionsToTxnResult(Struct):
-    """Part of AddPartitionsToTxnResponse."""
+    """Nested struct of AddPartitionsToTxnResponse."""
 
     SCHEMA: ClassVar[str] = """transactional_id string 4+
 topic_results []AddPartitionsToTxnTopicResult 4+"""

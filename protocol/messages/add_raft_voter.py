@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
-    """Part of AddRaftVoterRequest."""
+    """Nested struct of AddRaftVoterRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestEntityData(Struct):
-    """Part of AlterClientQuotasRequest."""
+    """Nested struct of AlterClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
@@ -21,7 +21,7 @@ entity_name string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OpData(Struct):
-    """Part of AlterClientQuotasRequest."""
+    """Nested struct of AlterClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value float64 0+
@@ -34,7 +34,7 @@ remove bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestEntryData(Struct):
-    """Part of AlterClientQuotasRequest."""
+    """Nested struct of AlterClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """entity []RequestEntityData 0+
 ops []OpData 0+"""
@@ -63,7 +63,7 @@ validate_only bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseEntityData(Struct):
-    """Part of AlterClientQuotasResponse."""
+    """Nested struct of AlterClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
@@ -74,7 +74,7 @@ entity_name string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseEntryData(Struct):
-    """Part of AlterClientQuotasResponse."""
+    """Nested struct of AlterClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

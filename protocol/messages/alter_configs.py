@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterableConfig(Struct):
-    """Part of AlterConfigsRequest."""
+    """Nested struct of AlterConfigsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 value string 0+ n0+"""
@@ -21,7 +21,7 @@ value string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResource(Struct):
-    """Part of AlterConfigsRequest."""
+    """Nested struct of AlterConfigsRequest."""
 
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
@@ -52,7 +52,7 @@ validate_only bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResourceResponse(Struct):
-    """Part of AlterConfigsResponse."""
+    """Nested struct of AlterConfigsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class BrokerState(Struct):
-    """Part of AlterPartitionRequest."""
+    """Nested struct of AlterPartitionRequest."""
 
     SCHEMA: ClassVar[str] = """broker_id int32 3+
 broker_epoch int64 3+"""
@@ -23,7 +23,7 @@ broker_epoch int64 3+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
-    """Part of AlterPartitionRequest."""
+    """Nested struct of AlterPartitionRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 leader_epoch int32 0+
@@ -42,7 +42,7 @@ partition_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
-    """Part of AlterPartitionRequest."""
+    """Nested struct of AlterPartitionRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 2+ i
 partitions []RequestPartitionData 0+"""
@@ -73,7 +73,7 @@ topics []RequestTopicData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
-    """Part of AlterPartitionResponse."""
+    """Nested struct of AlterPartitionResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -94,7 +94,7 @@ partition_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
-    """Part of AlterPartitionResponse."""
+    """Nested struct of AlterPartitionResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 2+ i
 partitions []ResponsePartitionData 0+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReassignablePartition(Struct):
-    """Part of AlterPartitionReassignmentsRequest."""
+    """Nested struct of AlterPartitionReassignmentsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 replicas []int32 0+ n0+"""
@@ -21,7 +21,7 @@ replicas []int32 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReassignableTopic(Struct):
-    """Part of AlterPartitionReassignmentsRequest."""
+    """Nested struct of AlterPartitionReassignmentsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ReassignablePartition 0+"""
@@ -52,7 +52,7 @@ topics []ReassignableTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReassignablePartitionResponse(Struct):
-    """Part of AlterPartitionReassignmentsResponse."""
+    """Nested struct of AlterPartitionReassignmentsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -65,7 +65,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReassignableTopicResponse(Struct):
-    """Part of AlterPartitionReassignmentsResponse."""
+    """Nested struct of AlterPartitionReassignmentsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ReassignablePartitionResponse 0+"""

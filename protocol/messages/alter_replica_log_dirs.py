@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirTopic(Struct):
-    """Part of AlterReplicaLogDirsRequest."""
+    """Nested struct of AlterReplicaLogDirsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []int32 0+"""
@@ -21,7 +21,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDir(Struct):
-    """Part of AlterReplicaLogDirsRequest."""
+    """Nested struct of AlterReplicaLogDirsRequest."""
 
     SCHEMA: ClassVar[str] = """path string 0+
 topics []AlterReplicaLogDirTopic 0+"""
@@ -48,7 +48,7 @@ class AlterReplicaLogDirsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirPartitionResult(Struct):
-    """Part of AlterReplicaLogDirsResponse."""
+    """Nested struct of AlterReplicaLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
@@ -59,7 +59,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterReplicaLogDirTopicResult(Struct):
-    """Part of AlterReplicaLogDirsResponse."""
+    """Nested struct of AlterReplicaLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []AlterReplicaLogDirPartitionResult 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequestPartition(Struct):
-    """Part of AlterShareGroupOffsetsRequest."""
+    """Nested struct of AlterShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 start_offset int64 0+"""
@@ -23,7 +23,7 @@ start_offset int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsRequestTopic(Struct):
-    """Part of AlterShareGroupOffsetsRequest."""
+    """Nested struct of AlterShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []AlterShareGroupOffsetsRequestPartition 0+"""
@@ -52,7 +52,7 @@ topics []AlterShareGroupOffsetsRequestTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponsePartition(Struct):
-    """Part of AlterShareGroupOffsetsResponse."""
+    """Nested struct of AlterShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -65,7 +65,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterShareGroupOffsetsResponseTopic(Struct):
-    """Part of AlterShareGroupOffsetsResponse."""
+    """Nested struct of AlterShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+

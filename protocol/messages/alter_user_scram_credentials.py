@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScramCredentialDeletion(Struct):
-    """Part of AlterUserScramCredentialsRequest."""
+    """Nested struct of AlterUserScramCredentialsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 mechanism int8 0+"""
@@ -21,7 +21,7 @@ mechanism int8 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ScramCredentialUpsertion(Struct):
-    """Part of AlterUserScramCredentialsRequest."""
+    """Nested struct of AlterUserScramCredentialsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 mechanism int8 0+
@@ -56,7 +56,7 @@ upsertions []ScramCredentialUpsertion 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterUserScramCredentialsResult(Struct):
-    """Part of AlterUserScramCredentialsResponse."""
+    """Nested struct of AlterUserScramCredentialsResponse."""
 
     SCHEMA: ClassVar[str] = """user string 0+
 error_code int16 0+

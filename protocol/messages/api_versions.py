@@ -28,7 +28,7 @@ client_software_version string 3+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ApiVersion(Struct):
-    """Part of ApiVersionsResponse."""
+    """Nested struct of ApiVersionsResponse."""
 
     SCHEMA: ClassVar[str] = """api_key int16 0+
 min_version int16 0+
@@ -41,7 +41,7 @@ max_version int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class SupportedFeatureKey(Struct):
-    """Part of ApiVersionsResponse."""
+    """Nested struct of ApiVersionsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 3+
 min_version int16 3+
@@ -54,7 +54,7 @@ max_version int16 3+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class FinalizedFeatureKey(Struct):
-    """Part of ApiVersionsResponse."""
+    """Nested struct of ApiVersionsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 3+
 max_version_level int16 3+

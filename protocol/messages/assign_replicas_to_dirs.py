@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
-    """Part of AssignReplicasToDirsRequest."""
+    """Nested struct of AssignReplicasToDirsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
     partition_index: int = 0
@@ -21,7 +21,7 @@ class RequestPartitionData(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
-    """Part of AssignReplicasToDirsRequest."""
+    """Nested struct of AssignReplicasToDirsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []RequestPartitionData 0+"""
@@ -32,7 +32,7 @@ partitions []RequestPartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestDirectoryData(Struct):
-    """Part of AssignReplicasToDirsRequest."""
+    """Nested struct of AssignReplicasToDirsRequest."""
 
     SCHEMA: ClassVar[str] = """id uuid 0+
 topics []RequestTopicData 0+"""
@@ -63,7 +63,7 @@ directories []RequestDirectoryData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
-    """Part of AssignReplicasToDirsResponse."""
+    """Nested struct of AssignReplicasToDirsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
@@ -74,7 +74,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
-    """Part of AssignReplicasToDirsResponse."""
+    """Nested struct of AssignReplicasToDirsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []ResponsePartitionData 0+"""
@@ -85,7 +85,7 @@ partitions []ResponsePartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseDirectoryData(Struct):
-    """Part of AssignReplicasToDirsResponse."""
+    """Nested struct of AssignReplicasToDirsResponse."""
 
     SCHEMA: ClassVar[str] = """id uuid 0+
 topics []ResponseTopicData 0+"""

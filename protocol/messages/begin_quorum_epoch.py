@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
-    """Part of BeginQuorumEpochRequest."""
+    """Nested struct of BeginQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 voter_directory_id uuid 1+ i
@@ -27,7 +27,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
-    """Part of BeginQuorumEpochRequest."""
+    """Nested struct of BeginQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
@@ -38,7 +38,7 @@ partitions []RequestPartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderEndpoint(Struct):
-    """Part of BeginQuorumEpochRequest."""
+    """Nested struct of BeginQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """name string 1+
 host string 1+
@@ -73,7 +73,7 @@ leader_endpoints []LeaderEndpoint 1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
-    """Part of BeginQuorumEpochResponse."""
+    """Nested struct of BeginQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -88,7 +88,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
-    """Part of BeginQuorumEpochResponse."""
+    """Nested struct of BeginQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
@@ -99,7 +99,7 @@ partitions []ResponsePartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of BeginQuorumEpochResponse."""
+    """Nested struct of BeginQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+

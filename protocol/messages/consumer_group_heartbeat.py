@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicPartitions(Struct):
-    """Part of ConsumerGroupHeartbeatRequest."""
+    """Nested struct of ConsumerGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
@@ -57,7 +57,7 @@ topic_partitions []RequestTopicPartitions 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicPartitions(Struct):
-    """Part of ConsumerGroupHeartbeatResponse."""
+    """Nested struct of ConsumerGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
@@ -68,7 +68,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
-    """Part of ConsumerGroupHeartbeatResponse."""
+    """Nested struct of ConsumerGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """topic_partitions []ResponseTopicPartitions 0+"""
     topic_partitions: list[ResponseTopicPartitions] = field(default_factory=list)

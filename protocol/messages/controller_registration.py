@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
-    """Part of ControllerRegistrationRequest."""
+    """Nested struct of ControllerRegistrationRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
@@ -27,7 +27,7 @@ security_protocol int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Feature(Struct):
-    """Part of ControllerRegistrationRequest."""
+    """Nested struct of ControllerRegistrationRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 min_supported_version int16 0+

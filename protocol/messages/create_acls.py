@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AclCreation(Struct):
-    """Part of CreateAclsRequest."""
+    """Nested struct of CreateAclsRequest."""
 
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
@@ -47,7 +47,7 @@ class CreateAclsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AclCreationResult(Struct):
-    """Part of CreateAclsResponse."""
+    """Nested struct of CreateAclsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableRenewers(Struct):
-    """Part of CreateDelegationTokenRequest."""
+    """Nested struct of CreateDelegationTokenRequest."""
 
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+"""

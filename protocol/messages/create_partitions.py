@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsAssignment(Struct):
-    """Part of CreatePartitionsRequest."""
+    """Nested struct of CreatePartitionsRequest."""
 
     SCHEMA: ClassVar[str] = """broker_ids []int32 0+"""
     broker_ids: list[int] = field(default_factory=list)
@@ -19,7 +19,7 @@ class CreatePartitionsAssignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsTopic(Struct):
-    """Part of CreatePartitionsRequest."""
+    """Nested struct of CreatePartitionsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 count int32 0+
@@ -52,7 +52,7 @@ validate_only bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsTopicResult(Struct):
-    """Part of CreatePartitionsResponse."""
+    """Nested struct of CreatePartitionsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 error_code int16 0+

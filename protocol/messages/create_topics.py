@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableReplicaAssignment(Struct):
-    """Part of CreateTopicsRequest."""
+    """Nested struct of CreateTopicsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 broker_ids []int32 0+"""
@@ -23,7 +23,7 @@ broker_ids []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicConfig(Struct):
-    """Part of CreateTopicsRequest."""
+    """Nested struct of CreateTopicsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 value string 0+ n0+"""
@@ -34,7 +34,7 @@ value string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopic(Struct):
-    """Part of CreateTopicsRequest."""
+    """Nested struct of CreateTopicsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 num_partitions int32 0+
@@ -71,7 +71,7 @@ validate_only bool 1+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicConfigs(Struct):
-    """Part of CreateTopicsResponse."""
+    """Nested struct of CreateTopicsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 5+
 value string 5+ n5+
@@ -88,7 +88,7 @@ is_sensitive bool 5+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicResult(Struct):
-    """Part of CreateTopicsResponse."""
+    """Nested struct of CreateTopicsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 topic_id uuid 7+ i

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsFilter(Struct):
-    """Part of DeleteAclsRequest."""
+    """Nested struct of DeleteAclsRequest."""
 
     SCHEMA: ClassVar[str] = """resource_type_filter int8 0+
 resource_name_filter string 0+ n0+
@@ -47,7 +47,7 @@ class DeleteAclsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsMatchingAcl(Struct):
-    """Part of DeleteAclsResponse."""
+    """Nested struct of DeleteAclsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+
@@ -72,7 +72,7 @@ permission_type int8 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsFilterResult(Struct):
-    """Part of DeleteAclsResponse."""
+    """Nested struct of DeleteAclsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

@@ -26,7 +26,7 @@ class DeleteGroupsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeletableGroupResult(Struct):
-    """Part of DeleteGroupsResponse."""
+    """Nested struct of DeleteGroupsResponse."""
 
     SCHEMA: ClassVar[str] = """group_id string 0+
 error_code int16 0+"""

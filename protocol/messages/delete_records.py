@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartition(Struct):
-    """Part of DeleteRecordsRequest."""
+    """Nested struct of DeleteRecordsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 offset int64 0+"""
@@ -21,7 +21,7 @@ offset int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopic(Struct):
-    """Part of DeleteRecordsRequest."""
+    """Nested struct of DeleteRecordsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DeleteRecordsPartition 0+"""
@@ -50,7 +50,7 @@ timeout_ms int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartitionResult(Struct):
-    """Part of DeleteRecordsResponse."""
+    """Nested struct of DeleteRecordsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 low_watermark int64 0+
@@ -63,7 +63,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopicResult(Struct):
-    """Part of DeleteRecordsResponse."""
+    """Nested struct of DeleteRecordsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DeleteRecordsPartitionResult 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupOffsetsRequestTopic(Struct):
-    """Part of DeleteShareGroupOffsetsRequest."""
+    """Nested struct of DeleteShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+"""
     topic_name: str = ""
@@ -39,7 +39,7 @@ topics []DeleteShareGroupOffsetsRequestTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteShareGroupOffsetsResponseTopic(Struct):
-    """Part of DeleteShareGroupOffsetsResponse."""
+    """Nested struct of DeleteShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+

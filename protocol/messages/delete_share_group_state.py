@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of DeleteShareGroupStateRequest."""
+    """Nested struct of DeleteShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+"""
     partition: int = 0
@@ -21,7 +21,7 @@ class PartitionData(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteStateData(Struct):
-    """Part of DeleteShareGroupStateRequest."""
+    """Nested struct of DeleteShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -50,7 +50,7 @@ topics []DeleteStateData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
-    """Part of DeleteShareGroupStateResponse."""
+    """Nested struct of DeleteShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
@@ -63,7 +63,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteStateResult(Struct):
-    """Part of DeleteShareGroupStateResponse."""
+    """Nested struct of DeleteShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicState(Struct):
-    """Part of DeleteTopicsRequest."""
+    """Nested struct of DeleteTopicsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 6+ n6+
 topic_id uuid 6+"""
@@ -43,7 +43,7 @@ timeout_ms int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeletableTopicResult(Struct):
-    """Part of DeleteTopicsResponse."""
+    """Nested struct of DeleteTopicsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+ n6+
 topic_id uuid 6+ i

@@ -38,7 +38,7 @@ permission_type int8 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AclDescription(Struct):
-    """Part of DescribeAclsResponse."""
+    """Nested struct of DescribeAclsResponse."""
 
     SCHEMA: ClassVar[str] = """principal string 0+
 host string 0+
@@ -53,7 +53,7 @@ permission_type int8 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsResource(Struct):
-    """Part of DescribeAclsResponse."""
+    """Nested struct of DescribeAclsResponse."""
 
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ComponentData(Struct):
-    """Part of DescribeClientQuotasRequest."""
+    """Nested struct of DescribeClientQuotasRequest."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 match_type int8 0+
@@ -41,7 +41,7 @@ strict bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class EntityData(Struct):
-    """Part of DescribeClientQuotasResponse."""
+    """Nested struct of DescribeClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""
@@ -52,7 +52,7 @@ entity_name string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ValueData(Struct):
-    """Part of DescribeClientQuotasResponse."""
+    """Nested struct of DescribeClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value float64 0+"""
@@ -63,7 +63,7 @@ value float64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class EntryData(Struct):
-    """Part of DescribeClientQuotasResponse."""
+    """Nested struct of DescribeClientQuotasResponse."""
 
     SCHEMA: ClassVar[str] = """entity []EntityData 0+
 values []ValueData 0+"""

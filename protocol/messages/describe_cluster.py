@@ -30,7 +30,7 @@ include_fenced_brokers bool 2+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterBroker(Struct):
-    """Part of DescribeClusterResponse."""
+    """Nested struct of DescribeClusterResponse."""
 
     SCHEMA: ClassVar[str] = """broker_id int32 0+
 host string 0+

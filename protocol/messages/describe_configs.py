@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResource(Struct):
-    """Part of DescribeConfigsRequest."""
+    """Nested struct of DescribeConfigsRequest."""
 
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
@@ -43,7 +43,7 @@ include_documentation bool 3+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsSynonym(Struct):
-    """Part of DescribeConfigsResponse."""
+    """Nested struct of DescribeConfigsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 1+
 value string 1+ n0+
@@ -56,7 +56,7 @@ source int8 1+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResourceResult(Struct):
-    """Part of DescribeConfigsResponse."""
+    """Nested struct of DescribeConfigsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 value string 0+ n0+
@@ -79,7 +79,7 @@ documentation string 3+ n0+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResult(Struct):
-    """Part of DescribeConfigsResponse."""
+    """Nested struct of DescribeConfigsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeDelegationTokenOwner(Struct):
-    """Part of DescribeDelegationTokenRequest."""
+    """Nested struct of DescribeDelegationTokenRequest."""
 
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+"""
@@ -37,7 +37,7 @@ class DescribeDelegationTokenRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedDelegationTokenRenewer(Struct):
-    """Part of DescribeDelegationTokenResponse."""
+    """Nested struct of DescribeDelegationTokenResponse."""
 
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+"""
@@ -48,7 +48,7 @@ principal_name string 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedDelegationToken(Struct):
-    """Part of DescribeDelegationTokenResponse."""
+    """Nested struct of DescribeDelegationTokenResponse."""
 
     SCHEMA: ClassVar[str] = """principal_type string 0+
 principal_name string 0+

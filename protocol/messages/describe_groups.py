@@ -28,7 +28,7 @@ include_authorized_operations bool 3+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroupMember(Struct):
-    """Part of DescribeGroupsResponse."""
+    """Nested struct of DescribeGroupsResponse."""
 
     SCHEMA: ClassVar[str] = """member_id string 0+
 group_instance_id string 4+ n4+ i
@@ -47,7 +47,7 @@ member_assignment bytes 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
-    """Part of DescribeGroupsResponse."""
+    """Nested struct of DescribeGroupsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 6+ n6+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribableLogDirTopic(Struct):
-    """Part of DescribeLogDirsRequest."""
+    """Nested struct of DescribeLogDirsRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
@@ -37,7 +37,7 @@ class DescribeLogDirsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsPartition(Struct):
-    """Part of DescribeLogDirsResponse."""
+    """Nested struct of DescribeLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 partition_size int64 0+
@@ -52,7 +52,7 @@ is_future_key bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsTopic(Struct):
-    """Part of DescribeLogDirsResponse."""
+    """Nested struct of DescribeLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []DescribeLogDirsPartition 0+"""
@@ -63,7 +63,7 @@ partitions []DescribeLogDirsPartition 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeLogDirsResult(Struct):
-    """Part of DescribeLogDirsResponse."""
+    """Nested struct of DescribeLogDirsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 log_dir string 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicRequest(Struct):
-    """Part of DescribeProducersRequest."""
+    """Nested struct of DescribeProducersRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partition_indexes []int32 0+"""
@@ -37,7 +37,7 @@ class DescribeProducersRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerState(Struct):
-    """Part of DescribeProducersResponse."""
+    """Nested struct of DescribeProducersResponse."""
 
     SCHEMA: ClassVar[str] = """producer_id int64 0+
 producer_epoch int32 0+
@@ -56,7 +56,7 @@ current_txn_start_offset int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResponse(Struct):
-    """Part of DescribeProducersResponse."""
+    """Nested struct of DescribeProducersResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -71,7 +71,7 @@ active_producers []ProducerState 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicResponse(Struct):
-    """Part of DescribeProducersResponse."""
+    """Nested struct of DescribeProducersResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []PartitionResponse 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
-    """Part of DescribeQuorumRequest."""
+    """Nested struct of DescribeQuorumRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
     partition_index: int = 0
@@ -21,7 +21,7 @@ class RequestPartitionData(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
-    """Part of DescribeQuorumRequest."""
+    """Nested struct of DescribeQuorumRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
@@ -48,7 +48,7 @@ class DescribeQuorumRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReplicaState(Struct):
-    """Part of DescribeQuorumResponse."""
+    """Nested struct of DescribeQuorumResponse."""
 
     SCHEMA: ClassVar[str] = """replica_id int32 0+
 replica_directory_id uuid 2+
@@ -65,7 +65,7 @@ last_caught_up_timestamp int64 1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
-    """Part of DescribeQuorumResponse."""
+    """Nested struct of DescribeQuorumResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -88,7 +88,7 @@ observers []ReplicaState 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
-    """Part of DescribeQuorumResponse."""
+    """Nested struct of DescribeQuorumResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
@@ -99,7 +99,7 @@ partitions []ResponsePartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
-    """Part of DescribeQuorumResponse."""
+    """Nested struct of DescribeQuorumResponse."""
 
     SCHEMA: ClassVar[str] = """name string 2+
 host string 2+
@@ -112,7 +112,7 @@ port uint16 2+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Node(Struct):
-    """Part of DescribeQuorumResponse."""
+    """Nested struct of DescribeQuorumResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 2+
 listeners []Listener 2+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsRequestTopic(Struct):
-    """Part of DescribeShareGroupOffsetsRequest."""
+    """Nested struct of DescribeShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []int32 0+"""
@@ -23,7 +23,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsRequestGroup(Struct):
-    """Part of DescribeShareGroupOffsetsRequest."""
+    """Nested struct of DescribeShareGroupOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """group_id string 0+
 topics []DescribeShareGroupOffsetsRequestTopic 0+ n0+"""
@@ -50,7 +50,7 @@ class DescribeShareGroupOffsetsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponsePartition(Struct):
-    """Part of DescribeShareGroupOffsetsResponse."""
+    """Nested struct of DescribeShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 start_offset int64 0+
@@ -69,7 +69,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponseTopic(Struct):
-    """Part of DescribeShareGroupOffsetsResponse."""
+    """Nested struct of DescribeShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 topic_id uuid 0+
@@ -82,7 +82,7 @@ partitions []DescribeShareGroupOffsetsResponsePartition 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeShareGroupOffsetsResponseGroup(Struct):
-    """Part of DescribeShareGroupOffsetsResponse."""
+    """Nested struct of DescribeShareGroupOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """group_id string 0+
 topics []DescribeShareGroupOffsetsResponseTopic 0+

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicRequest(Struct):
-    """Part of DescribeTopicPartitionsRequest."""
+    """Nested struct of DescribeTopicPartitionsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+"""
     name: str = ""
@@ -21,7 +21,7 @@ class TopicRequest(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestCursor(Struct):
-    """Part of DescribeTopicPartitionsRequest."""
+    """Nested struct of DescribeTopicPartitionsRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partition_index int32 0+"""
@@ -52,7 +52,7 @@ cursor RequestCursor 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponsePartition(Struct):
-    """Part of DescribeTopicPartitionsResponse."""
+    """Nested struct of DescribeTopicPartitionsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 partition_index int32 0+
@@ -77,7 +77,7 @@ offline_replicas []int32 0+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponseTopic(Struct):
-    """Part of DescribeTopicPartitionsResponse."""
+    """Nested struct of DescribeTopicPartitionsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 name string 0+ n0+
@@ -96,7 +96,7 @@ topic_authorized_operations int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseCursor(Struct):
-    """Part of DescribeTopicPartitionsResponse."""
+    """Nested struct of DescribeTopicPartitionsResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partition_index int32 0+"""

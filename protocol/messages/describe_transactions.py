@@ -26,7 +26,7 @@ class DescribeTransactionsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicData(Struct):
-    """Part of DescribeTransactionsResponse."""
+    """Nested struct of DescribeTransactionsResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
@@ -37,7 +37,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionState(Struct):
-    """Part of DescribeTransactionsResponse."""
+    """Nested struct of DescribeTransactionsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 transactional_id string 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class UserName(Struct):
-    """Part of DescribeUserScramCredentialsRequest."""
+    """Nested struct of DescribeUserScramCredentialsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+"""
     name: str = ""
@@ -35,7 +35,7 @@ class DescribeUserScramCredentialsRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CredentialInfo(Struct):
-    """Part of DescribeUserScramCredentialsResponse."""
+    """Nested struct of DescribeUserScramCredentialsResponse."""
 
     SCHEMA: ClassVar[str] = """mechanism int8 0+
 iterations int32 0+"""
@@ -46,7 +46,7 @@ iterations int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeUserScramCredentialsResult(Struct):
-    """Part of DescribeUserScramCredentialsResponse."""
+    """Nested struct of DescribeUserScramCredentialsResponse."""
 
     SCHEMA: ClassVar[str] = """user string 0+
 error_code int16 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
-    """Part of ElectLeadersRequest."""
+    """Nested struct of ElectLeadersRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
@@ -41,7 +41,7 @@ timeout_ms int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
-    """Part of ElectLeadersResponse."""
+    """Nested struct of ElectLeadersResponse."""
 
     SCHEMA: ClassVar[str] = """partition_id int32 0+
 error_code int16 0+
@@ -54,7 +54,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReplicaElectionResult(Struct):
-    """Part of ElectLeadersResponse."""
+    """Nested struct of ElectLeadersResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partition_result []PartitionResult 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReplicaInfo(Struct):
-    """Part of EndQuorumEpochRequest."""
+    """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """candidate_id int32 1+
 candidate_directory_id uuid 1+"""
@@ -23,7 +23,7 @@ candidate_directory_id uuid 1+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
-    """Part of EndQuorumEpochRequest."""
+    """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 leader_id int32 0+
@@ -40,7 +40,7 @@ preferred_candidates []ReplicaInfo 1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
-    """Part of EndQuorumEpochRequest."""
+    """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
@@ -51,7 +51,7 @@ partitions []RequestPartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderEndpoint(Struct):
-    """Part of EndQuorumEpochRequest."""
+    """Nested struct of EndQuorumEpochRequest."""
 
     SCHEMA: ClassVar[str] = """name string 1+
 host string 1+
@@ -84,7 +84,7 @@ leader_endpoints []LeaderEndpoint 1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
-    """Part of EndQuorumEpochResponse."""
+    """Nested struct of EndQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -99,7 +99,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
-    """Part of EndQuorumEpochResponse."""
+    """Nested struct of EndQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
@@ -110,7 +110,7 @@ partitions []ResponsePartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of EndQuorumEpochResponse."""
+    """Nested struct of EndQuorumEpochResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+

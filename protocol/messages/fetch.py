@@ -12,7 +12,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReplicaState(Struct):
-    """Part of FetchRequest."""
+    """Nested struct of FetchRequest."""
 
     SCHEMA: ClassVar[str] = """replica_id int32 15+
 replica_epoch int64 15+"""
@@ -23,7 +23,7 @@ replica_epoch int64 15+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchPartition(Struct):
-    """Part of FetchRequest."""
+    """Nested struct of FetchRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 9+ i
@@ -46,7 +46,7 @@ high_watermark int64 18+ t1@18+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchTopic(Struct):
-    """Part of FetchRequest."""
+    """Nested struct of FetchRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 0-12 i
 topic_id uuid 13+ i
@@ -59,7 +59,7 @@ partitions []FetchPartition 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ForgottenTopic(Struct):
-    """Part of FetchRequest."""
+    """Nested struct of FetchRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 7-12 i
 topic_id uuid 13+ i
@@ -110,7 +110,7 @@ rack_id string 11+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """epoch int32 12+
 end_offset int64 12+"""
@@ -121,7 +121,7 @@ end_offset int64 12+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 12+
 leader_epoch int32 12+"""
@@ -132,7 +132,7 @@ leader_epoch int32 12+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class SnapshotId(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
@@ -143,7 +143,7 @@ epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AbortedTransaction(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """producer_id int64 4+
 first_offset int64 4+"""
@@ -154,7 +154,7 @@ first_offset int64 4+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -183,7 +183,7 @@ records records 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchableTopicResponse(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0-12 i
 topic_id uuid 13+ i
@@ -196,7 +196,7 @@ partitions []PartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of FetchResponse."""
+    """Nested struct of FetchResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 16+
 host string 16+

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestSnapshotId(Struct):
-    """Part of FetchSnapshotRequest."""
+    """Nested struct of FetchSnapshotRequest."""
 
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
@@ -23,7 +23,7 @@ epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionSnapshot(Struct):
-    """Part of FetchSnapshotRequest."""
+    """Nested struct of FetchSnapshotRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 0+
@@ -40,7 +40,7 @@ replica_directory_id uuid 1+ t0@1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicSnapshot(Struct):
-    """Part of FetchSnapshotRequest."""
+    """Nested struct of FetchSnapshotRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []RequestPartitionSnapshot 0+"""
@@ -73,7 +73,7 @@ topics []RequestTopicSnapshot 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseSnapshotId(Struct):
-    """Part of FetchSnapshotResponse."""
+    """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """end_offset int64 0+
 epoch int32 0+"""
@@ -84,7 +84,7 @@ epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
-    """Part of FetchSnapshotResponse."""
+    """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
@@ -95,7 +95,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionSnapshot(Struct):
-    """Part of FetchSnapshotResponse."""
+    """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """index int32 0+
 error_code int16 0+
@@ -116,7 +116,7 @@ unaligned_records records 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicSnapshot(Struct):
-    """Part of FetchSnapshotResponse."""
+    """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ResponsePartitionSnapshot 0+"""
@@ -127,7 +127,7 @@ partitions []ResponsePartitionSnapshot 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of FetchSnapshotResponse."""
+    """Nested struct of FetchSnapshotResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+

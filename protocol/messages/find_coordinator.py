@@ -30,7 +30,7 @@ coordinator_keys []string 4+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Coordinator(Struct):
-    """Part of FindCoordinatorResponse."""
+    """Nested struct of FindCoordinatorResponse."""
 
     SCHEMA: ClassVar[str] = """key string 4+
 node_id int32 4+

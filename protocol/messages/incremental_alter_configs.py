@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterableConfig(Struct):
-    """Part of IncrementalAlterConfigsRequest."""
+    """Nested struct of IncrementalAlterConfigsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 config_operation int8 0+
@@ -23,7 +23,7 @@ value string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResource(Struct):
-    """Part of IncrementalAlterConfigsRequest."""
+    """Nested struct of IncrementalAlterConfigsRequest."""
 
     SCHEMA: ClassVar[str] = """resource_type int8 0+
 resource_name string 0+
@@ -54,7 +54,7 @@ validate_only bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResourceResponse(Struct):
-    """Part of IncrementalAlterConfigsResponse."""
+    """Nested struct of IncrementalAlterConfigsResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of InitializeShareGroupStateRequest."""
+    """Nested struct of InitializeShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 state_epoch int32 0+
@@ -25,7 +25,7 @@ start_offset int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class InitializeStateData(Struct):
-    """Part of InitializeShareGroupStateRequest."""
+    """Nested struct of InitializeShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -54,7 +54,7 @@ topics []InitializeStateData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
-    """Part of InitializeShareGroupStateResponse."""
+    """Nested struct of InitializeShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
@@ -67,7 +67,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class InitializeStateResult(Struct):
-    """Part of InitializeShareGroupStateResponse."""
+    """Nested struct of InitializeShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class JoinGroupRequestProtocol(Struct):
-    """Part of JoinGroupRequest."""
+    """Nested struct of JoinGroupRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 metadata bytes 0+"""
@@ -51,7 +51,7 @@ reason string 8+ n8+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class JoinGroupResponseMember(Struct):
-    """Part of JoinGroupResponse."""
+    """Nested struct of JoinGroupResponse."""
 
     SCHEMA: ClassVar[str] = """member_id string 0+
 group_instance_id string 5+ n5+ i

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class MemberIdentity(Struct):
-    """Part of LeaveGroupRequest."""
+    """Nested struct of LeaveGroupRequest."""
 
     SCHEMA: ClassVar[str] = """member_id string 3+
 group_instance_id string 3+ n3+
@@ -43,7 +43,7 @@ members []MemberIdentity 3+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class MemberResponse(Struct):
-    """Part of LeaveGroupResponse."""
+    """Nested struct of LeaveGroupResponse."""
 
     SCHEMA: ClassVar[str] = """member_id string 3+
 group_instance_id string 3+ n3+

@@ -26,7 +26,7 @@ class ListConfigResourcesRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConfigResource(Struct):
-    """Part of ListConfigResourcesResponse."""
+    """Nested struct of ListConfigResourcesResponse."""
 
     SCHEMA: ClassVar[str] = """resource_name string 0+
 resource_type int8 1+ i"""

@@ -28,7 +28,7 @@ types_filter []string 5+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListedGroup(Struct):
-    """Part of ListGroupsResponse."""
+    """Nested struct of ListGroupsResponse."""
 
     SCHEMA: ClassVar[str] = """group_id string 0+
 protocol_type string 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartition(Struct):
-    """Part of ListOffsetsRequest."""
+    """Nested struct of ListOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 current_leader_epoch int32 4+ i
@@ -23,7 +23,7 @@ timestamp int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopic(Struct):
-    """Part of ListOffsetsRequest."""
+    """Nested struct of ListOffsetsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ListOffsetsPartition 0+"""
@@ -56,7 +56,7 @@ timeout_ms int32 10+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartitionResponse(Struct):
-    """Part of ListOffsetsResponse."""
+    """Nested struct of ListOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -73,7 +73,7 @@ leader_epoch int32 4+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopicResponse(Struct):
-    """Part of ListOffsetsResponse."""
+    """Nested struct of ListOffsetsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []ListOffsetsPartitionResponse 0+"""

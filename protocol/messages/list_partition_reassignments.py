@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListPartitionReassignmentsTopics(Struct):
-    """Part of ListPartitionReassignmentsRequest."""
+    """Nested struct of ListPartitionReassignmentsRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partition_indexes []int32 0+"""
@@ -39,7 +39,7 @@ topics []ListPartitionReassignmentsTopics 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OngoingPartitionReassignment(Struct):
-    """Part of ListPartitionReassignmentsResponse."""
+    """Nested struct of ListPartitionReassignmentsResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 replicas []int32 0+
@@ -54,7 +54,7 @@ removing_replicas []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OngoingTopicReassignment(Struct):
-    """Part of ListPartitionReassignmentsResponse."""
+    """Nested struct of ListPartitionReassignmentsResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []OngoingPartitionReassignment 0+"""

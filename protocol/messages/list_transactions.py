@@ -32,7 +32,7 @@ transactional_id_pattern string 2+ n2+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionState(Struct):
-    """Part of ListTransactionsResponse."""
+    """Nested struct of ListTransactionsResponse."""
 
     SCHEMA: ClassVar[str] = """transactional_id string 0+
 producer_id int64 0+

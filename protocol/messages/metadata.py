@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataRequestTopic(Struct):
-    """Part of MetadataRequest."""
+    """Nested struct of MetadataRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 10+ i
 name string 0+ n10+"""
@@ -45,7 +45,7 @@ include_topic_authorized_operations bool 8+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponseBroker(Struct):
-    """Part of MetadataResponse."""
+    """Nested struct of MetadataResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 0+
 host string 0+
@@ -60,7 +60,7 @@ rack string 1+ n1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponsePartition(Struct):
-    """Part of MetadataResponse."""
+    """Nested struct of MetadataResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 partition_index int32 0+
@@ -81,7 +81,7 @@ offline_replicas []int32 5+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponseTopic(Struct):
-    """Part of MetadataResponse."""
+    """Nested struct of MetadataResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 name string 0+ n12+

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequestPartition(Struct):
-    """Part of OffsetCommitRequest."""
+    """Nested struct of OffsetCommitRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 committed_offset int64 0+
@@ -27,7 +27,7 @@ committed_metadata string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequestTopic(Struct):
-    """Part of OffsetCommitRequest."""
+    """Nested struct of OffsetCommitRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0-9 i
 topic_id uuid 10+ i
@@ -66,7 +66,7 @@ topics []OffsetCommitRequestTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponsePartition(Struct):
-    """Part of OffsetCommitResponse."""
+    """Nested struct of OffsetCommitResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
@@ -77,7 +77,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponseTopic(Struct):
-    """Part of OffsetCommitResponse."""
+    """Nested struct of OffsetCommitResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0-9 i
 topic_id uuid 10+ i

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequestPartition(Struct):
-    """Part of OffsetDeleteRequest."""
+    """Nested struct of OffsetDeleteRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+"""
     partition_index: int = 0
@@ -19,7 +19,7 @@ class OffsetDeleteRequestPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequestTopic(Struct):
-    """Part of OffsetDeleteRequest."""
+    """Nested struct of OffsetDeleteRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []OffsetDeleteRequestPartition 0+"""
@@ -48,7 +48,7 @@ topics []OffsetDeleteRequestTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponsePartition(Struct):
-    """Part of OffsetDeleteResponse."""
+    """Nested struct of OffsetDeleteResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
@@ -59,7 +59,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponseTopic(Struct):
-    """Part of OffsetDeleteResponse."""
+    """Nested struct of OffsetDeleteResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []OffsetDeleteResponsePartition 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestTopic(Struct):
-    """Part of OffsetFetchRequest."""
+    """Nested struct of OffsetFetchRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0-7
 partition_indexes []int32 0-7"""
@@ -23,7 +23,7 @@ partition_indexes []int32 0-7"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestTopics(Struct):
-    """Part of OffsetFetchRequest."""
+    """Nested struct of OffsetFetchRequest."""
 
     SCHEMA: ClassVar[str] = """name string 8-9 i
 topic_id uuid 10+ i
@@ -36,7 +36,7 @@ partition_indexes []int32 8+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestGroup(Struct):
-    """Part of OffsetFetchRequest."""
+    """Nested struct of OffsetFetchRequest."""
 
     SCHEMA: ClassVar[str] = """group_id string 8+
 member_id string 9+ n9+ i
@@ -73,7 +73,7 @@ require_stable bool 7+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponsePartition(Struct):
-    """Part of OffsetFetchResponse."""
+    """Nested struct of OffsetFetchResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0-7
 committed_offset int64 0-7
@@ -90,7 +90,7 @@ error_code int16 0-7"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseTopic(Struct):
-    """Part of OffsetFetchResponse."""
+    """Nested struct of OffsetFetchResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0-7
 partitions []OffsetFetchResponsePartition 0-7"""
@@ -101,7 +101,7 @@ partitions []OffsetFetchResponsePartition 0-7"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponsePartitions(Struct):
-    """Part of OffsetFetchResponse."""
+    """Nested struct of OffsetFetchResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 8+
 committed_offset int64 8+
@@ -118,7 +118,7 @@ error_code int16 8+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseTopics(Struct):
-    """Part of OffsetFetchResponse."""
+    """Nested struct of OffsetFetchResponse."""
 
     SCHEMA: ClassVar[str] = """name string 8-9 i
 topic_id uuid 10+ i
@@ -131,7 +131,7 @@ partitions []OffsetFetchResponsePartitions 8+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseGroup(Struct):
-    """Part of OffsetFetchResponse."""
+    """Nested struct of OffsetFetchResponse."""
 
     SCHEMA: ClassVar[str] = """group_id string 8+
 topics []OffsetFetchResponseTopics 8+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderPartition(Struct):
-    """Part of OffsetForLeaderEpochRequest."""
+    """Nested struct of OffsetForLeaderEpochRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 current_leader_epoch int32 2+ i
@@ -23,7 +23,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopic(Struct):
-    """Part of OffsetForLeaderEpochRequest."""
+    """Nested struct of OffsetForLeaderEpochRequest."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []OffsetForLeaderPartition 0+"""
@@ -52,7 +52,7 @@ topics []OffsetForLeaderTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
-    """Part of OffsetForLeaderEpochResponse."""
+    """Nested struct of OffsetForLeaderEpochResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 partition int32 0+
@@ -67,7 +67,7 @@ end_offset int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopicResult(Struct):
-    """Part of OffsetForLeaderEpochResponse."""
+    """Nested struct of OffsetForLeaderEpochResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []EpochEndOffset 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionProduceData(Struct):
-    """Part of ProduceRequest."""
+    """Nested struct of ProduceRequest."""
 
     SCHEMA: ClassVar[str] = """index int32 0+
 records records 0+ n0+"""
@@ -23,7 +23,7 @@ records records 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicProduceData(Struct):
-    """Part of ProduceRequest."""
+    """Nested struct of ProduceRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0-12 i
 topic_id uuid 13+ i
@@ -58,7 +58,7 @@ topic_data []TopicProduceData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class BatchIndexAndErrorMessage(Struct):
-    """Part of ProduceResponse."""
+    """Nested struct of ProduceResponse."""
 
     SCHEMA: ClassVar[str] = """batch_index int32 8+
 batch_index_error_message string 8+ n8+"""
@@ -69,7 +69,7 @@ batch_index_error_message string 8+ n8+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
-    """Part of ProduceResponse."""
+    """Nested struct of ProduceResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 10+
 leader_epoch int32 10+"""
@@ -80,7 +80,7 @@ leader_epoch int32 10+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionProduceResponse(Struct):
-    """Part of ProduceResponse."""
+    """Nested struct of ProduceResponse."""
 
     SCHEMA: ClassVar[str] = """index int32 0+
 error_code int16 0+
@@ -103,7 +103,7 @@ current_leader LeaderIdAndEpoch 10+ t0@10+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicProduceResponse(Struct):
-    """Part of ProduceResponse."""
+    """Nested struct of ProduceResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0-12 i
 topic_id uuid 13+ i
@@ -116,7 +116,7 @@ partition_responses []PartitionProduceResponse 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of ProduceResponse."""
+    """Nested struct of ProduceResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 10+
 host string 10+

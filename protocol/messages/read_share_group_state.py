@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of ReadShareGroupStateRequest."""
+    """Nested struct of ReadShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 leader_epoch int32 0+"""
@@ -23,7 +23,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReadStateData(Struct):
-    """Part of ReadShareGroupStateRequest."""
+    """Nested struct of ReadShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -52,7 +52,7 @@ topics []ReadStateData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
-    """Part of ReadShareGroupStateResponse."""
+    """Nested struct of ReadShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
@@ -67,7 +67,7 @@ delivery_count int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
-    """Part of ReadShareGroupStateResponse."""
+    """Nested struct of ReadShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
@@ -86,7 +86,7 @@ state_batches []StateBatch 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReadStateResult(Struct):
-    """Part of ReadShareGroupStateResponse."""
+    """Nested struct of ReadShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""

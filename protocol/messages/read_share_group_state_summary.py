@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of ReadShareGroupStateSummaryRequest."""
+    """Nested struct of ReadShareGroupStateSummaryRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 leader_epoch int32 0+"""
@@ -23,7 +23,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReadStateSummaryData(Struct):
-    """Part of ReadShareGroupStateSummaryRequest."""
+    """Nested struct of ReadShareGroupStateSummaryRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -52,7 +52,7 @@ topics []ReadStateSummaryData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
-    """Part of ReadShareGroupStateSummaryResponse."""
+    """Nested struct of ReadShareGroupStateSummaryResponse."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
@@ -73,7 +73,7 @@ delivery_complete_count int32 1+ i"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReadStateSummaryResult(Struct):
-    """Part of ReadShareGroupStateSummaryResponse."""
+    """Nested struct of ReadShareGroupStateSummaryResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""

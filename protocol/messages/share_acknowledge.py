@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AcknowledgementBatch(Struct):
-    """Part of ShareAcknowledgeRequest."""
+    """Nested struct of ShareAcknowledgeRequest."""
 
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
@@ -25,7 +25,7 @@ acknowledge_types []int8 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AcknowledgePartition(Struct):
-    """Part of ShareAcknowledgeRequest."""
+    """Nested struct of ShareAcknowledgeRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 acknowledgement_batches []AcknowledgementBatch 0+"""
@@ -36,7 +36,7 @@ acknowledgement_batches []AcknowledgementBatch 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AcknowledgeTopic(Struct):
-    """Part of ShareAcknowledgeRequest."""
+    """Nested struct of ShareAcknowledgeRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []AcknowledgePartition 0+"""
@@ -71,7 +71,7 @@ topics []AcknowledgeTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
-    """Part of ShareAcknowledgeResponse."""
+    """Nested struct of ShareAcknowledgeResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
@@ -82,7 +82,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of ShareAcknowledgeResponse."""
+    """Nested struct of ShareAcknowledgeResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -97,7 +97,7 @@ current_leader LeaderIdAndEpoch 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ShareAcknowledgeTopicResponse(Struct):
-    """Part of ShareAcknowledgeResponse."""
+    """Nested struct of ShareAcknowledgeResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -108,7 +108,7 @@ partitions []PartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of ShareAcknowledgeResponse."""
+    """Nested struct of ShareAcknowledgeResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 0+
 host string 0+

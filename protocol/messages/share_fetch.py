@@ -12,7 +12,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class AcknowledgementBatch(Struct):
-    """Part of ShareFetchRequest."""
+    """Nested struct of ShareFetchRequest."""
 
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
@@ -25,7 +25,7 @@ acknowledge_types []int8 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchPartition(Struct):
-    """Part of ShareFetchRequest."""
+    """Nested struct of ShareFetchRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 partition_max_bytes int32 0
@@ -38,7 +38,7 @@ acknowledgement_batches []AcknowledgementBatch 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchTopic(Struct):
-    """Part of ShareFetchRequest."""
+    """Nested struct of ShareFetchRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []FetchPartition 0+"""
@@ -49,7 +49,7 @@ partitions []FetchPartition 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ForgottenTopic(Struct):
-    """Part of ShareFetchRequest."""
+    """Nested struct of ShareFetchRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
@@ -98,7 +98,7 @@ forgotten_topics_data []ForgottenTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
-    """Part of ShareFetchResponse."""
+    """Nested struct of ShareFetchResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+"""
@@ -109,7 +109,7 @@ leader_epoch int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class AcquiredRecords(Struct):
-    """Part of ShareFetchResponse."""
+    """Nested struct of ShareFetchResponse."""
 
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
@@ -122,7 +122,7 @@ delivery_count int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of ShareFetchResponse."""
+    """Nested struct of ShareFetchResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -145,7 +145,7 @@ acquired_records []AcquiredRecords 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ShareFetchableTopicResponse(Struct):
-    """Part of ShareFetchResponse."""
+    """Nested struct of ShareFetchResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -156,7 +156,7 @@ partitions []PartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of ShareFetchResponse."""
+    """Nested struct of ShareFetchResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 0+
 host string 0+

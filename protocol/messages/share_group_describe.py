@@ -30,7 +30,7 @@ include_authorized_operations bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
-    """Part of ShareGroupDescribeResponse."""
+    """Nested struct of ShareGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
@@ -43,7 +43,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
-    """Part of ShareGroupDescribeResponse."""
+    """Nested struct of ShareGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """topic_partitions []TopicPartitions 0+"""
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Assignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
-    """Part of ShareGroupDescribeResponse."""
+    """Nested struct of ShareGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """member_id string 0+
 rack_id string 0+ n0+
@@ -73,7 +73,7 @@ assignment Assignment 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
-    """Part of ShareGroupDescribeResponse."""
+    """Nested struct of ShareGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

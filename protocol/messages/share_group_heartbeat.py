@@ -36,7 +36,7 @@ subscribed_topic_names []string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
-    """Part of ShareGroupHeartbeatResponse."""
+    """Nested struct of ShareGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""
@@ -47,7 +47,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
-    """Part of ShareGroupHeartbeatResponse."""
+    """Nested struct of ShareGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """topic_partitions []TopicPartitions 0+"""
     topic_partitions: list[TopicPartitions] = field(default_factory=list)

@@ -28,7 +28,7 @@ include_authorized_operations bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
@@ -39,7 +39,7 @@ value string 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions int32 0+
@@ -54,7 +54,7 @@ topic_configs []KeyValue 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 source_topics []string 0+
@@ -71,7 +71,7 @@ repartition_source_topics []TopicInfo 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Topology(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+ n0+"""
@@ -82,7 +82,7 @@ subtopologies []Subtopology 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
@@ -93,7 +93,7 @@ port uint16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TaskOffset(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partition int32 0+
@@ -106,7 +106,7 @@ offset int64 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
@@ -117,7 +117,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """active_tasks []TaskIds 0+
 standby_tasks []TaskIds 0+
@@ -130,7 +130,7 @@ warmup_tasks []TaskIds 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """member_id string 0+
 member_epoch int32 0+
@@ -167,7 +167,7 @@ is_classic bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
-    """Part of StreamsGroupDescribeResponse."""
+    """Nested struct of StreamsGroupDescribeResponse."""
 
     SCHEMA: ClassVar[str] = """error_code int16 0+
 error_message string 0+ n0+

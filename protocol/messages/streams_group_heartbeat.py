@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
@@ -21,7 +21,7 @@ value string 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions int32 0+
@@ -36,7 +36,7 @@ topic_configs []KeyValue 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CopartitionGroup(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """source_topics []int16 0+
 source_topic_regex []int16 0+
@@ -49,7 +49,7 @@ repartition_source_topics []int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 source_topics []string 0+
@@ -70,7 +70,7 @@ copartition_groups []CopartitionGroup 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Topology(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """epoch int32 0+
 subtopologies []Subtopology 0+"""
@@ -81,7 +81,7 @@ subtopologies []Subtopology 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTaskIds(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
@@ -92,7 +92,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestEndpoint(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
@@ -103,7 +103,7 @@ port uint16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TaskOffset(Struct):
-    """Part of StreamsGroupHeartbeatRequest."""
+    """Nested struct of StreamsGroupHeartbeatRequest."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partition int32 0+
@@ -164,7 +164,7 @@ shutdown_application bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Status(Struct):
-    """Part of StreamsGroupHeartbeatResponse."""
+    """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """status_code int8 0+
 status_detail string 0+"""
@@ -175,7 +175,7 @@ status_detail string 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTaskIds(Struct):
-    """Part of StreamsGroupHeartbeatResponse."""
+    """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+"""
@@ -186,7 +186,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseEndpoint(Struct):
-    """Part of StreamsGroupHeartbeatResponse."""
+    """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
@@ -197,7 +197,7 @@ port uint16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
-    """Part of StreamsGroupHeartbeatResponse."""
+    """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""
@@ -208,7 +208,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class EndpointToPartitions(Struct):
-    """Part of StreamsGroupHeartbeatResponse."""
+    """Nested struct of StreamsGroupHeartbeatResponse."""
 
     SCHEMA: ClassVar[str] = """user_endpoint ResponseEndpoint 0+
 active_partitions []TopicPartition 0+

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class SyncGroupRequestAssignment(Struct):
-    """Part of SyncGroupRequest."""
+    """Nested struct of SyncGroupRequest."""
 
     SCHEMA: ClassVar[str] = """member_id string 0+
 assignment bytes 0+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequestPartition(Struct):
-    """Part of TxnOffsetCommitRequest."""
+    """Nested struct of TxnOffsetCommitRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 committed_offset int64 0+
@@ -25,7 +25,7 @@ committed_metadata string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitRequestTopic(Struct):
-    """Part of TxnOffsetCommitRequest."""
+    """Nested struct of TxnOffsetCommitRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []TxnOffsetCommitRequestPartition 0+"""
@@ -66,7 +66,7 @@ topics []TxnOffsetCommitRequestTopic 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponsePartition(Struct):
-    """Part of TxnOffsetCommitResponse."""
+    """Nested struct of TxnOffsetCommitResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
@@ -77,7 +77,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TxnOffsetCommitResponseTopic(Struct):
-    """Part of TxnOffsetCommitResponse."""
+    """Nested struct of TxnOffsetCommitResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []TxnOffsetCommitResponsePartition 0+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class FeatureUpdateKey(Struct):
-    """Part of UpdateFeaturesRequest."""
+    """Nested struct of UpdateFeaturesRequest."""
 
     SCHEMA: ClassVar[str] = """feature string 0+
 max_version_level int16 0+
@@ -45,7 +45,7 @@ validate_only bool 1+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class UpdatableFeatureResult(Struct):
-    """Part of UpdateFeaturesResponse."""
+    """Nested struct of UpdateFeaturesResponse."""
 
     SCHEMA: ClassVar[str] = """feature string 0+
 error_code int16 0+

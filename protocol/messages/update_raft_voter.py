@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class Listener(Struct):
-    """Part of UpdateRaftVoterRequest."""
+    """Nested struct of UpdateRaftVoterRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
@@ -25,7 +25,7 @@ port uint16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionFeature(Struct):
-    """Part of UpdateRaftVoterRequest."""
+    """Nested struct of UpdateRaftVoterRequest."""
 
     SCHEMA: ClassVar[str] = """min_supported_version int16 0+
 max_supported_version int16 0+"""
@@ -62,7 +62,7 @@ kraft_version_feature KRaftVersionFeature 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CurrentLeader(Struct):
-    """Part of UpdateRaftVoterResponse."""
+    """Nested struct of UpdateRaftVoterResponse."""
 
     SCHEMA: ClassVar[str] = """leader_id int32 0+
 leader_epoch int32 0+

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestPartitionData(Struct):
-    """Part of VoteRequest."""
+    """Nested struct of VoteRequest."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 replica_epoch int32 0+
@@ -35,7 +35,7 @@ pre_vote bool 2+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestTopicData(Struct):
-    """Part of VoteRequest."""
+    """Nested struct of VoteRequest."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []RequestPartitionData 0+"""
@@ -66,7 +66,7 @@ topics []RequestTopicData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponsePartitionData(Struct):
-    """Part of VoteResponse."""
+    """Nested struct of VoteResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+
@@ -83,7 +83,7 @@ vote_granted bool 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ResponseTopicData(Struct):
-    """Part of VoteResponse."""
+    """Nested struct of VoteResponse."""
 
     SCHEMA: ClassVar[str] = """topic_name string 0+
 partitions []ResponsePartitionData 0+"""
@@ -94,7 +94,7 @@ partitions []ResponsePartitionData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
-    """Part of VoteResponse."""
+    """Nested struct of VoteResponse."""
 
     SCHEMA: ClassVar[str] = """node_id int32 1+
 host string 1+

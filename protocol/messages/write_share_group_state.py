@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
-    """Part of WriteShareGroupStateRequest."""
+    """Nested struct of WriteShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+
@@ -27,7 +27,7 @@ delivery_count int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
-    """Part of WriteShareGroupStateRequest."""
+    """Nested struct of WriteShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 state_epoch int32 0+
@@ -46,7 +46,7 @@ state_batches []StateBatch 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class WriteStateData(Struct):
-    """Part of WriteShareGroupStateRequest."""
+    """Nested struct of WriteShareGroupStateRequest."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionData 0+"""
@@ -75,7 +75,7 @@ topics []WriteStateData 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionResult(Struct):
-    """Part of WriteShareGroupStateResponse."""
+    """Nested struct of WriteShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 error_code int16 0+
@@ -88,7 +88,7 @@ error_message string 0+ n0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class WriteStateResult(Struct):
-    """Part of WriteShareGroupStateResponse."""
+    """Nested struct of WriteShareGroupStateResponse."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []PartitionResult 0+"""

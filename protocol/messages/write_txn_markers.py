@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerTopic(Struct):
-    """Part of WriteTxnMarkersRequest."""
+    """Nested struct of WriteTxnMarkersRequest."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partition_indexes []int32 0+"""
@@ -21,7 +21,7 @@ partition_indexes []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarker(Struct):
-    """Part of WriteTxnMarkersRequest."""
+    """Nested struct of WriteTxnMarkersRequest."""
 
     SCHEMA: ClassVar[str] = """producer_id int64 0+
 producer_epoch int16 0+
@@ -56,7 +56,7 @@ class WriteTxnMarkersRequest(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerPartitionResult(Struct):
-    """Part of WriteTxnMarkersResponse."""
+    """Nested struct of WriteTxnMarkersResponse."""
 
     SCHEMA: ClassVar[str] = """partition_index int32 0+
 error_code int16 0+"""
@@ -67,7 +67,7 @@ error_code int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerTopicResult(Struct):
-    """Part of WriteTxnMarkersResponse."""
+    """Nested struct of WriteTxnMarkersResponse."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions []WritableTxnMarkerPartitionResult 0+"""
@@ -78,7 +78,7 @@ partitions []WritableTxnMarkerPartitionResult 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class WritableTxnMarkerResult(Struct):
-    """Part of WriteTxnMarkersResponse."""
+    """Nested struct of WriteTxnMarkersResponse."""
 
     SCHEMA: ClassVar[str] = """producer_id int64 0+
 topics []WritableTxnMarkerTopicResult 0+"""

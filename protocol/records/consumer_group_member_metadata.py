@@ -26,7 +26,7 @@ member_id string 0"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClassicProtocol(Struct):
-    """Part of ConsumerGroupMemberMetadataValue."""
+    """Nested struct of ConsumerGroupMemberMetadataValue."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 metadata bytes 0+"""
@@ -37,7 +37,7 @@ metadata bytes 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class ClassicMemberMetadata(Struct):
-    """Part of ConsumerGroupMemberMetadataValue."""
+    """Nested struct of ConsumerGroupMemberMetadataValue."""
 
     SCHEMA: ClassVar[str] = """session_timeout_ms int32 0+
 supported_protocols []ClassicProtocol 0+"""

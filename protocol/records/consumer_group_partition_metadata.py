@@ -26,7 +26,7 @@ class ConsumerGroupPartitionMetadataKey(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionMetadata(Struct):
-    """Part of ConsumerGroupPartitionMetadataValue."""
+    """Nested struct of ConsumerGroupPartitionMetadataValue."""
 
     SCHEMA: ClassVar[str] = """partition int32 0+
 racks []string 0+"""
@@ -37,7 +37,7 @@ racks []string 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicMetadata(Struct):
-    """Part of ConsumerGroupPartitionMetadataValue."""
+    """Nested struct of ConsumerGroupPartitionMetadataValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+

@@ -28,7 +28,7 @@ member_id string 0"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
-    """Part of ConsumerGroupTargetAssignmentMemberValue."""
+    """Nested struct of ConsumerGroupTargetAssignmentMemberValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""

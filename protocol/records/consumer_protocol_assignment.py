@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
-    """Part of ConsumerProtocolAssignment."""
+    """Nested struct of ConsumerProtocolAssignment."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partitions []int32 0+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
-    """Part of ConsumerProtocolSubscription."""
+    """Nested struct of ConsumerProtocolSubscription."""
 
     SCHEMA: ClassVar[str] = """topic string 1+
 partitions []int32 1+"""

@@ -24,7 +24,7 @@ class GroupMetadataKey(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MemberMetadata(Struct):
-    """Part of GroupMetadataValue."""
+    """Nested struct of GroupMetadataValue."""
 
     SCHEMA: ClassVar[str] = """member_id string 0+
 group_instance_id string 3+ n3+ i

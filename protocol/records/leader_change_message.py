@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
-    """Part of LeaderChangeMessage."""
+    """Nested struct of LeaderChangeMessage."""
 
     SCHEMA: ClassVar[str] = """voter_id int32 0+
 voter_directory_id uuid 1+"""

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProducerEntry(Struct):
-    """Part of ProducerSnapshot."""
+    """Nested struct of ProducerSnapshot."""
 
     SCHEMA: ClassVar[str] = """producer_id int64 1
 epoch int16 1

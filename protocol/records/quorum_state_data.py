@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
-    """Part of QuorumStateData."""
+    """Nested struct of QuorumStateData."""
 
     SCHEMA: ClassVar[str] = """voter_id int32 0"""
     voter_id: int = 0

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
-    """Part of RemoteLogSegmentMetadataRecord."""
+    """Nested struct of RemoteLogSegmentMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+
@@ -25,7 +25,7 @@ partition int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class RemoteLogSegmentIdEntry(Struct):
-    """Part of RemoteLogSegmentMetadataRecord."""
+    """Nested struct of RemoteLogSegmentMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """topic_id_partition TopicIdPartitionEntry 0+
 id uuid 0+"""
@@ -36,7 +36,7 @@ id uuid 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class SegmentLeaderEpochEntry(Struct):
-    """Part of RemoteLogSegmentMetadataRecord."""
+    """Nested struct of RemoteLogSegmentMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """leader_epoch int32 0+
 offset int64 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Buffer, Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class SegmentLeaderEpochEntry(Struct):
-    """Part of RemoteLogSegmentMetadataSnapshotRecord."""
+    """Nested struct of RemoteLogSegmentMetadataSnapshotRecord."""
 
     SCHEMA: ClassVar[str] = """leader_epoch int32 0+
 offset int64 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicIdPartitionEntry(Struct):
-    """Part of RemotePartitionDeleteMetadataRecord."""
+    """Nested struct of RemotePartitionDeleteMetadataRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 id uuid 0+

@@ -26,7 +26,7 @@ class ShareGroupStatePartitionMetadataKey(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartitionsInfo(Struct):
-    """Part of ShareGroupStatePartitionMetadataValue."""
+    """Nested struct of ShareGroupStatePartitionMetadataValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+
@@ -39,7 +39,7 @@ partitions []int32 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
-    """Part of ShareGroupStatePartitionMetadataValue."""
+    """Nested struct of ShareGroupStatePartitionMetadataValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 topic_name string 0+"""

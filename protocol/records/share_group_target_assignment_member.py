@@ -28,7 +28,7 @@ member_id string 0"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
-    """Part of ShareGroupTargetAssignmentMemberValue."""
+    """Nested struct of ShareGroupTargetAssignmentMemberValue."""
 
     SCHEMA: ClassVar[str] = """topic_id uuid 0+
 partitions []int32 0+"""

@@ -30,7 +30,7 @@ partition int32 0"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class StateBatch(Struct):
-    """Part of ShareUpdateValue."""
+    """Nested struct of ShareUpdateValue."""
 
     SCHEMA: ClassVar[str] = """first_offset int64 0+
 last_offset int64 0+

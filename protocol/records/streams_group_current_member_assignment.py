@@ -26,7 +26,7 @@ member_id string 0"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TaskIds(Struct):
-    """Part of StreamsGroupCurrentMemberAssignmentValue."""
+    """Nested struct of StreamsGroupCurrentMemberAssignmentValue."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 partitions []int32 0+

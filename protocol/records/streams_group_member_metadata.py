@@ -26,7 +26,7 @@ member_id string 0"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
-    """Part of StreamsGroupMemberMetadataValue."""
+    """Nested struct of StreamsGroupMemberMetadataValue."""
 
     SCHEMA: ClassVar[str] = """host string 0+
 port uint16 0+"""
@@ -37,7 +37,7 @@ port uint16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class KeyValue(Struct):
-    """Part of StreamsGroupMemberMetadataValue."""
+    """Nested struct of StreamsGroupMemberMetadataValue."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""

@@ -24,7 +24,7 @@ class StreamsGroupMetadataKey(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class LastAssignmentConfig(Struct):
-    """Part of StreamsGroupMetadataValue."""
+    """Nested struct of StreamsGroupMetadataValue."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""

@@ -24,7 +24,7 @@ class StreamsGroupTopologyKey(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicConfig(Struct):
-    """Part of StreamsGroupTopologyValue."""
+    """Nested struct of StreamsGroupTopologyValue."""
 
     SCHEMA: ClassVar[str] = """key string 0+
 value string 0+"""
@@ -35,7 +35,7 @@ value string 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicInfo(Struct):
-    """Part of StreamsGroupTopologyValue."""
+    """Nested struct of StreamsGroupTopologyValue."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 partitions int32 0+
@@ -50,7 +50,7 @@ topic_configs []TopicConfig 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class CopartitionGroup(Struct):
-    """Part of StreamsGroupTopologyValue."""
+    """Nested struct of StreamsGroupTopologyValue."""
 
     SCHEMA: ClassVar[str] = """source_topics []int16 0+
 source_topic_regex []int16 0+
@@ -63,7 +63,7 @@ repartition_source_topics []int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Subtopology(Struct):
-    """Part of StreamsGroupTopologyValue."""
+    """Nested struct of StreamsGroupTopologyValue."""
 
     SCHEMA: ClassVar[str] = """subtopology_id string 0+
 source_topics []string 0+

@@ -24,7 +24,7 @@ class TransactionLogKey(Message):
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionsSchema(Struct):
-    """Part of TransactionLogValue."""
+    """Nested struct of TransactionLogValue."""
 
     SCHEMA: ClassVar[str] = """topic string 0+
 partition_ids []int32 0+"""

@@ -12,7 +12,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class Endpoint(Struct):
-    """Part of VotersRecord."""
+    """Nested struct of VotersRecord."""
 
     SCHEMA: ClassVar[str] = """name string 0+
 host string 0+
@@ -25,7 +25,7 @@ port uint16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class KRaftVersionFeature(Struct):
-    """Part of VotersRecord."""
+    """Nested struct of VotersRecord."""
 
     SCHEMA: ClassVar[str] = """min_supported_version int16 0+
 max_supported_version int16 0+"""
@@ -36,7 +36,7 @@ max_supported_version int16 0+"""
 
 @dataclass(slots=True, eq=False, repr=False)
 class Voter(Struct):
-    """Part of VotersRecord."""
+    """Nested struct of VotersRecord."""
 
     SCHEMA: ClassVar[str] = """voter_id int32 0+
 voter_directory_id uuid 0+

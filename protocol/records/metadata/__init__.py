@@ -28,7 +28,7 @@ from odradek.protocol.records.metadata.user_scram_credential_record import UserS
 from odradek.protocol.records.metadata.zk_migration_state_record import ZkMigrationStateRecord as ZkMigrationStateRecord
 from odradek.protocol.schema import Message
 
-# record type id -> class
+# record type -> class
 RECORDS: dict[int, type[Message]] = {
     0: RegisterBrokerRecord,
     1: UnregisterBrokerRecord,

@@ -10,7 +10,7 @@ from odradek.protocol.schema import Message, Struct
 
 @dataclass(slots=True, eq=False, repr=False)
 class EntityData(Struct):
-    """Part of ClientQuotaRecord."""
+    """Nested struct of ClientQuotaRecord."""
 
     SCHEMA: ClassVar[str] = """entity_type string 0+
 entity_name string 0+ n0+"""

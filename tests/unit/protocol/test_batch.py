@@ -91,7 +91,7 @@ def test_records_with_their_own_offsets_keep_them() -> None:
     assert read_all(batch) == records
     with pytest.raises(ValueError, match="base offset"):
         build_batch(records, base_offset=11)
-    with pytest.raises(ValueError, match="needs a record"):
+    with pytest.raises(ValueError, match="must have a record"):
         build_batch([])
 
 
@@ -169,11 +169,11 @@ HOSTILE = {
     "count above what fits": (sealed(GOOD_RECORD, 2**31 - 1), "cannot fit"),
     "count above what is there": (sealed(GOOD_RECORD, 2), "cannot fit"),
     "bytes behind the last record": (sealed(GOOD_RECORD * 2, 1), "follow the last"),
-    "record length negative": (sealed(record(b"\x00" * 9, -5), 1), "does not fit"),
-    "record length past the end": (sealed(record(b"\x00" * 6, 400), 1), "does not fit"),
-    "record length too small": (sealed(record(b"\x00" * 6, 3), 1), "does not fit"),
+    "record length negative": (sealed(record(b"\x00" * 9, -5), 1), "invalid record length"),
+    "record length past the end": (sealed(record(b"\x00" * 6, 400), 1), "invalid record length"),
+    "record length too small": (sealed(record(b"\x00" * 6, 3), 1), "invalid record length"),
     "key length -2": (sealed(record(b"\x00\x00\x00\x03\x01\x00\x00"), 1), "negative length"),
-    "key past the record": (sealed(record(b"\x00\x00\x00\x64\x01\x00\x00"), 1), "runs past"),
+    "key past the record": (sealed(record(b"\x00\x00\x00\x64\x01\x00\x00"), 1), "exceeds the record"),
     "header count negative": (sealed(record(b"\x00\x00\x00\x01\x01\x01\x00"), 1), "headers"),
     "header count above what fits": (sealed(record(b"\x00\x00\x00\x01\x01" + varint(2**30) + b"\x00"), 1), "headers"),
     "header without name": (sealed(record(b"\x00\x00\x00\x01\x01\x02\x01\x01"), 1), "without a name"),
@@ -183,9 +183,9 @@ HOSTILE = {
         sealed(record(b"\x00" + varint(2**63 - 1) + b"\x00\x01\x01\x00"), 1, base_timestamp=2**62),
         "64 bits",
     ),
-    "codec that does not exist": (sealed(GOOD_RECORD, 1, attributes=5), "compression 5"),
+    "codec that does not exist": (sealed(GOOD_RECORD, 1, attributes=5), "codec 5"),
     "compressed garbage": (sealed(GOOD_RECORD, 1, attributes=4), "zstd"),
-    "batch cut off": (TWO[:-3], "cut off"),
+    "batch cut off": (TWO[:-3], "ends after"),
 }
 
 

@@ -109,7 +109,7 @@ def test_a_value_that_the_version_cannot_carry_is_an_error(
         (EndTxnRequest("x", producer_epoch=40_000), 0, "producer_epoch"),
         (EndTxnRequest("x"), 6, "no version 6"),
         (EndTxnRequest("x"), -1, "no version -1"),
-        (EndTxnRequest("x", unknown_tagged_fields=((1, b""), (1, b""))), 3, "tag 1 stands twice"),
+        (EndTxnRequest("x", unknown_tagged_fields=((1, b""), (1, b""))), 3, "tag 1 occurs twice"),
     ],
 )
 def test_values_that_do_not_fit_are_errors(message: EndTxnRequest, version: int, named: str) -> None:

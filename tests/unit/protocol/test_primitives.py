@@ -70,7 +70,7 @@ def test_varlongs_that_cannot_be(data: str) -> None:
 
 
 def test_a_negative_number_has_no_unsigned_varint() -> None:
-    with pytest.raises(ValueError, match="cannot hold -1"):
+    with pytest.raises(ValueError, match="cannot be negative: -1"):
         unsigned_varint(-1)
 
 

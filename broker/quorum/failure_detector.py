@@ -13,7 +13,7 @@ from odradek.broker.quorum.peers import AddressOf, Channel
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.driver import MembershipDriver
 from odradek.cluster.membership.members import UNREGISTERED, Change, Counters, MembershipConfig, MemberSpec, MemberView
-from odradek.cluster.membership.messages import UNKNOWN_LIFE, Codec
+from odradek.cluster.membership.messages import UNKNOWN_INCARNATION, Codec
 from odradek.cluster.membership.transitions import Event, State
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import Refusal
@@ -72,7 +72,7 @@ class Membership:
             config.node_id,
             life_of(incarnation_id),
             rng=env.rng,
-            heard_ms=services.peers.heard_ms,
+            last_contact_ms=services.peers.heard_ms,
             now_ms=env.clock.monotonic_ms(),
             config=MembershipConfig(
                 probe_interval_ms=config.odradek_membership_probe_interval_ms,
@@ -84,7 +84,7 @@ class Membership:
             self._core,
             Codec(services.cluster_id),
             address_of=self._address_of,
-            knock=self._knock,
+            probe_by_tcp=self._knock,
             on_change=self._on_change,
             clock=env.clock,
             tasks=tasks,
@@ -127,7 +127,7 @@ class Membership:
 
     def _specs(self, image: MetadataImage) -> list[MemberSpec]:
         """Registered brokers, and voters that are not among them."""
-        specs = {voter.node_id: MemberSpec(voter.node_id, UNREGISTERED, UNKNOWN_LIFE) for voter in self._voters}
+        specs = {voter.node_id: MemberSpec(voter.node_id, UNREGISTERED, UNKNOWN_INCARNATION) for voter in self._voters}
         for broker in image.brokers.values():
             specs[broker.broker_id] = MemberSpec(broker.broker_id, broker.epoch, life_of(broker.incarnation_id))
         return list(specs.values())
@@ -155,7 +155,7 @@ class Membership:
 
     def _on_change(self, change: Change) -> None:
         self._doubts.look_again()
-        if not change.is_verdict:
+        if not change.is_failure_declaration:
             return
         if change.event is not Event.REPLACED:  # then the node is there, and only its former registration is not
             self._raft.suspect(change.node_id)

@@ -1,4 +1,4 @@
-"""Where datagrams for a node go: names looked up aside, never on the way of a datagram."""
+"""The socket addresses of datagrams. Host names are resolved in the background, never while a datagram is sent."""
 
 from __future__ import annotations
 
@@ -16,69 +16,75 @@ if TYPE_CHECKING:
     from odradek.runtime.tasks import Tasks
 
 LOOK_UP_PAUSE_MS: Final = 1_000
-"""Between two look-ups of one name."""
-STRANGERS_MAX: Final = 64
-"""Nodes that are not members yet and are answered where they asked from."""
+"""Minimum time between two look-ups of one name, in milliseconds."""
+UNKNOWN_NODES_MAX: Final = 64
+"""Maximum nodes without a known address that receive acknowledgements at the address of their latest datagram."""
 
 HostPort: TypeAlias = tuple[str, int]
 _logger = structlog.get_logger("cluster.membership")
 
 
 class AddressBook:
-    """`address_of(node id)`: host and port as the cluster knows them, None where it does not."""
+    """The socket addresses by node id."""
 
     def __init__(
         self, address_of: Callable[[int], HostPort | None], *, sockname: Any, clock: Clock, tasks: Tasks
     ) -> None:
-        """`sockname`: of the socket that will send; it says which family can be reached."""
+        """Start without resolved names.
+
+        `address_of(node id)`: host and port according to the cluster metadata, or None. `sockname`: the local address of the
+        sending socket; its family is the only one that can be reached.
+        """
         self._address_of = address_of
         self._clock = clock
         self._tasks = tasks
         self._family = AF_INET6 if len(sockname) > 2 else AF_INET
-        self._found: dict[HostPort, Any] = {}
-        self._asked_ms: dict[HostPort, int] = {}
-        self._strangers: dict[int, Any] = {}
+        self._resolved: dict[HostPort, Any] = {}
+        self._look_up_ms: dict[HostPort, int] = {}
+        """The time of the last look-up of each name."""
+        self._unknown: dict[int, Any] = {}
+        """The source addresses of nodes that the metadata does not have yet."""
 
     def route(self, node_id: int) -> Any | None:
-        """A socket address, or None: then a look-up is under way, or there is nothing to look up."""
+        """Return the socket address of a node. None: it is unknown, or its name is being resolved."""
         address = self._address_of(node_id)
         if address is None:
-            return self._strangers.get(node_id)
-        self._strangers.pop(node_id, None)
-        if address not in self._found:
+            return self._unknown.get(node_id)
+        self._unknown.pop(node_id, None)
+        if address not in self._resolved:
             self._look_up(address)
-        return self._found.get(address)
+        return self._resolved.get(address)
 
-    def doubt(self, node_id: int) -> None:
-        """The node does not answer there: its name may mean another address by now."""
+    def refresh(self, node_id: int) -> None:
+        """Resolve the name of a node that does not respond again: its address may have changed."""
         address = self._address_of(node_id)
-        if address is not None and address in self._found:
+        if address is not None and address in self._resolved:
             self._look_up(address)
 
-    def met(self, node_id: int, source: Any) -> None:
-        """An authentic datagram of the node has come from `source`."""
-        if node_id not in self._strangers and self._address_of(node_id) is None:
-            while len(self._strangers) >= STRANGERS_MAX:
-                del self._strangers[next(iter(self._strangers))]
-            self._strangers[node_id] = source
+    def received_from(self, node_id: int, source: Any) -> None:
+        """Remember the source address of an authentic datagram if the node is unknown."""
+        if node_id not in self._unknown and self._address_of(node_id) is None:
+            while len(self._unknown) >= UNKNOWN_NODES_MAX:
+                del self._unknown[next(iter(self._unknown))]
+            self._unknown[node_id] = source
 
     def _look_up(self, address: HostPort) -> None:
         try:
             literal = ip_address(address[0])
         except ValueError:
             now_ms = self._clock.monotonic_ms()
-            if now_ms - self._asked_ms.get(address, now_ms - LOOK_UP_PAUSE_MS) >= LOOK_UP_PAUSE_MS:
-                self._asked_ms[address] = now_ms
-                self._tasks.spawn(self._ask(address), f"look up {address[0]}")
+            if now_ms - self._look_up_ms.get(address, now_ms - LOOK_UP_PAUSE_MS) >= LOOK_UP_PAUSE_MS:
+                self._look_up_ms[address] = now_ms
+                self._tasks.spawn(self._resolve(address), f"look up {address[0]}")
             return
         if (literal.version == 6) == (self._family == AF_INET6):
-            self._found[address] = address
+            self._resolved[address] = address
 
-    async def _ask(self, address: HostPort) -> None:
+    async def _resolve(self, address: HostPort) -> None:
         try:
             found = await get_running_loop().getaddrinfo(*address, family=self._family, type=SOCK_DGRAM)
         except OSError as error:
             _logger.debug("a host is not found", host=address[0], reason=str(error))
             return
         if found:
-            self._found[address] = found[0][4]
+            self._resolved[address] = found[0][4]

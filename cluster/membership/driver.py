@@ -1,7 +1,7 @@
 """Runs a membership core on UDP: datagrams in, datagrams out, timers.
 
-Datagrams are read and written through asyncio-dgram, whose queue of received ones has no limit: it is emptied in every turn of
-the loop, and what goes beyond DATAGRAMS_PER_TURN is dropped unread.
+asyncio-dgram reads and writes the datagrams. Its queue of received datagrams has no limit, so it is emptied in every turn of the
+event loop. Datagrams beyond DATAGRAMS_PER_TURN are dropped unread.
 """
 
 from __future__ import annotations
@@ -29,15 +29,18 @@ if TYPE_CHECKING:
     from odradek.runtime.tasks import Tasks
 
 DATAGRAMS_PER_TURN: Final = 128
-"""Datagrams taken in one turn of the event loop; 100 nodes send less than that in one probe interval."""
+"""Maximum datagrams per turn of the event loop. 100 nodes send fewer in one probe interval."""
 OUTGOING_MAX: Final = 512
-"""Datagrams that wait to be sent; further ones are dropped, as the network might have done."""
+"""Maximum datagrams in the send queue. Further ones are dropped, as the network may drop them."""
 _logger = structlog.get_logger("cluster.membership")
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Datagrams since the start. `rejected`: of another cluster, or garbage. `overflow`: more than could be taken or sent."""
+    """Datagrams since the start of the process.
+
+    `rejected`: of another cluster, or invalid. `overflow`: beyond DATAGRAMS_PER_TURN or OUTGOING_MAX.
+    """
 
     received: int = 0
     sent: int = 0
@@ -48,7 +51,7 @@ class Traffic:
 
 
 class MembershipDriver:
-    """All calls belong on the event loop."""
+    """The failure detector of one node on its UDP port. All calls belong on the event loop."""
 
     def __init__(
         self,
@@ -56,16 +59,19 @@ class MembershipDriver:
         codec: Codec,
         *,
         address_of: Callable[[int], HostPort | None],
-        knock: Callable[[int], Awaitable[None]],
+        probe_by_tcp: Callable[[int], Awaitable[None]],
         on_change: Callable[[Change], None],
         clock: Clock,
         tasks: Tasks,
     ) -> None:
-        """`knock(node id)` asks the node for any answer by TCP and returns when there is one or none will come."""
+        """Do not open the port yet.
+
+        `probe_by_tcp(node id)` sends a request by TCP, and returns after the response, a refusal or a time-out.
+        """
         self._core = core
         self._codec = codec
         self._address_of = address_of
-        self._knock = knock
+        self._probe_by_tcp = probe_by_tcp
         self._on_change = on_change
         self._clock = clock
         self._tasks = tasks
@@ -79,10 +85,10 @@ class MembershipDriver:
         self._timer: TimerHandle | None = None
         self._armed_ms: int | None = None
 
-    # ---- life -------------------------------------------------------------------------------------------------------
+    # ---- start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int) -> None:
-        """Take the port and take part. Raises OSError when the port cannot be had."""
+        """Open the UDP port and start to probe. Raise OSError if the port is not available."""
         self._loop = get_running_loop()
         stream = self._stream = await asyncio_dgram.bind((host, port))
         self._book = AddressBook(self._address_of, sockname=stream.sockname, clock=self._clock, tasks=self._tasks)
@@ -91,7 +97,7 @@ class MembershipDriver:
         self._work()
 
     def close(self) -> None:
-        """Fall silent. Idempotent."""
+        """Stop all traffic. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -104,12 +110,12 @@ class MembershipDriver:
         self._work()
 
     def lost(self, node_id: int, *, refused: bool) -> None:
-        """A TCP connection to the node was ended by it, reset, or refused."""
+        """The node has closed, reset or refused a TCP connection."""
         self._core.lost(node_id, self._clock.monotonic_ms(), refused=refused)
         self._work()
 
     def view(self) -> list[MemberView]:
-        """The other nodes as this one sees them, in order of their id."""
+        """Return the other nodes as this node sees them, in the order of their ids."""
         return self._core.view()
 
     # ---- work -------------------------------------------------------------------------------------------------------
@@ -123,32 +129,32 @@ class MembershipDriver:
                     self._outgoing.put_nowait(message)
                 except QueueFull:
                     self.traffic.overflow += 1
-            for node_id in ready.knocks:
-                self._tasks.spawn(self._knock_at(node_id), f"knock at {node_id}")
+            for node_id in ready.tcp_probes:
+                self._tasks.spawn(self._run_tcp_probe(node_id), f"TCP probe of {node_id}")
             for change in ready.changes:
-                self._tell(change)
+                self._publish(change)
         self._arm()
 
-    def _tell(self, change: Change) -> None:
-        known = {
+    def _publish(self, change: Change) -> None:
+        fields = {
             "member": change.node_id,
             "broker_epoch": change.broker_epoch,
             "evidence": change.event.value,
             "silent_ms": change.silent_ms,
         }
         if change.state is not State.ALIVE:
-            self._book.doubt(change.node_id)
-        if change.is_verdict:
-            _logger.info("a node is held dead", **known)
+            self._book.refresh(change.node_id)
+        if change.is_failure_declaration:
+            _logger.info("a node is held dead", **fields)
         elif change.before is State.DEAD:
-            _logger.info("a node that was held dead is back", **known)
+            _logger.info("a node that was held dead is back", **fields)
         else:
-            _logger.debug("a node is seen otherwise", state=change.state.value, **known)
+            _logger.debug("a node is seen otherwise", state=change.state.value, **fields)
         self._on_change(change)
 
-    async def _knock_at(self, node_id: int) -> None:
-        await self._knock(node_id)
-        self._core.knocked(node_id)
+    async def _run_tcp_probe(self, node_id: int) -> None:
+        await self._probe_by_tcp(node_id)
+        self._core.tcp_probe_ended(node_id)
 
     def _arm(self) -> None:
         deadline_ms = self._core.next_deadline_ms
@@ -175,7 +181,7 @@ class MembershipDriver:
                 data, source = await stream.recv()
             except asyncio_dgram.TransportClosed:
                 return
-            except OSError:  # of some datagram sent earlier; nobody knows which
+            except OSError:  # an ICMP error for an unknown earlier datagram
                 self.traffic.errors += 1
                 continue
             if self._taken >= DATAGRAMS_PER_TURN:
@@ -193,22 +199,20 @@ class MembershipDriver:
         datagram = self._codec.decode(data)
         if isinstance(datagram, Rejected):
             self.traffic.rejected += 1
-            if (
-                self.traffic.rejected == 1
-            ):  # the others are counted; one is told, or a misconfiguration would stay unseen
+            if self.traffic.rejected == 1:  # the first one shows a wrong configuration; all are counted
                 _logger.warning("a datagram was dropped", source=source[0], reason=datagram.value)
             return
         self.traffic.received += 1
         message = datagram.message
         self._compare_clocks(message.source, datagram.sent_ms)
-        self._book.met(message.source, source)
+        self._book.received_from(message.source, source)
         self._core.step(message, self._clock.monotonic_ms())
         self._work()
 
     def _compare_clocks(self, node_id: int, sent_ms: int) -> None:
         if self._address_of(node_id) is None:
             return
-        ahead_ms = self._wall_clocks.heard(node_id, sent_ms=sent_ms, now_ms=self._clock.wall_ms())
+        ahead_ms = self._wall_clocks.received(node_id, sent_ms=sent_ms, now_ms=self._clock.wall_ms())
         if ahead_ms is None:
             return
         if ahead_ms == 0:
@@ -240,7 +244,7 @@ class MembershipDriver:
                 self.traffic.sent += 1
 
     def _forget_errors(self, stream: Any) -> None:
-        """An error of an earlier datagram must not keep the next one, to another node, from being sent."""
+        """Clear the errors of earlier datagrams. asyncio-dgram would raise them for the next datagram, to another node."""
         while True:
             try:
                 if stream.exception is None:

@@ -1,46 +1,48 @@
-"""What is being told around: the latest of each node, told a number of times that grows with the logarithm of the cluster."""
+"""Member states that travel with pings and acknowledgements.
+
+Each entry is sent a number of times that grows with the logarithm of the cluster size.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.membership.messages import RUMOURS_MAX
+from odradek.cluster.membership.messages import GOSSIP_ENTRIES_MAX
 
 if TYPE_CHECKING:
-    from odradek.cluster.membership.messages import Rumour
+    from odradek.cluster.membership.messages import GossipEntry
 
-TELLINGS_PER_DOUBLING: Final = 3
-"""A rumour is told so many times for each doubling of the cluster (SWIM, 4.1: lambda log n)."""
+TRANSMISSIONS_PER_DOUBLING: Final = 3
+"""Transmissions of one entry for each doubling of the cluster size (SWIM 4.1: lambda log n)."""
 
 
-class Rumours:
-    """At most one for each node: a later one about the same node takes the place of the earlier."""
+class Gossip:
+    """The entries that this node still sends: at most one for each member, the latest."""
 
     def __init__(self) -> None:
-        """Nothing is told."""
-        self._left: dict[int, tuple[Rumour, int]] = {}
+        self._remaining: dict[int, tuple[GossipEntry, int]] = {}
 
     def __len__(self) -> int:
-        """Rumours that are still told."""
-        return len(self._left)
+        """Return the number of entries that are still sent."""
+        return len(self._remaining)
 
-    def tell(self, rumour: Rumour, cluster_size: int) -> None:
-        """Begin to tell `rumour` in a cluster of `cluster_size` nodes."""
-        self._left[rumour.node_id] = (rumour, TELLINGS_PER_DOUBLING * cluster_size.bit_length())
+    def spread(self, entry: GossipEntry, cluster_size: int) -> None:
+        """Start to send `entry`, in a cluster of `cluster_size` nodes. It replaces an earlier one about the same member."""
+        self._remaining[entry.node_id] = (entry, TRANSMISSIONS_PER_DOUBLING * cluster_size.bit_length())
 
     def forget(self, node_id: int) -> None:
-        self._left.pop(node_id, None)
+        self._remaining.pop(node_id, None)
 
-    def take(self, about: Rumour | None) -> tuple[Rumour, ...]:
-        """For one datagram: `about`, which is not counted, then those that have been told least often."""
-        first = () if about is None else (about,)
+    def take(self, first: GossipEntry | None) -> tuple[GossipEntry, ...]:
+        """Return the entries of one datagram: `first`, which is not counted, then those with the fewest transmissions."""
+        head = () if first is None else (first,)
         chosen = sorted(
-            (entry for entry in self._left.values() if about is None or entry[0].node_id != about.node_id),
-            key=lambda entry: (-entry[1], entry[0].node_id),
-        )[: RUMOURS_MAX - len(first)]
-        for rumour, left in chosen:
-            if left > 1:
-                self._left[rumour.node_id] = (rumour, left - 1)
+            (each for each in self._remaining.values() if first is None or each[0].node_id != first.node_id),
+            key=lambda each: (-each[1], each[0].node_id),
+        )[: GOSSIP_ENTRIES_MAX - len(head)]
+        for entry, remaining in chosen:
+            if remaining > 1:
+                self._remaining[entry.node_id] = (entry, remaining - 1)
             else:
-                del self._left[rumour.node_id]
-        return (*first, *(rumour for rumour, _ in chosen))
+                del self._remaining[entry.node_id]
+        return (*head, *(entry for entry, _ in chosen))

@@ -1,4 +1,4 @@
-"""What a node keeps of each other one, what is configured, and what comes out. Values and records only."""
+"""Members of the cluster as the failure detector keeps them, its configuration, and its output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.membership.messages import Rumour
+from odradek.cluster.membership.messages import GossipEntry
 from odradek.cluster.membership.transitions import Event, State
 
 if TYPE_CHECKING:
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
 UNREGISTERED: Final = -1
 """The broker epoch of a voter that has not registered as a broker."""
 SEQUENCES_REMEMBERED: Final = 64
-"""Pings to one node whose answer still counts, late as it may be."""
+"""Maximum pings per member whose acknowledgement still counts, however late it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class MembershipConfig:
-    """Milliseconds. Every time-out is of the node's own time (`odradek.cluster.membership.own_time`)."""
+    """Intervals and time-outs in milliseconds of local time (`odradek.cluster.membership.local_time`)."""
 
     probe_interval_ms: int = 100
     probe_timeout_ms: int = 150
     suspicion_timeout_ms: int = 800
     dead_probe_interval_ms: int = 1_000
     helpers: int = 2
-    """How many others are asked to ping a node that does not answer."""
+    """Maximum nodes that receive a ping request for a member that does not acknowledge."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A node that belongs to the cluster: a registered broker, or a voter that has not registered (UNREGISTERED, UNKNOWN_LIFE)."""
+    """A node of the cluster: a registered broker, or a voter that has not registered (UNREGISTERED, UNKNOWN_INCARNATION)."""
 
     node_id: int
     broker_epoch: int
-    life: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """For people and tools. `since_ms`: monotonic time at which the state began."""
+    """The state of a member, for operators and tools. `since_ms`: monotonic time at which the state began."""
 
     node_id: int
     broker_epoch: int
@@ -52,7 +52,7 @@ class MemberView:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A node has passed from one state to another here. `silent_ms`: how long it has not answered; 0 when that does not matter."""
+    """A change of a member's state on this node. `silent_ms`: time since the first unacknowledged ping, or 0."""
 
     node_id: int
     broker_epoch: int
@@ -63,79 +63,86 @@ class Change:
     silent_ms: int
 
     @property
-    def is_verdict(self) -> bool:
-        """This node holds (node id, broker epoch) dead from now on."""
+    def is_failure_declaration(self) -> bool:
+        """True if this node declares the failure of (node id, broker epoch)."""
         return self.state is State.DEAD
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What has to be done: send `messages`, ask `knocks` (node ids) for an answer by TCP, hear of `changes`."""
+    """Output for the driver: messages to send, node ids to probe by TCP, and changes to publish."""
 
     messages: tuple[Message, ...]
-    knocks: tuple[int, ...]
+    tcp_probes: tuple[int, ...]
     changes: tuple[Change, ...]
 
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start."""
+    """Events since the start of the process."""
 
     probes: int = 0
     indirect_probes: int = 0
-    knocks: int = 0
+    tcp_probes: int = 0
     suspicions: int = 0
     refutations: int = 0
-    """Of what others said of this node."""
-    verdicts: int = 0
+    """Refutations by this node of suspicions of itself."""
+    failure_declarations: int = 0
     vetoes: int = 0
+    """Failure declarations that TCP evidence prevented."""
     late_ticks: int = 0
     standstills: int = 0
 
 
 @dataclass(slots=True)
 class Member:
-    """One other node. `*_at` are deadlines in own time, None: not set; `*_ms` are monotonic times."""
+    """One other node. `*_at` are deadlines in local time, None: not set; `*_ms` are monotonic times."""
 
     node_id: int
     broker_epoch: int
-    life: int
+    incarnation: int
     since_ms: int
     state: State = State.ALIVE
     counter: int = 0
-    asked: deque[int] = field(default_factory=lambda: deque(maxlen=SEQUENCES_REMEMBERED))
+    sequences: deque[int] = field(default_factory=lambda: deque(maxlen=SEQUENCES_REMEMBERED))
+    """The sequence numbers of its latest pings and ping requests."""
     silent_since: int | None = None
-    """Own time of the first ping since the last answer."""
-    ask_helpers_at: int | None = None
+    """Local time of the first ping since the last acknowledgement."""
+    indirect_probe_at: int | None = None
     suspect_at: int | None = None
     dead_at: int | None = None
     next_probe_at: int = 0
-    """Of a dead node."""
-    next_knock_at: int = 0
-    knocking: bool = False
+    """The next ping while it is dead."""
+    next_tcp_probe_at: int = 0
+    tcp_probe_pending: bool = False
     suspected_ms: int = 0
     refused_ms: int | None = None
-    is_over: bool = False
-    """Dead because nobody listened any more, or because another process answers in its place: what is heard by TCP is that one."""
+    """The last time at which its host refused a connection."""
+    is_confirmed: bool = False
+    """Its process is gone for certain: its port was closed, or another process acknowledged. TCP evidence is then of another."""
 
-    def settle(self) -> None:
-        """Nothing is open any more."""
-        self.silent_since = self.ask_helpers_at = self.suspect_at = self.dead_at = self.refused_ms = None
+    def clear_evidence(self) -> None:
+        """Forget all outstanding deadlines."""
+        self.silent_since = None
+        self.indirect_probe_at = None
+        self.suspect_at = None
+        self.dead_at = None
+        self.refused_ms = None
 
-    def gone_at(self, probe_timeout_ms: int) -> int | None:
-        """When a node that refuses connections has been silent for long enough."""
+    def not_listening_at(self, probe_timeout_ms: int) -> int | None:
+        """Return the deadline at which a node that refuses connections has also not acknowledged a ping."""
         if self.refused_ms is None or self.silent_since is None:
             return None
         return self.silent_since + probe_timeout_ms
 
     def deadlines(self, probe_timeout_ms: int) -> list[int]:
-        """All that are set."""
-        found = (self.ask_helpers_at, self.suspect_at, self.dead_at, self.gone_at(probe_timeout_ms))
+        """Return all deadlines that are set."""
+        found = (self.indirect_probe_at, self.suspect_at, self.dead_at, self.not_listening_at(probe_timeout_ms))
         return [deadline for deadline in found if deadline is not None]
 
     @property
-    def rumour(self) -> Rumour:
-        return Rumour(self.node_id, self.life, self.counter, self.state)
+    def gossip_entry(self) -> GossipEntry:
+        return GossipEntry(self.node_id, self.incarnation, self.counter, self.state)
 
     @property
     def view(self) -> MemberView:

@@ -1,14 +1,14 @@
-"""The datagrams of the failure detector: values, and their bytes on the wire.
+"""The datagrams of the failure detector: values, and their encoding.
 
-    version u8 | kind u8 | sent i64                                                         the head; when it was sent: ms, the source's wall clock
-    source u32 | target u32 | life u64 | counter u32 | sequence u32                         life and counter are the source's
-    subject u32                                                                             PING_REQUEST: whom to ping
-    subject u32 | life u64 | counter u32                                                    ACK: who has answered, and as what
-    count u8 | count * (node u32 | life u64 | counter u32 | state u8)                       rumours
-    tag, 16 bytes                                                                           BLAKE2b of all before it
+    version u8 | kind u8 | sent i64                                    `sent`: the sender's wall clock, milliseconds
+    source u32 | target u32 | incarnation u64 | counter u32 | sequence u32     incarnation and counter of the source
+    subject u32                                                        PING_REQUEST: the node to ping
+    subject u32 | incarnation u64 | counter u32                        ACK: the node that has acknowledged
+    count u8 | count * (node u32 | incarnation u64 | counter u32 | state u8)   gossip
+    tag, 16 bytes                                                      BLAKE2b of all bytes before it
 
-Big endian. The key of the tag is made of the cluster's id: it keeps the datagrams of another cluster and garbage out, not an
-attacker who knows the id. `decode` never raises on content.
+Integers are big endian. The key of the tag is derived from the cluster id. The tag keeps out datagrams of other clusters and
+invalid datagrams, but not an attacker with the cluster id. `decode` never raises an error for invalid bytes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from odradek.cluster.membership.transitions import State
 
 VERSION: Final = 2
 DATAGRAM_BYTES_MAX: Final = 1_400
-"""No datagram is longer, so that none is cut to pieces on the way."""
+"""Maximum bytes of a datagram. It fits into one Ethernet frame, so IP does not fragment it."""
 TAG_BYTES: Final = 16
-UNKNOWN_LIFE: Final = 0
-"""The life of a node that has not registered as a broker, as others know it."""
+UNKNOWN_INCARNATION: Final = 0
+"""The incarnation of a node that has not registered as a broker."""
 
 _HEAD: Final = struct.Struct(">BBqIIQII")
 _SUBJECT: Final = struct.Struct(">I")
-_ANSWERED: Final = struct.Struct(">IQI")
-_RUMOUR: Final = struct.Struct(">IQIB")
+_ACKNOWLEDGED: Final = struct.Struct(">IQI")
+_GOSSIP_ENTRY: Final = struct.Struct(">IQIB")
 _STATES: Final = (State.ALIVE, State.SUSPECT, State.DEAD)
 
-RUMOURS_MAX: Final = min(255, (DATAGRAM_BYTES_MAX - _HEAD.size - _ANSWERED.size - 1 - TAG_BYTES) // _RUMOUR.size)
+GOSSIP_ENTRIES_MAX: Final = min(
+    255, (DATAGRAM_BYTES_MAX - _HEAD.size - _ACKNOWLEDGED.size - 1 - TAG_BYTES) // _GOSSIP_ENTRY.size
+)
 
 
 class Kind(IntEnum):
@@ -45,7 +47,7 @@ class Kind(IntEnum):
 
 
 class Rejected(Enum):
-    """Why a datagram was dropped unread."""
+    """The reason why a datagram was dropped."""
 
     SIZE = "wrong size"
     VERSION = "unknown version"
@@ -54,13 +56,15 @@ class Rejected(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rumour:
-    """`life` and `counter` say which incarnation is meant: `life` is 64 bits of the process's own id (UNKNOWN_LIFE where that is
-    not known), and the process itself raises `counter` to refute what is said of it.
+class GossipEntry:
+    """The state of one member, as a node sees it.
+
+    `incarnation`: 64 bits of the incarnation id of the process, or UNKNOWN_INCARNATION. `counter`: the process increases it
+    to refute a suspicion of itself (SWIM's incarnation number).
     """
 
     node_id: int
-    life: int
+    incarnation: int
     counter: int
     state: State
 
@@ -69,38 +73,41 @@ class Rumour:
 class Ping:
     source: int
     target: int
-    life: int
+    incarnation: int
     counter: int
     sequence: int
-    rumours: tuple[Rumour, ...] = ()
+    gossip: tuple[GossipEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PingRequest:
-    """Ping `subject` for me, and tell me when it answers."""
+    """Requests that `target` pings `subject` and relays the acknowledgement to `source`."""
 
     source: int
     target: int
-    life: int
+    incarnation: int
     counter: int
     sequence: int
     subject: int
-    rumours: tuple[Rumour, ...] = ()
+    gossip: tuple[GossipEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """`subject` lives: the source itself, or the one that `target` has asked it to ping. `sequence` is the target's."""
+    """Acknowledges a ping of `subject`: of the source itself, or of a node that `target` requested to ping.
+
+    `sequence` is the number of the target's ping or ping request.
+    """
 
     source: int
     target: int
-    life: int
+    incarnation: int
     counter: int
     sequence: int
     subject: int
-    subject_life: int
+    subject_incarnation: int
     subject_counter: int
-    rumours: tuple[Rumour, ...] = ()
+    gossip: tuple[GossipEntry, ...] = ()
 
 
 Message: TypeAlias = Ping | PingRequest | Ack
@@ -108,7 +115,7 @@ Message: TypeAlias = Ping | PingRequest | Ack
 
 @dataclass(frozen=True, slots=True)
 class Datagram:
-    """What has arrived. `sent_ms` is the wall clock of the source, which may be wrong."""
+    """A decoded datagram. `sent_ms` is the wall clock of the source, which may be wrong."""
 
     sent_ms: int
     message: Message
@@ -118,7 +125,7 @@ _KINDS: Final[dict[type[Message], Kind]] = {Ping: Kind.PING, PingRequest: Kind.P
 
 
 class Codec:
-    """Messages to datagrams and back, for one cluster."""
+    """Encodes and decodes the datagrams of one cluster."""
 
     def __init__(self, cluster_id: str) -> None:
         self._keyed = blake2b(
@@ -134,7 +141,7 @@ class Codec:
                 sent_ms,
                 message.source,
                 message.target,
-                message.life,
+                message.incarnation,
                 message.counter,
                 message.sequence,
             )
@@ -142,12 +149,12 @@ class Codec:
         if isinstance(message, PingRequest):
             parts.append(_SUBJECT.pack(message.subject))
         elif isinstance(message, Ack):
-            parts.append(_ANSWERED.pack(message.subject, message.subject_life, message.subject_counter))
-        assert len(message.rumours) <= RUMOURS_MAX
-        parts.append(bytes((len(message.rumours),)))
+            parts.append(_ACKNOWLEDGED.pack(message.subject, message.subject_incarnation, message.subject_counter))
+        assert len(message.gossip) <= GOSSIP_ENTRIES_MAX
+        parts.append(bytes((len(message.gossip),)))
         parts += [
-            _RUMOUR.pack(rumour.node_id, rumour.life, rumour.counter, _STATES.index(rumour.state))
-            for rumour in message.rumours
+            _GOSSIP_ENTRY.pack(entry.node_id, entry.incarnation, entry.counter, _STATES.index(entry.state))
+            for entry in message.gossip
         ]
         body = b"".join(parts)
         return body + self._tag(body)
@@ -172,31 +179,31 @@ class Codec:
 
 
 def _parse(body: bytes) -> Datagram:
-    _, kind, sent_ms, source, target, life, counter, sequence = _HEAD.unpack_from(body)
+    _, kind, sent_ms, source, target, incarnation, counter, sequence = _HEAD.unpack_from(body)
     offset = _HEAD.size
     message: Message
     if kind == Kind.PING:
-        message = Ping(source, target, life, counter, sequence, _rumours(body, offset))
+        message = Ping(source, target, incarnation, counter, sequence, _parse_gossip(body, offset))
     elif kind == Kind.PING_REQUEST:
         (subject,) = _SUBJECT.unpack_from(body, offset)
-        rumours = _rumours(body, offset + _SUBJECT.size)
-        message = PingRequest(source, target, life, counter, sequence, subject, rumours)
+        gossip = _parse_gossip(body, offset + _SUBJECT.size)
+        message = PingRequest(source, target, incarnation, counter, sequence, subject, gossip)
     elif kind == Kind.ACK:
-        subject, its_life, its_counter = _ANSWERED.unpack_from(body, offset)
-        rumours = _rumours(body, offset + _ANSWERED.size)
-        message = Ack(source, target, life, counter, sequence, subject, its_life, its_counter, rumours)
+        subject, its_incarnation, its_counter = _ACKNOWLEDGED.unpack_from(body, offset)
+        gossip = _parse_gossip(body, offset + _ACKNOWLEDGED.size)
+        message = Ack(source, target, incarnation, counter, sequence, subject, its_incarnation, its_counter, gossip)
     else:
         raise ValueError(kind)
     return Datagram(sent_ms, message)
 
 
-def _rumours(body: bytes, offset: int) -> tuple[Rumour, ...]:
-    """The rumours from `offset` to the end, which must be exactly there."""
+def _parse_gossip(body: bytes, offset: int) -> tuple[GossipEntry, ...]:
+    """Decode the gossip between `offset` and the end. Raise ValueError if its size does not match its count."""
     count = body[offset]
     start = offset + 1
-    if len(body) - start != count * _RUMOUR.size:
+    if len(body) - start != count * _GOSSIP_ENTRY.size:
         raise ValueError(count)
     return tuple(
-        Rumour(node_id, life, counter, _STATES[state])
-        for node_id, life, counter, state in _RUMOUR.iter_unpack(body[start:])
+        GossipEntry(node_id, incarnation, counter, _STATES[state])
+        for node_id, incarnation, counter, state in _GOSSIP_ENTRY.iter_unpack(body[start:])
     )

@@ -1,4 +1,4 @@
-"""Pings made for others: whom to tell when they are answered."""
+"""Pings on behalf of other nodes, and the nodes that wait for their acknowledgements."""
 
 from __future__ import annotations
 
@@ -6,41 +6,40 @@ from dataclasses import dataclass
 from typing import Final
 
 RELAYS_MAX: Final = 256
-"""Pings for others that wait for an answer; further requests are not helped."""
+"""Maximum unacknowledged pings on behalf of other nodes. Further ping requests are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """`asker` wants to hear, under its own `sequence`, that `subject` has answered. Nobody waits after `until` (own time)."""
+    """A ping of `subject` for `requester`, which expects the acknowledgement under its own `sequence`, until local time `until`."""
 
-    asker: int
+    requester: int
     sequence: int
     subject: int
     until: int
 
 
 class Relays:
-    """By the sequence number of the own ping."""
+    """The outstanding relays by the sequence number of this node's ping."""
 
     def __init__(self) -> None:
-        """None yet."""
-        self._waiting: dict[int, Relay] = {}
+        self._outstanding: dict[int, Relay] = {}
 
     @property
     def full(self) -> bool:
-        return len(self._waiting) >= RELAYS_MAX
+        return len(self._outstanding) >= RELAYS_MAX
 
     def add(self, sequence: int, relay: Relay) -> None:
-        self._waiting[sequence] = relay
+        self._outstanding[sequence] = relay
 
     def take(self, sequence: int, subject: int) -> Relay | None:
-        """The request that this answer belongs to, once."""
-        relay = self._waiting.get(sequence)
+        """Remove and return the relay that this acknowledgement completes. None: it completes none."""
+        relay = self._outstanding.get(sequence)
         if relay is None or relay.subject != subject:
             return None
-        return self._waiting.pop(sequence)
+        return self._outstanding.pop(sequence)
 
-    def expire(self, own: int) -> None:
-        """Forget those that nobody waits for."""
-        for sequence in [sequence for sequence, relay in self._waiting.items() if relay.until <= own]:
-            del self._waiting[sequence]
+    def expire(self, local_time: int) -> None:
+        """Forget the relays whose requester does not wait any more."""
+        for sequence in [sequence for sequence, relay in self._outstanding.items() if relay.until <= local_time]:
+            del self._outstanding[sequence]

@@ -20,15 +20,15 @@ class State(Enum):
 class Event(Enum):
     """An observation of a member. The value is the evidence that a log event shows."""
 
-    ANSWERED = "it answered"
+    ACKNOWLEDGED = "it answered"
     REFUTED = "it says that it lives"
-    SILENT = "no answer, nor through others"
-    LOST = "its connection was lost"
-    ACCUSED = "another node suspects it"
-    CONDEMNED = "another node holds it dead"
-    HEARD = "it is heard by TCP"
-    GONE = "it refuses connections and answers no ping"
-    EXPIRED = "silent for the whole suspicion"
+    NO_ACK = "no answer, nor through others"
+    CONNECTION_LOST = "its connection was lost"
+    SUSPICION_RECEIVED = "another node suspects it"
+    FAILURE_RECEIVED = "another node holds it dead"
+    TCP_CONTACT = "it is heard by TCP"
+    NOT_LISTENING = "it refuses connections and answers no ping"
+    SUSPICION_TIMEOUT = "silent for the whole suspicion"
     REPLACED = "another process answers in its place"
 
 
@@ -40,17 +40,17 @@ TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_ro
     State,
     Event,
     {
-        #                 ALIVE     SUSPECT   DEAD
-        Event.ANSWERED:  (_ALIVE,   _ALIVE,   _ALIVE),
-        Event.REFUTED:   (_ALIVE,   _ALIVE,   _ALIVE),
-        Event.SILENT:    (_SUSPECT, _SUSPECT, BUG),
-        Event.LOST:      (_SUSPECT, _SUSPECT, _DEAD),
-        Event.ACCUSED:   (_SUSPECT, _SUSPECT, _DEAD),
-        Event.CONDEMNED: (_SUSPECT, _SUSPECT, _DEAD),
-        Event.HEARD:     (BUG,      _SUSPECT, _SUSPECT),
-        Event.GONE:      (BUG,      _DEAD,    BUG),
-        Event.EXPIRED:   (BUG,      _DEAD,    BUG),
-        Event.REPLACED:  (_DEAD,    _DEAD,    _DEAD),
+        #                          ALIVE     SUSPECT   DEAD
+        Event.ACKNOWLEDGED:       (_ALIVE,   _ALIVE,   _ALIVE),
+        Event.REFUTED:            (_ALIVE,   _ALIVE,   _ALIVE),
+        Event.NO_ACK:             (_SUSPECT, _SUSPECT, BUG),
+        Event.CONNECTION_LOST:    (_SUSPECT, _SUSPECT, _DEAD),
+        Event.SUSPICION_RECEIVED: (_SUSPECT, _SUSPECT, _DEAD),
+        Event.FAILURE_RECEIVED:   (_SUSPECT, _SUSPECT, _DEAD),
+        Event.TCP_CONTACT:        (BUG,      _SUSPECT, _SUSPECT),
+        Event.NOT_LISTENING:      (BUG,      _DEAD,    BUG),
+        Event.SUSPICION_TIMEOUT:  (BUG,      _DEAD,    BUG),
+        Event.REPLACED:           (_DEAD,    _DEAD,    _DEAD),
     },
 )
 # fmt: on

@@ -1,7 +1,7 @@
-"""Whose wall clock runs ahead of this node's, by what the datagrams say of when they were sent.
+"""Members whose wall clock is ahead of this node's, according to the send times in their datagrams.
 
-Only the future counts: a datagram may have waited anywhere for any time, but none arrives before it was sent. Of two nodes whose
-clocks differ, it is therefore always the one behind that notices.
+Only a time in the future is evidence: a datagram may be delayed for any time, but it does not arrive before it was sent. Of two
+nodes whose clocks differ, the node whose clock is behind notices it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 AHEAD_MS_MAX: Final = 60_000
-"""A clock that is further ahead is worth a word: time-outs of transactions and retention are shorter where it rules."""
+"""Difference in milliseconds that is reported. Transaction time-outs and retention are shorter where the clock is ahead."""
 
 
 class WallClocks:
-    """The nodes whose clocks are ahead."""
+    """The members whose clocks are ahead."""
 
     def __init__(self) -> None:
-        """Nobody's, as far as is known."""
         self._ahead: set[int] = set()
 
-    def heard(self, node_id: int, *, sent_ms: int, now_ms: int) -> int | None:
-        """How far ahead the node's clock is, in ms, when that is news; 0: not any more; None: nothing new."""
+    def received(self, node_id: int, *, sent_ms: int, now_ms: int) -> int | None:
+        """Return how far ahead the member's clock is, in milliseconds, if that is new. 0: not any more. None: no change."""
         ahead_ms = sent_ms - now_ms
         if (ahead_ms > AHEAD_MS_MAX) == (node_id in self._ahead):
             return None

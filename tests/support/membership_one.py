@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.members import Change, MemberSpec, Ready
-from odradek.cluster.membership.messages import Ping, Rumour
+from odradek.cluster.membership.messages import GossipEntry, Ping
 
 if TYPE_CHECKING:
     from odradek.cluster.membership.transitions import State
 
-LIFE: Final = 1_000
+INCARNATION: Final = 1_000
 
 
 def specs(*node_ids: int) -> list[MemberSpec]:
-    return [MemberSpec(node_id, 10 + node_id, LIFE + node_id) for node_id in node_ids]
+    return [MemberSpec(node_id, 10 + node_id, INCARNATION + node_id) for node_id in node_ids]
 
 
 class One:
@@ -27,7 +27,11 @@ class One:
         self.heard: dict[int, int] = {}
         self.changes: list[Change] = []
         self.core = MembershipCore(
-            1, LIFE + 1, rng=Random(7), heard_ms=lambda node: self.heard.get(node, -(10**9)), now_ms=self.now_ms
+            1,
+            INCARNATION + 1,
+            rng=Random(7),
+            last_contact_ms=lambda node: self.heard.get(node, -(10**9)),
+            now_ms=self.now_ms,
         )
         self.core.set_members(specs(1, *others), self.now_ms)
 
@@ -46,8 +50,8 @@ class One:
         self.now_ms = until_ms
         return taken
 
-    def hear(self, rumour: Rumour, *, source: int = 2) -> Ready:
-        self.core.step(Ping(source, 1, LIFE + source, 0, 99, (rumour,)), self.now_ms)
+    def hear(self, entry: GossipEntry, *, source: int = 2) -> Ready:
+        self.core.step(Ping(source, 1, INCARNATION + source, 0, 99, (entry,)), self.now_ms)
         return self.take()
 
     def state(self, node_id: int) -> State:

@@ -43,19 +43,19 @@ def member(
         node_id,
         node_id,
         rng=Random(node_id),
-        heard_ms=lambda _: LONG_AGO_MS,
+        last_contact_ms=lambda _: LONG_AGO_MS,
         now_ms=clock.monotonic_ms(),
         config=config or MembershipConfig(),
     )
 
-    async def knock(target: int) -> None:
+    async def probe_by_tcp(target: int) -> None:
         """As a broker does it: only a refusal counts here, for nobody listens on TCP in this test."""
 
     driver = MembershipDriver(
         core,
         Codec(cluster),
         address_of=lambda node: (host, ports[node - 1]) if node <= len(ports) else None,
-        knock=knock,
+        probe_by_tcp=probe_by_tcp,
         on_change=on_change,
         clock=clock,
         tasks=tasks,

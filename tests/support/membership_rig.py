@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.members import UNREGISTERED, Change, MembershipConfig, MemberSpec
-from odradek.cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_LIFE, Codec, Datagram
+from odradek.cluster.membership.messages import DATAGRAM_BYTES_MAX, UNKNOWN_INCARNATION, Codec, Datagram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class Weather:
 @dataclass
 class Node:
     core: MembershipCore
-    life: int
+    incarnation: int
     epoch: int
     running: bool = True
     stopped: bool = False
@@ -56,7 +56,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
-        self.answers_knocks = True
+        self.answers_tcp_probes = True
         self.now_ms = 0
         self.codec = Codec("a cluster")
         self.nodes: dict[int, Node] = {}
@@ -66,7 +66,7 @@ class Rig:
         self.heard: dict[tuple[int, int], int] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
-        self._life = 100
+        self._incarnation = 100
         self._epoch = 10
         self._seen: dict[tuple[int, int, int], int] = {}
 
@@ -74,32 +74,32 @@ class Rig:
 
     def start(self, node_id: int, *, register: bool = True) -> None:
         """A new process of the node; without `register` the cluster still knows the former one, or none."""
-        self._life += 1
-        life = self._life
+        self._incarnation += 1
+        incarnation = self._incarnation
 
-        def heard_ms(other: int) -> int:
+        def last_contact_ms(other: int) -> int:
             return self.heard.get((node_id, other), -(10**9))
 
         core = MembershipCore(
             node_id,
-            life,
+            incarnation,
             rng=Random(self.rng.randrange(2**32)),
-            heard_ms=heard_ms,
+            last_contact_ms=last_contact_ms,
             now_ms=self.now_ms,
             config=self.config,
         )
-        self.nodes[node_id] = Node(core, life, UNREGISTERED)
+        self.nodes[node_id] = Node(core, incarnation, UNREGISTERED)
         if register:
             self.register(node_id)
         else:
-            self.specs.setdefault(node_id, MemberSpec(node_id, UNREGISTERED, UNKNOWN_LIFE))
+            self.specs.setdefault(node_id, MemberSpec(node_id, UNREGISTERED, UNKNOWN_INCARNATION))
             self._publish()
 
     def register(self, node_id: int) -> None:
         node = self.nodes[node_id]
         self._epoch += 1
         node.epoch = self._epoch
-        self.specs[node_id] = MemberSpec(node_id, node.epoch, node.life)
+        self.specs[node_id] = MemberSpec(node_id, node.epoch, node.incarnation)
         self._publish()
 
     def _publish(self) -> None:
@@ -184,14 +184,14 @@ class Rig:
 
         return read
 
-    def _knock(self, source: int, target: int) -> None:
+    def _tcp_probe(self, source: int, target: int) -> None:
         """Ask for an answer by TCP: it comes, or the host refuses, or nothing happens until the time is over."""
         asker = self.nodes[source]
 
         def end() -> None:
             if self.nodes[source] is not asker or not asker.running:
                 return
-            asker.core.knocked(target)
+            asker.core.tcp_probe_ended(target)
 
         def outcome() -> None:
             if self.nodes[source] is not asker or not asker.running:
@@ -202,11 +202,11 @@ class Rig:
             process = self.nodes.get(target)
             if (source, target) in self.tcp_cuts or (target, source) in self.tcp_cuts:
                 self._later(self.config.suspicion_timeout_ms, end)
-            elif self.answers_knocks and (process is None or not process.running):
+            elif self.answers_tcp_probes and (process is None or not process.running):
                 asker.core.lost(target, self.now_ms, refused=True)
                 end()
                 self._work(source)
-            elif process is None or process.stopped or not self.answers_knocks:
+            elif process is None or process.stopped or not self.answers_tcp_probes:
                 self._later(self.config.suspicion_timeout_ms, end)
             else:
                 self.heard[source, target] = self.now_ms
@@ -239,8 +239,8 @@ class Rig:
         while (ready := node.core.take_ready()) is not None:
             for message in ready.messages:
                 self._send(message)
-            for target in ready.knocks:
-                self._knock(node_id, target)
+            for target in ready.tcp_probes:
+                self._tcp_probe(node_id, target)
             for change in ready.changes:
                 self.told(node_id, change)
         deadline_ms = node.core.next_deadline_ms

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.cluster.membership.messages import Ack, Message, Ping, PingRequest, Rumour
+from odradek.cluster.membership.messages import Ack, GossipEntry, Message, Ping, PingRequest
 from tests.support.membership_rig import Rig
 from tests.support.transcripts.harness import Interpreter
 
@@ -127,8 +127,8 @@ def describe(message: Message) -> str:
         text += "ack" if message.subject == message.source else f"ack of {message.subject}"
     if message.counter:
         text += f" counter={message.counter}"
-    return text + "".join(f" [{told(rumour)}]" for rumour in message.rumours)
+    return text + "".join(f" [{told(entry)}]" for entry in message.gossip)
 
 
-def told(rumour: Rumour) -> str:
-    return f"{rumour.node_id} {rumour.state.value} {rumour.counter}"
+def told(entry: GossipEntry) -> str:
+    return f"{entry.node_id} {entry.state.value} {entry.counter}"

@@ -41,7 +41,7 @@ def broker(broker_id: int, epoch: int) -> BrokerImage:
     return BrokerImage(broker_id, epoch, incarnation, (endpoint,), {}, None, False, False, ())
 
 
-def verdict(node_id: int, epoch: int, event: Event = Event.EXPIRED) -> Change:
+def verdict(node_id: int, epoch: int, event: Event = Event.SUSPICION_TIMEOUT) -> Change:
     return Change(node_id, epoch, 0, State.SUSPECT, State.DEAD, event, 900)
 
 
@@ -125,7 +125,7 @@ async def test_what_is_not_registered_is_not_fenced() -> None:
 
 async def test_a_suspicion_does_nothing() -> None:
     async with Parts(broker(2, 17)) as parts:
-        parts.membership._on_change(Change(2, 17, 0, State.ALIVE, State.SUSPECT, Event.SILENT, 300))
+        parts.membership._on_change(Change(2, 17, 0, State.ALIVE, State.SUSPECT, Event.NO_ACK, 300))
         parts.membership._on_change(Change(2, 17, 1, State.SUSPECT, State.ALIVE, Event.REFUTED, 300))
         assert await parts.settled() == []
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cluster.membership.core import COUNTER_MAX
-from odradek.cluster.membership.gossip import TELLINGS_PER_DOUBLING, Rumours
+from odradek.cluster.membership.gossip import TRANSMISSIONS_PER_DOUBLING, Gossip
+from odradek.cluster.membership.local_member import COUNTER_MAX
+from odradek.cluster.membership.local_time import LATE_MS, SETTLE_MS, Lateness, LocalTime
 from odradek.cluster.membership.members import UNREGISTERED, MembershipConfig, MemberSpec
-from odradek.cluster.membership.messages import UNKNOWN_LIFE, Ack, Ping, PingRequest, Rumour
-from odradek.cluster.membership.own_time import LATE_MS, SETTLE_MS, Lateness, OwnTime
+from odradek.cluster.membership.messages import UNKNOWN_INCARNATION, Ack, GossipEntry, Ping, PingRequest
 from odradek.cluster.membership.relays import RELAYS_MAX
 from odradek.cluster.membership.transitions import TRANSITIONS, Event, State
 from odradek.runtime.machine import TransitionBug
-from tests.support.membership_one import LIFE, One, specs
+from tests.support.membership_one import INCARNATION, One, specs
 from tests.support.membership_rig import Rig
 
 CONFIG = MembershipConfig()
@@ -22,13 +22,13 @@ CONFIG = MembershipConfig()
 
 
 def test_what_cannot_happen_is_a_bug() -> None:
-    with pytest.raises(TransitionBug, match="EXPIRED cannot occur in state ALIVE"):
-        TRANSITIONS.look_up(State.ALIVE, Event.EXPIRED)
+    with pytest.raises(TransitionBug, match="SUSPICION_TIMEOUT cannot occur in state ALIVE"):
+        TRANSITIONS.look_up(State.ALIVE, Event.SUSPICION_TIMEOUT)
 
 
 def test_nobody_dies_on_the_word_of_another() -> None:
-    assert TRANSITIONS.look_up(State.ALIVE, Event.CONDEMNED) is State.SUSPECT
-    assert TRANSITIONS.look_up(State.SUSPECT, Event.CONDEMNED) is State.SUSPECT
+    assert TRANSITIONS.look_up(State.ALIVE, Event.FAILURE_RECEIVED) is State.SUSPECT
+    assert TRANSITIONS.look_up(State.SUSPECT, Event.FAILURE_RECEIVED) is State.SUSPECT
 
 
 # ---- who is watched ---------------------------------------------------------------------------------------------------
@@ -52,19 +52,19 @@ def test_a_first_member_after_a_long_time_alone_is_no_standstill() -> None:
 
 def test_who_is_removed_is_forgotten() -> None:
     one = One(2, 3)
-    one.hear(Rumour(3, LIFE + 3, 0, State.SUSPECT))
+    one.hear(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
     one.core.set_members(specs(1, 2), one.now_ms)
     assert [member.node_id for member in one.core.view()] == [2]
     sent = [message for ready in one.run(200) for message in ready.messages]
     assert sent
-    assert all(message.target == 2 and not message.rumours for message in sent)
+    assert all(message.target == 2 and not message.gossip for message in sent)
 
 
 def test_a_new_registration_of_the_same_process_changes_only_the_epoch() -> None:
     one = One(2)
     one.run(3_000)
     assert one.state(2) is State.DEAD
-    one.core.set_members([MemberSpec(2, 77, LIFE + 2)], one.now_ms)
+    one.core.set_members([MemberSpec(2, 77, INCARNATION + 2)], one.now_ms)
     assert [(member.broker_epoch, member.state) for member in one.core.view()] == [(77, State.DEAD)]
 
 
@@ -86,8 +86,8 @@ def test_every_round_pings_everybody_once() -> None:
         (ready,) = one.run(CONFIG.probe_interval_ms if turn else 0)
         (ping,) = ready.messages
         pinged.append(ping.target)
-        life = LIFE + ping.target
-        one.core.step(Ack(ping.target, 1, life, 0, ping.sequence, ping.target, life, 0), one.now_ms)
+        incarnation = INCARNATION + ping.target
+        one.core.step(Ack(ping.target, 1, incarnation, 0, ping.sequence, ping.target, incarnation, 0), one.now_ms)
     rounds = [tuple(pinged[start : start + 10]) for start in (0, 10, 20)]
     assert [sorted(each) for each in rounds] == [list(range(2, 12))] * 3
     assert len(set(rounds)) == 3
@@ -104,13 +104,13 @@ def test_no_more_helpers_are_asked_than_configured() -> None:
 def test_pings_for_others_are_limited() -> None:
     one = One(2, 3)
     for sequence in range(RELAYS_MAX + 50):
-        one.core.step(PingRequest(2, 1, LIFE + 2, 0, sequence, 3), one.now_ms)
+        one.core.step(PingRequest(2, 1, INCARNATION + 2, 0, sequence, 3), one.now_ms)
     assert sum(isinstance(message, Ping) for message in one.take().messages) == RELAYS_MAX
 
 
 def test_an_unknown_node_is_not_pinged_for_others() -> None:
     one = One(2)
-    one.core.step(PingRequest(2, 1, LIFE + 2, 0, 1, 99), one.now_ms)
+    one.core.step(PingRequest(2, 1, INCARNATION + 2, 0, 1, 99), one.now_ms)
     assert one.take().messages == ()
 
 
@@ -124,8 +124,8 @@ def test_a_node_that_the_cluster_does_not_know_yet_gets_an_answer() -> None:
 
 def test_what_is_for_another_node_is_nothing() -> None:
     one = One(2)
-    one.core.step(Ping(2, 3, LIFE + 2, 0, 17), one.now_ms)
-    one.core.step(Ping(1, 1, LIFE + 1, 0, 17), one.now_ms)
+    one.core.step(Ping(2, 3, INCARNATION + 2, 0, 17), one.now_ms)
+    one.core.step(Ping(1, 1, INCARNATION + 1, 0, 17), one.now_ms)
     assert one.core.take_ready() is None
 
 
@@ -133,7 +133,7 @@ def test_an_answer_that_nobody_asked_for_is_nothing() -> None:
     one = One(2)
     one.run(3_000)
     assert one.state(2) is State.DEAD
-    one.core.step(Ack(2, 1, LIFE + 2, 0, 123, 2, LIFE + 2, 0), one.now_ms)
+    one.core.step(Ack(2, 1, INCARNATION + 2, 0, 123, 2, INCARNATION + 2, 0), one.now_ms)
     assert one.state(2) is State.DEAD
 
 
@@ -164,22 +164,22 @@ def test_a_process_that_starts_in_the_place_of_one_that_is_gone_is_no_second_dea
     pings = [message for ready in one.run(2_000) for message in ready.messages]
     one.core.step(Ack(2, 1, 666, 0, pings[-1].sequence, 2, 666, 0), one.now_ms)
     one.take()
-    assert [change.event for change in one.changes] == [Event.LOST, Event.GONE]
+    assert [change.event for change in one.changes] == [Event.CONNECTION_LOST, Event.NOT_LISTENING]
 
 
 def test_an_unregistered_voter_that_was_gone_comes_back_by_tcp() -> None:
     one = One()
-    one.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_LIFE)], one.now_ms)
+    one.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_INCARNATION)], one.now_ms)
     one.core.lost(2, one.now_ms, refused=True)
     one.run(2_000)
     one.heard[2] = one.now_ms
     one.run(200)
-    assert [change.event for change in one.changes] == [Event.LOST, Event.GONE, Event.HEARD]
+    assert [change.event for change in one.changes] == [Event.CONNECTION_LOST, Event.NOT_LISTENING, Event.TCP_CONTACT]
 
 
 def test_an_unregistered_voter_may_be_any_process() -> None:
     one = One()
-    one.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_LIFE)], one.now_ms)
+    one.core.set_members([MemberSpec(2, UNREGISTERED, UNKNOWN_INCARNATION)], one.now_ms)
     (ping,) = one.run(0)[0].messages
     one.core.step(Ack(2, 1, 666, 0, ping.sequence, 2, 666, 0), one.now_ms)
     assert one.state(2) is State.ALIVE
@@ -192,18 +192,18 @@ def test_a_lost_connection_makes_a_suspect_that_is_pinged_and_knocked_at() -> No
     one = One(2, 3)
     one.core.lost(2, one.now_ms)
     ready = one.take()
-    assert [change.event for change in ready.changes] == [Event.LOST]
+    assert [change.event for change in ready.changes] == [Event.CONNECTION_LOST]
     assert [message.target for message in ready.messages] == [2]
-    assert ready.knocks == (2,)
+    assert ready.tcp_probes == (2,)
 
 
 def test_one_knock_at_a_time() -> None:
     one = One(2, 3)
     one.core.lost(2, one.now_ms)
     one.core.lost(2, one.now_ms)
-    assert sum(len(ready.knocks) for ready in [one.take(), *one.run(500)] if 2 in ready.knocks) == 1
-    one.core.knocked(2)
-    assert sum(len(ready.knocks) for ready in one.run(200) if 2 in ready.knocks) == 1
+    assert sum(len(ready.tcp_probes) for ready in [one.take(), *one.run(500)] if 2 in ready.tcp_probes) == 1
+    one.core.tcp_probe_ended(2)
+    assert sum(len(ready.tcp_probes) for ready in one.run(200) if 2 in ready.tcp_probes) == 1
 
 
 def test_what_was_heard_after_the_refusal_is_believed() -> None:
@@ -230,55 +230,55 @@ def test_a_verdict_that_stands_is_not_shaken_by_a_lost_connection() -> None:
     one.run(3_000)
     one.core.lost(2, one.now_ms)
     assert one.state(2) is State.DEAD
-    assert one.core.counters.verdicts == 1
+    assert one.core.counters.failure_declarations == 1
 
 
 def test_who_is_no_member_cannot_be_lost() -> None:
     one = One(2)
     one.core.lost(9, one.now_ms, refused=True)
-    one.core.knocked(9)
+    one.core.tcp_probe_ended(9)
     assert one.core.take_ready() is None
 
 
-# ---- rumours ----------------------------------------------------------------------------------------------------------
+# ---- gossip ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_accusation_is_refuted_with_a_higher_counter() -> None:
     one = One(2)
-    (answer,) = one.hear(Rumour(1, LIFE + 1, 6, State.DEAD)).messages
+    (answer,) = one.hear(GossipEntry(1, INCARNATION + 1, 6, State.DEAD)).messages
     assert answer.counter == 7
-    assert Rumour(1, LIFE + 1, 7, State.ALIVE) in answer.rumours
+    assert GossipEntry(1, INCARNATION + 1, 7, State.ALIVE) in answer.gossip
     assert one.core.counters.refutations == 1
 
 
 def test_an_old_accusation_is_refuted_already() -> None:
     one = One(2)
-    one.hear(Rumour(1, LIFE + 1, 6, State.SUSPECT))
-    one.hear(Rumour(1, LIFE + 1, 5, State.SUSPECT))
+    one.hear(GossipEntry(1, INCARNATION + 1, 6, State.SUSPECT))
+    one.hear(GossipEntry(1, INCARNATION + 1, 5, State.SUSPECT))
     assert one.core.counter == 7
 
 
 def test_what_is_said_of_an_earlier_life_is_not_refuted() -> None:
     one = One(2)
-    one.hear(Rumour(1, 4711, 6, State.DEAD))
+    one.hear(GossipEntry(1, 4711, 6, State.DEAD))
     assert one.core.counter == 0
 
 
 def test_the_last_counter_stays_the_last() -> None:
     one = One(2)
-    one.hear(Rumour(1, LIFE + 1, COUNTER_MAX, State.SUSPECT))
+    one.hear(GossipEntry(1, INCARNATION + 1, COUNTER_MAX, State.SUSPECT))
     assert one.core.counter == 0
 
 
 def test_what_is_said_of_another_life_is_nothing() -> None:
     one = One(2, 3)
-    one.hear(Rumour(3, 4711, 9, State.DEAD))
+    one.hear(GossipEntry(3, 4711, 9, State.DEAD))
     assert one.state(3) is State.ALIVE
 
 
 def test_another_nodes_verdict_is_looked_into_and_shortens_the_suspicion() -> None:
     one = One(2, 3)
-    assert 3 in one.hear(Rumour(3, LIFE + 3, 0, State.DEAD)).knocks
+    assert 3 in one.hear(GossipEntry(3, INCARNATION + 3, 0, State.DEAD)).tcp_probes
     assert one.state(3) is State.SUSPECT
     one.run(CONFIG.suspicion_timeout_ms // 2 - 1)
     assert one.state(3) is State.SUSPECT
@@ -288,38 +288,38 @@ def test_another_nodes_verdict_is_looked_into_and_shortens_the_suspicion() -> No
 
 def test_a_lower_counter_accuses_nobody() -> None:
     one = One(2, 3)
-    one.hear(Rumour(3, LIFE + 3, 5, State.ALIVE))
-    one.hear(Rumour(3, LIFE + 3, 4, State.SUSPECT))
+    one.hear(GossipEntry(3, INCARNATION + 3, 5, State.ALIVE))
+    one.hear(GossipEntry(3, INCARNATION + 3, 4, State.SUSPECT))
     assert one.state(3) is State.ALIVE
-    one.hear(Rumour(3, LIFE + 3, 5, State.SUSPECT))
+    one.hear(GossipEntry(3, INCARNATION + 3, 5, State.SUSPECT))
     assert one.state(3) is State.SUSPECT
 
 
 def test_the_accused_hears_it_with_every_ping() -> None:
     one = One(2, 3)
-    one.hear(Rumour(3, LIFE + 3, 0, State.SUSPECT))
+    one.hear(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT))
     pings = [m for ready in one.run(700) for m in ready.messages if isinstance(m, Ping) and m.target == 3]
     assert len(pings) >= 6
-    assert all(Rumour(3, LIFE + 3, 0, State.SUSPECT) in message.rumours for message in pings)
+    assert all(GossipEntry(3, INCARNATION + 3, 0, State.SUSPECT) in message.gossip for message in pings)
 
 
 def test_a_rumour_is_told_a_limited_number_of_times() -> None:
-    rumours = Rumours()
-    rumours.tell(Rumour(3, 1, 0, State.SUSPECT), 5)
+    gossip = Gossip()
+    gossip.spread(GossipEntry(3, 1, 0, State.SUSPECT), 5)
     told = 0
-    while rumours.take(None):
+    while gossip.take(None):
         told += 1
-    assert told == TELLINGS_PER_DOUBLING * 3
+    assert told == TRANSMISSIONS_PER_DOUBLING * 3
 
 
 def test_the_newest_rumour_of_a_node_replaces_the_older_and_the_freshest_go_first() -> None:
-    rumours = Rumours()
+    gossip = Gossip()
     for node in (3, 4):
-        rumours.tell(Rumour(node, 1, 0, State.SUSPECT), 5)
-    rumours.take(Rumour(3, 1, 0, State.SUSPECT))
-    rumours.tell(Rumour(3, 1, 1, State.ALIVE), 5)
-    assert rumours.take(None) == (Rumour(3, 1, 1, State.ALIVE), Rumour(4, 1, 0, State.SUSPECT))
-    assert len(rumours) == 2
+        gossip.spread(GossipEntry(node, 1, 0, State.SUSPECT), 5)
+    gossip.take(GossipEntry(3, 1, 0, State.SUSPECT))
+    gossip.spread(GossipEntry(3, 1, 1, State.ALIVE), 5)
+    assert gossip.take(None) == (GossipEntry(3, 1, 1, State.ALIVE), GossipEntry(4, 1, 0, State.SUSPECT))
+    assert len(gossip) == 2
 
 
 def test_a_large_cluster_full_of_rumours_keeps_datagrams_small() -> None:
@@ -337,21 +337,21 @@ def test_a_large_cluster_full_of_rumours_keeps_datagrams_small() -> None:
 
 
 def test_a_little_lateness_counts_as_time() -> None:
-    time = OwnTime(300)
+    time = LocalTime(300)
     assert time.wake(1_000, 1_000 + LATE_MS) is Lateness.NONE
     assert time.at(2_000) == 2_000
 
 
 def test_lateness_is_taken_out_and_judgement_waits_once() -> None:
-    time = OwnTime(300)
+    time = LocalTime(300)
     assert time.wake(1_000, 1_100) is Lateness.LATE
     assert time.at(1_100) == 1_000
-    assert time.waking_ms(1_000) == 1_100 + SETTLE_MS
+    assert time.wake_up_ms(1_000) == 1_100 + SETTLE_MS
     assert time.wake(1_000, 1_200) is Lateness.NONE  # late again: judgement must come some day
 
 
 def test_a_standstill_is_no_time_at_all() -> None:
-    time = OwnTime(300)
+    time = LocalTime(300)
     assert time.wake(1_000, 90_000) is Lateness.STANDSTILL
     assert time.at(90_000) == 1_000
 

@@ -11,23 +11,25 @@ from hypothesis import strategies as st
 
 from odradek.cluster.membership.messages import (
     DATAGRAM_BYTES_MAX,
-    RUMOURS_MAX,
+    GOSSIP_ENTRIES_MAX,
     TAG_BYTES,
     Ack,
     Codec,
     Datagram,
+    GossipEntry,
     Message,
     Ping,
     PingRequest,
     Rejected,
-    Rumour,
 )
 from odradek.cluster.membership.transitions import TRANSITIONS, Event, State
 from odradek.runtime.machine import BUG
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
-RUMOURS = st.lists(st.builds(Rumour, U32, U64, U32, st.sampled_from(State)), max_size=RUMOURS_MAX).map(tuple)
+RUMOURS = st.lists(st.builds(GossipEntry, U32, U64, U32, st.sampled_from(State)), max_size=GOSSIP_ENTRIES_MAX).map(
+    tuple
+)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Ping, U32, U32, U64, U32, U32, RUMOURS),
     st.builds(PingRequest, U32, U32, U64, U32, U32, U32, RUMOURS),
@@ -35,7 +37,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 )
 TIMES = st.integers(-(2**63), 2**63 - 1)
 CODEC = Codec("MkU3OEVBNTcwNTJENDM2Qk")
-FULL = Ack(1, 2, 3, 4, 5, 6, 7, 8, tuple(Rumour(node, 1, 2, State.DEAD) for node in range(RUMOURS_MAX)))
+FULL = Ack(1, 2, 3, 4, 5, 6, 7, 8, tuple(GossipEntry(node, 1, 2, State.DEAD) for node in range(GOSSIP_ENTRIES_MAX)))
 
 
 @given(MESSAGES, TIMES)
@@ -50,7 +52,7 @@ def test_the_longest_datagram_is_below_the_limit_and_not_far_below() -> None:
 
 
 def test_the_bytes_of_a_ping() -> None:
-    data = CODEC.encode(Ping(1, 2, 3, 4, 5, (Rumour(6, 7, 8, State.SUSPECT),)), 9)
+    data = CODEC.encode(Ping(1, 2, 3, 4, 5, (GossipEntry(6, 7, 8, State.SUSPECT),)), 9)
     head = "02 01 0000000000000009 00000001 00000002 0000000000000003 00000004 00000005"
     assert data[:-TAG_BYTES].hex() == (head + "01 00000006 0000000000000007 00000008 01").replace(" ", "")
 

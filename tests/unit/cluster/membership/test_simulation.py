@@ -24,18 +24,18 @@ FOUND_WITHIN_MS = 2_500
 
 class Watched:
     def __init__(self, size: int, seed: int, weather: Weather = ROUGH) -> None:
-        self.verdicts: list[tuple[int, int, Change]] = []
+        self.failures: list[tuple[int, int, Change]] = []
         self.rig = Rig(seed=seed, weather=weather, told=self.hear)
         for node_id in range(1, size + 1):
             self.rig.start(node_id)
 
     def hear(self, node_id: int, change: Change) -> None:
-        if change.is_verdict:
-            self.verdicts.append((self.rig.now_ms, node_id, change))
+        if change.is_failure_declaration:
+            self.failures.append((self.rig.now_ms, node_id, change))
 
     def without_tcp(self) -> Watched:
         """Knocks come to nothing: UDP alone has to do."""
-        self.rig.answers_knocks = False
+        self.rig.answers_tcp_probes = False
         return self
 
 
@@ -48,7 +48,7 @@ def test_a_node_that_falls_silent_is_found_by_all(size: int, seed: int) -> None:
     rig.stop(size)
     rig.run(FOUND_WITHIN_MS)
     assert {node: rig.states(node)[size] for node in rig.living()} == dict.fromkeys(range(1, size), State.DEAD)
-    assert {change.node_id for _, _, change in watched.verdicts} == {size}
+    assert {change.node_id for _, _, change in watched.failures} == {size}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -61,7 +61,7 @@ def test_a_process_that_is_killed_is_found_by_all_and_nobody_else_is(size: int, 
     rig.run(FOUND_WITHIN_MS // 2)
     gone = 1 + seed % size
     assert {rig.states(node)[gone] for node in rig.living()} == {State.DEAD}
-    assert {change.node_id for _, _, change in watched.verdicts} == {gone}
+    assert {change.node_id for _, _, change in watched.failures} == {gone}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -69,7 +69,7 @@ def test_a_process_that_is_killed_is_found_by_all_and_nobody_else_is(size: int, 
 def test_one_datagram_in_five_lost_condemns_nobody(size: int, seed: int) -> None:
     watched = Watched(size, seed).without_tcp()
     watched.rig.run(20_000)
-    assert watched.verdicts == []
+    assert watched.failures == []
     assert any(watched.rig.nodes[node].core.counters.suspicions for node in watched.rig.nodes)
 
 
@@ -103,7 +103,7 @@ def test_one_way_that_is_cut_between_two_nodes_harms_nobody(size: int, seed: int
     watched = Watched(size, seed, Weather(delay_ms=(1, 20), loss=0.05)).without_tcp()
     watched.rig.cut(1, 2)
     watched.rig.run(15_000)
-    assert watched.verdicts == []
+    assert watched.failures == []
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -116,7 +116,7 @@ def test_nodes_that_get_no_processor_accuse_nobody(size: int, seed: int) -> None
         for _ in range(20):
             rig.at(rig.rng.randrange(20_000), partial(setattr, rig.nodes[node_id], "late_ms", rig.rng.randrange(3_000)))
     rig.run(25_000)
-    assert watched.verdicts == []
+    assert watched.failures == []
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -127,10 +127,10 @@ def test_a_node_that_was_stopped_is_condemned_and_condemns_nobody(size: int, see
     rig.run(1_000 + 37 * seed)
     rig.stop(1)
     rig.run(5_000)
-    assert {change.node_id for _, _, change in watched.verdicts} == {1}
+    assert {change.node_id for _, _, change in watched.failures} == {1}
     rig.resume(1)
     rig.run(3_000)
-    assert {change.node_id for _, _, change in watched.verdicts} == {1}
+    assert {change.node_id for _, _, change in watched.failures} == {1}
     assert {rig.states(node)[1] for node in rig.nodes if node != 1} == {State.ALIVE}
 
 
@@ -145,7 +145,7 @@ def test_a_short_stop_is_forgiven(size: int, seed: int) -> None:
         rig.run(600)
         rig.resume(node_id)
         rig.run(400)
-    assert watched.verdicts == []
+    assert watched.failures == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -159,8 +159,8 @@ def test_a_verdict_names_the_life_that_is_over(seed: int) -> None:
     rig.run(2_000)
     rig.register(2)
     rig.run(5_000)
-    assert {(change.node_id, change.broker_epoch) for _, _, change in watched.verdicts} == {(2, epoch)}
-    assert {change.event for _, _, change in watched.verdicts} <= {Event.REPLACED, Event.GONE}
+    assert {(change.node_id, change.broker_epoch) for _, _, change in watched.failures} == {(2, epoch)}
+    assert {change.event for _, _, change in watched.failures} <= {Event.REPLACED, Event.NOT_LISTENING}
     assert {rig.states(node)[2] for node in (1, 3)} != {State.DEAD}
 
 
@@ -169,6 +169,6 @@ def test_a_seed_is_a_run() -> None:
         watched = Watched(5, 11)
         watched.rig.stop(3)
         watched.rig.run(4_000)
-        return watched.verdicts
+        return watched.failures
 
     assert run() == run()

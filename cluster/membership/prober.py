@@ -1,0 +1,152 @@
+"""The probes of the failure detector: pings, ping requests to other nodes, TCP probes, and acknowledgements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from odradek.cluster.membership.messages import Ack, Ping, PingRequest
+from odradek.cluster.membership.relays import Relay, Relays
+from odradek.cluster.membership.transitions import State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.cluster.membership.gossip import Gossip
+    from odradek.cluster.membership.local_member import LocalMember
+    from odradek.cluster.membership.members import Counters, Member, MembershipConfig
+    from odradek.cluster.membership.messages import GossipEntry, Message
+    from odradek.cluster.randomness import Randomness
+
+SEQUENCES: Final = 2**32
+"""Sequence numbers are u32 on the wire."""
+
+
+class Prober:
+    """Makes the messages and TCP probes, which the driver takes with the next Ready. Parameters `now` are in local time."""
+
+    def __init__(
+        self, local: LocalMember, gossip: Gossip, counters: Counters, rng: Randomness, config: MembershipConfig
+    ) -> None:
+        self._local = local
+        self._gossip = gossip
+        self._counters = counters
+        self._rng = rng
+        self._config = config
+        self._round: list[int] = []
+        """The members of the current round that have not been pinged yet."""
+        self._relays = Relays()
+        self._sequence = rng.randrange(SEQUENCES)
+        self._messages: list[Message] = []
+        self._tcp_probes: list[int] = []
+
+    def take(self) -> tuple[tuple[Message, ...], tuple[int, ...]]:
+        """Return and forget (messages to send, node ids to probe by TCP)."""
+        taken = tuple(self._messages), tuple(self._tcp_probes)
+        self._messages = []
+        self._tcp_probes = []
+        return taken
+
+    # ---- probes -------------------------------------------------------------------------------------------------------
+
+    def ping_next(self, members: Mapping[int, Member], now: int) -> None:
+        """Ping the next live member of the round. The order is random in each round."""
+        for _ in range(2 * len(members)):
+            if not self._round:
+                self._round = list(members)
+                self._rng.shuffle(self._round)
+            member = members.get(self._round.pop())
+            if member is not None and member.state is State.ALIVE:
+                if member.silent_since is None:
+                    member.indirect_probe_at = now + self._config.probe_timeout_ms
+                self.ping(member, now)
+                return
+
+    def ping(self, member: Member, now: int) -> int:
+        """Ping `member` and return the sequence number."""
+        sequence = self._new_sequence(member)
+        if member.silent_since is None:
+            member.silent_since = now
+        self._counters.probes += 1
+        local = self._local
+        self._messages.append(
+            Ping(local.node_id, member.node_id, local.incarnation, local.counter, sequence, self._gossip_for(member))
+        )
+        return sequence
+
+    def probe_indirectly(self, member: Member, members: Mapping[int, Member], now: int) -> None:
+        """Request some live members to ping `member`, and probe it by TCP."""
+        helpers = [each.node_id for each in members.values() if each.state is State.ALIVE and each is not member]
+        self._rng.shuffle(helpers)
+        local = self._local
+        for helper in helpers[: self._config.helpers]:
+            sequence = self._new_sequence(member)
+            self._counters.indirect_probes += 1
+            self._messages.append(
+                PingRequest(
+                    local.node_id,
+                    helper,
+                    local.incarnation,
+                    local.counter,
+                    sequence,
+                    member.node_id,
+                    self._gossip_for(member),
+                )
+            )
+        self.probe_by_tcp(member, now)
+
+    def probe_by_tcp(self, member: Member, now: int) -> None:
+        """Start a TCP probe, unless one is pending or has just ended."""
+        if not member.tcp_probe_pending and now >= member.next_tcp_probe_at:
+            member.tcp_probe_pending = True
+            member.next_tcp_probe_at = now + self._config.probe_timeout_ms
+            self._counters.tcp_probes += 1
+            self._tcp_probes.append(member.node_id)
+
+    def _new_sequence(self, member: Member) -> int:
+        self._sequence = (self._sequence + 1) % SEQUENCES
+        member.sequences.append(self._sequence)
+        return self._sequence
+
+    def _gossip_for(self, member: Member) -> tuple[GossipEntry, ...]:
+        """Return gossip that includes the suspicion of `member`, so that the member can refute it."""
+        return self._gossip.take(None if member.state is State.ALIVE else member.gossip_entry)
+
+    # ---- acknowledgements ---------------------------------------------------------------------------------------------
+
+    def acknowledge(self, ping: Ping) -> None:
+        """Acknowledge a ping of this node."""
+        local = self._local
+        self._send_ack(ping.source, ping.sequence, local.node_id, local.incarnation, local.counter)
+
+    def ping_for(self, request: PingRequest, member: Member | None, now: int) -> None:
+        """Ping `member` for the sender of `request`. Ignore the request if the member is unknown or too many are outstanding."""
+        if member is None or self._relays.full:
+            return
+        until = now + self._config.suspicion_timeout_ms
+        self._relays.add(self.ping(member, now), Relay(request.source, request.sequence, member.node_id, until))
+
+    def relay(self, ack: Ack) -> None:
+        """Relay the acknowledgement if another node has requested the ping."""
+        relay = self._relays.take(ack.sequence, ack.subject)
+        if relay is not None:
+            self._send_ack(relay.requester, relay.sequence, ack.subject, ack.subject_incarnation, ack.subject_counter)
+
+    def expire_relays(self, now: int) -> None:
+        self._relays.expire(now)
+
+    def _send_ack(self, target: int, sequence: int, subject: int, incarnation: int, counter: int) -> None:
+        local = self._local
+        gossip = self._gossip.take(None)
+        self._messages.append(
+            Ack(
+                local.node_id,
+                target,
+                local.incarnation,
+                local.counter,
+                sequence,
+                subject,
+                incarnation,
+                counter,
+                gossip,
+            )
+        )

@@ -3,12 +3,13 @@
 One engine serves one leadership of one log partition: `load` once, `unload` once; whoever leads again makes a new one. Everything
 happens on the event loop in plain calls, so a shard has one owner and needs no lock. Rules kept here, not in any core:
 
-- A decision's records are one atomic batch, applied right after the append: the next command sees them.
+- A decision's records are one atomic batch. Right after the append its soft changes are made and the records applied: the
+  next command sees both.
 - Every answer (refusals and reads too) and every effect waits until the high watermark has passed the log end at the
   time of the decision. They are given in the order of the decisions.
 - What is read at load may be lost again with its leader until the high watermark has passed it. Commands that come before
   that wait, for a bounded time, and are told that the shard loads.
-- A batch refused before writing changes nothing. A batch that is not committed when its request's time is up is
+- A batch refused before writing changes nothing (but for soft changes that survive it). A batch that is not committed when its request's time is up is
   answered with an error, but stays applied, and its effects follow when it is committed. There is no undo.
   The command of a timer is decided again after a while.
 - An I/O error, or an exception out of `apply`, leaves memory and log apart: the shard is dropped, to be loaded again.
@@ -257,10 +258,11 @@ class Engine(Generic[C, R]):
         if isinstance(decision, Again):
             return decision
         self.stats.decided += 1
-        if decision.records:
-            if not self._append(call, decision, now_ms):
+        if decision.records or decision.soft:
+            if not self._carry_out(call, decision, now_ms):
                 return None
-            self._written.extend(decision.keys)
+            if decision.records:
+                self._written.extend(decision.keys)
         for timer in decision.timers:
             self._timers.set(timer)
         if isinstance(decision.reply, Again):
@@ -269,22 +271,28 @@ class Engine(Generic[C, R]):
         self._park(call, decision.reply, decision)
         return None
 
-    def _append(self, call: Call, decision: "Decision[Any]", now_ms: int) -> bool:
-        """True when the records are in the log and in the state; otherwise the call has had its answer."""
-        records = decision.records
+    def _carry_out(self, call: Call, decision: "Decision[Any]", now_ms: int) -> bool:
+        """Append the records, make the soft changes, apply the records. Return False if that failed; `call` is answered then."""
+        records, end = decision.records, self._end
         self._changing = True
         try:
-            end = self._log.append(records, now_ms, call.guard, deferred=decision.deferred)
-            self.stats.appended += 1
+            if records:
+                end = self._log.append(records, now_ms, call.guard, deferred=decision.deferred)
+                self.stats.appended += 1
+            for change in decision.soft:
+                change()
             offset = end - len(records)
             for record in records:
                 self.shard.apply(offset, record, self.leader_epoch)
                 offset += 1
         except Refusal as refusal:
+            if decision.soft_survives:
+                for change in decision.soft:
+                    change()
             self._timers.again(Timer(call.timer, command=call.command, delay_ms=TIMER_RETRY_MS))
             self._park(call, Refusal(self.shard.append_refusal(refusal.error)), None)
             return False
-        except Exception as broken:  # noqa: BLE001  OSError, or a bug in apply: log and memory are apart
+        except Exception as broken:  # noqa: BLE001  OSError, or a bug in apply or a soft change: log and memory are apart
             self._on_failure(self.name, broken)
             self._drop()
             call.answer(Refusal(self._unavailable.closed))

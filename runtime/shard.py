@@ -3,10 +3,13 @@
 A core is a pure state machine over one log partition:
 
     decide(command, now_ms) -> Decision     reads the state, never changes it; raises Refusal
-    apply(offset, record, leader_epoch)     the only mutator, with apply_marker; never refuses, never reads a clock
+    apply(offset, record, leader_epoch)     changes hard state (what the log says), with apply_marker; never refuses,
+                                            never reads a clock
+    Decision.soft                           changes of soft state (what is lost with the leadership)
 
-The engine appends the records of a decision as one atomic batch and applies them at once, so that the next command sees
-them. They are *pending* until the high watermark has passed them; the core is told by `on_committed` how far that is and
+The engine appends the records of a decision as one atomic batch, makes its soft changes on the state that `decide` saw, and
+applies the records, all at once: the next command sees both. An exception out of `decide` changes nothing. A log that refuses the
+records changes nothing either, unless the decision says that its soft changes survive that. They are *pending* until the high watermark has passed them; the core is told by `on_committed` how far that is and
 derives "pending" from offsets, never from a flag. Start, restart and fail-over are `apply` over the log.
 """
 
@@ -22,6 +25,8 @@ C_contra = TypeVar("C_contra", contravariant=True)
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
+SoftChange: TypeAlias = Callable[[], object]
+"""Changes soft state as a decision says. It must not raise."""
 Effect: TypeAlias = Any
 """Something for the driver to do: any frozen dataclass. Idempotent, and issued again by `on_loaded` from state alone."""
 
@@ -83,7 +88,8 @@ class Decision(Generic[R_co]):
     A reply of `Again` means: these records first, and then the same command once more when its key is committed.
     `records` go to the log as one atomic batch. `keys` are the waiting keys whose commands are looked at again when the
     batch is in the log, and again when it is committed. `deferred`: nobody waits for the records, which may be replicated
-    together with what is appended next.
+    together with what is appended next. `soft` changes are made once the records are in the log, before
+    they are applied; if the log refuses the records they are not made, unless `soft_survives`.
     """
 
     reply: "R_co | Refusal | Again"
@@ -92,6 +98,8 @@ class Decision(Generic[R_co]):
     timers: tuple[Timer, ...] = ()
     keys: tuple[Hashable, ...] = ()
     deferred: bool = False
+    soft: tuple[SoftChange, ...] = ()
+    soft_survives: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +112,7 @@ class Loaded:
 
 class Shard(Protocol[C_contra, R_co]):
     def decide(self, command: C_contra, now_ms: int) -> "Decision[R_co] | Again":
-        """Judge `command` against the state. Raises Refusal; changes nothing."""
+        """Decide `command` on the state, without changing it. Raise Refusal."""
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
         """Take one record of the log into the state."""

@@ -67,12 +67,14 @@ class Controller:
         self.state = state
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
+        """Decide `command`, without changing the state. Raise Refusal."""
         result = DECIDE[type(command)](self.state, command)
         return Decision(
             result.reply,
             tuple(_shard_record(record) for record in result.records),
             effects=(*result.notices, *_losses(self.state, result.records)),
             timers=self._timers(command, more=result.more) if isinstance(command, JOBS) else (),
+            soft=result.soft,
         )
 
     def _timers(self, *jobs: commands.Command, more: bool = False) -> tuple[Timer, ...]:

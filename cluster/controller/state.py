@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.ports import TopicConfigs
     from odradek.cluster.metadata.records import MetadataRecord
     from odradek.cluster.randomness import Randomness
+    from odradek.runtime.shard import SoftChange
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -53,13 +54,14 @@ class Notice:
 class ControllerResult(Generic[R_co]):
     """The decision on one command: the reply, the records of its changes (one atomic batch), and log events.
 
-    `more`: a job has left work for its next run.
+    `more`: a job has left work for its next run. `soft`: changes of the sessions, made with the records.
     """
 
     reply: R_co
     records: tuple[MetadataRecord, ...] = ()
     notices: tuple[Notice, ...] = ()
     more: bool = False
+    soft: tuple[SoftChange, ...] = ()
 
 
 @dataclass(slots=True)

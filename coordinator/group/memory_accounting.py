@@ -4,7 +4,7 @@ Members are counted only when what was found free by the last count is used up, 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from odradek.coordinator.by_id import text_bytes_max
@@ -36,26 +36,27 @@ def text_bytes(*texts: str | None) -> int:
     return sum(text_bytes_max(text) + TEXT_BYTES for text in texts if text)
 
 
-@dataclass(slots=True)
-class Census:
-    """Soft state of a shard. `left`: what may still be taken before members have to be counted again."""
+@dataclass(frozen=True, slots=True)
+class MemoryAccounting:
+    """Memory that members of one shard may still take. Soft state: a value, replaced whole.
+
+    `left`: bytes that may still be taken before members are counted again.
+    """
 
     left: int = 0
     counted_ms: int | None = None
 
-    def has_room(self, groups: Iterable[Counted], cost: int, now_ms: int, *, newcomer: bool) -> bool:
-        """May somebody take `cost` bytes more? They are taken then."""
-        if cost <= 0:
-            return True
-        wanted = cost + (MEMBERS_BYTES_MAX // SPARE_SHARE if newcomer else 0)
-        if wanted > self.left and (self.counted_ms is None or abs(now_ms - self.counted_ms) >= RECOUNT_PAUSE_MS):
-            self.left = MEMBERS_BYTES_MAX - sum(group.members_bytes for group in groups)
-            self.counted_ms = now_ms
-        if wanted > self.left:
-            return False
-        self.left -= cost
-        return True
+    def counted(self, groups: Iterable[Counted], cost: int, now_ms: int, *, newcomer: bool) -> "MemoryAccounting":
+        """Count the members anew if `cost` bytes are more than what is left and the last count is not too recent."""
+        recent = self.counted_ms is not None and abs(now_ms - self.counted_ms) < RECOUNT_PAUSE_MS
+        if recent or self.has_room(cost, newcomer=newcomer):
+            return self
+        return MemoryAccounting(MEMBERS_BYTES_MAX - sum(group.members_bytes for group in groups), now_ms)
 
-    def took(self, cost: int) -> None:
-        """Somebody who is in already has been given what takes so much: nobody is refused that, but whoever comes next."""
-        self.left -= cost
+    def has_room(self, cost: int, *, newcomer: bool) -> bool:
+        """Determine whether a member may take `cost` bytes more."""
+        return cost + (MEMBERS_BYTES_MAX // SPARE_SHARE if newcomer else 0) <= self.left
+
+    def taken(self, cost: int) -> "MemoryAccounting":
+        """Return the accounting after `cost` bytes were taken."""
+        return replace(self, left=self.left - cost)

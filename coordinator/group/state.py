@@ -1,8 +1,8 @@
 """The state of one partition of `__consumer_offsets`: its groups of both protocols, and their offsets.
 
-What is in the log is hard state, changed by `apply` alone. Beside it stands soft state, changed by `decide` and lost with
-the leadership as in Kafka: members of a classic group that are joining, who waits for an answer, when somebody was last
-heard of.
+What is in the log is hard state, changed by `apply` alone. Beside it stands soft state, changed by the soft changes of
+decisions and lost with the leadership as in Kafka: members of a classic group that are joining, which requests wait for a
+response, how far regular expressions are resolved.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.coordinator.by_id import ById
-from odradek.coordinator.group.memory_accounting import Census
+from odradek.coordinator.group.memory_accounting import MemoryAccounting
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ class State:
     """The high watermark as last heard of."""
     skipped_records: int = 0
     """Records of types or versions that this broker does not know."""
-    census: Census = field(default_factory=Census)
+    memory: MemoryAccounting = field(default_factory=MemoryAccounting)
     """Soft: what members may still take in memory."""
     topic_hashes: "dict[str, tuple[TopicInfo, int]]" = field(default_factory=dict)
-    """Soft: the hash of a topic that some consumer group subscribes to, and what it was computed from."""
+    """A memo, not state: the hash of a topic that a consumer group subscribes to, and what it was computed from."""
 
     def has_room_for(self, group_id: str) -> bool:
         """May a request make this new group?"""

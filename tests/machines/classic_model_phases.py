@@ -13,6 +13,7 @@ from typing import Any
 Answer = tuple[Any, ...]
 NEW_MEMBER_MS = 300_000
 REFUSED = "refused by the log"
+TIMER_RETRY_MS = 500
 
 
 class Phases:
@@ -79,7 +80,8 @@ class Phases:
                 break
             self.now_ms = max(self.now_ms, due[0])
             _, what = self.clocks.pop(due[1])
-            self.step(*what)
+            if self.step(*what) == REFUSED:
+                self.clocks.setdefault(due[1], (self.now_ms + TIMER_RETRY_MS, what))
         self.now_ms = until
 
     def crash(self) -> None:

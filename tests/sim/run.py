@@ -36,6 +36,7 @@ from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer
 from tests.sim.world import TABLE, TOPIC, World
+from tests.support.pure_decisions import decisions_checked
 
 RESOLVE_SECONDS_MAX: Final = 60.0
 WORKLOAD_SECONDS_MAX: Final = 600.0
@@ -44,6 +45,8 @@ PLAIN_BATCHES: Final = 10
 AFTER_ATTEMPTS: Final = 4
 OPERATIONS_OF_A_TRANSACTION: Final = 2
 TV2: Final = 2
+DECISIONS_PER_CHECK: Final = 20
+"""One of so many decisions of every shard is checked for having changed nothing."""
 
 Producers = dict[Partition, list[SnapshotRow]]
 
@@ -62,7 +65,7 @@ def run_seed(
     trace = Trace(printing=printing)
     latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
     loop = SimLoop(rng, trace=trace, network=Network(rng, latency=latency))
-    with warnings.catch_warnings(), logs_into(loop), limited(options.limits):
+    with warnings.catch_warnings(), logs_into(loop), limited(options.limits), decisions_checked(DECISIONS_PER_CHECK):
         return _run(loop, rng, options, began=began, keep=keep)
 
 

@@ -13,10 +13,11 @@ from odradek.protocol.messages.heartbeat import HeartbeatRequest
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from odradek.runtime.engine import Engine
+from odradek.runtime.engine import TIMER_RETRY_MS, Engine
 from odradek.runtime.shard import Decision, EngineLimits, ShardRecord, Timer
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
+from tests.support.pure_decisions import PureDecisions, PureShard
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +29,7 @@ LATEST_JOIN, LATEST_SYNC, LATEST_HEARTBEAT, LATEST_LEAVE = 9, 5, 4, 5
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 WAITS = "waits"
+REFUSED = "refused by the log"
 
 
 def join_request(
@@ -92,6 +94,7 @@ class ClassicRig:
         self.waiters = 0
         self.answers: dict[int, Any] = {}
         self.timers: dict[Any, tuple[int, Any]] = {}
+        self.pure = PureDecisions()
         self.core = self._new_core()
 
     def _new_core(self) -> GroupShard:
@@ -106,16 +109,19 @@ class ClassicRig:
     def do(self, command: Any) -> Any:
         """The reply, or the name of the error."""
         try:
-            decision = self.core.decide(command, self.now_ms)
+            decision = self.pure.decide(self.core, command, self.now_ms)
         except Refusal as refusal:
             return refusal.error.name
         assert isinstance(decision, Decision), decision
+        refused = decision.records and self.refuse_appends
+        for change in decision.soft if not refused or decision.soft_survives else ():
+            change()
+        if refused:
+            return REFUSED
+        for record in decision.records:
+            self.log.append(record)
+            self.core.apply(len(self.log) - 1, record, 7)
         if decision.records:
-            if self.refuse_appends:
-                return "refused by the log"
-            for record in decision.records:
-                self.log.append(record)
-                self.core.apply(len(self.log) - 1, record, 7)
             self.core.on_committed(len(self.log))
         for timer in decision.timers:
             self._set(timer)
@@ -143,7 +149,9 @@ class ClassicRig:
             if due > until:
                 break
             self.now_ms = max(self.now_ms, due)
-            self.do(self.timers.pop(key)[1])
+            command = self.timers.pop(key)[1]
+            if self.do(command) == REFUSED:
+                self.timers.setdefault(key, (self.now_ms + TIMER_RETRY_MS, command))
         self.now_ms = until
 
     def crash(self) -> None:
@@ -238,7 +246,7 @@ class EngineRig:
         self.failures: list[BaseException] = []
         self.core = GroupShard(self.configs, FakeTopics(), FakeFeatures(), NewIds())
         self.engine: Engine[Any, Any] = Engine(
-            self.core,
+            PureShard(self.core),
             self.log,
             clock=self.clock,
             on_effect=self._on_effect,

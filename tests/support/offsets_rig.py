@@ -33,6 +33,7 @@ from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from odradek.runtime.shard import Again, Decision, Marker, ShardRecord, Timer
 from tests.support.group_ports import FakeConfigs, FakeFeatures, FakeTopics, NewIds
+from tests.support.pure_decisions import PureDecisions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -124,6 +125,7 @@ class OffsetsRig:
         self.timers: dict[Any, Timer] = {}
         self.hold = False
         self.state = self._fresh()
+        self.pure = PureDecisions()
 
     def _fresh(self) -> State:
         return State(self.configs, self.topics, FakeFeatures(), NewIds(), OffsetStore())
@@ -151,12 +153,15 @@ class OffsetsRig:
         raise AssertionError("it never ends")
 
     def decide(self, command: Any) -> Decision[Any]:
-        decision: Decision[Any] = offsets.DECISIONS[type(command)](self.state, command, self.now_ms)
+        decide = offsets.DECISIONS[type(command)]
+        decision: Decision[Any] = self.pure.decide(self.state, command, self.now_ms, decide)
         return decision
 
     def take(self, decision: Decision[Any]) -> None:
         if decision.records:
             self.batches.append(decision.records)
+        for change in decision.soft:
+            change()
         for record in decision.records:
             self.append(record)
         for timer in decision.timers:

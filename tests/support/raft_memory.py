@@ -17,6 +17,7 @@ from odradek.cluster.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, End
 from odradek.cluster.raft.ports import SnapshotBytes
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, Refusal
+from tests.support.pure_decisions import PureDecisions
 
 if TYPE_CHECKING:
     import asyncio
@@ -209,10 +210,13 @@ class ControllerRig:
         config = ControllerConfig(1, CLUSTER_ID)
         state = ControllerState(config, PlainConfigs(), random.Random(seed), lambda: len(self.log))
         self.core = Controller(state)
+        self.pure = PureDecisions()
 
     def do(self, command: Command) -> Any:
-        decision = self.core.decide(command, self.now_ms)
+        decision = self.pure.decide(self.core, command, self.now_ms)
         assert not isinstance(decision.reply, Refusal)
+        for change in decision.soft:
+            change()
         for record in decision.records:
             self.core.apply(len(self.log), record, 1)
             self.log.append(record)

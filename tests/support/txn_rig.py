@@ -14,6 +14,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import Engine
 from odradek.runtime.shard import Again, Decision, EngineLimits
 from tests.support.fake_shard_log import FakeClock, FakeShardLog
+from tests.support.pure_decisions import PureDecisions, PureShard
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,6 +78,7 @@ class CoreRig:
         self.ids = Ids()
         self.config = config or TxnConfig()
         self.core = TransactionShard(self.config, self.level, self.ids.take)
+        self.pure = PureDecisions()
         self.now_ms = NOW_MS
         self.offset = 0
         self.lag = False
@@ -95,7 +97,7 @@ class CoreRig:
     def do(self, command: c.Command) -> Any:
         """The reply, the name of the error, or "AGAIN" (with whatever was written first)."""
         try:
-            decision = self.core.decide(command, self.now_ms)
+            decision = self.pure.decide(self.core, command, self.now_ms)
         except Refusal as refusal:
             return refusal.error.name
         if isinstance(decision, Again):
@@ -104,6 +106,8 @@ class CoreRig:
         return "AGAIN" if isinstance(decision.reply, Again) else decision.reply
 
     def take(self, decision: Decision[Any]) -> None:
+        for change in decision.soft:
+            change()
         for record in decision.records:
             self._apply(record)
         self.effects = decision.effects
@@ -142,7 +146,7 @@ class EngineRig:
         self.failures: list[BaseException] = []
         self.core = TransactionShard(TxnConfig(), self.level, self.ids.take)
         self.engine: Engine[c.Command, Any] = Engine(
-            self.core,
+            PureShard(self.core),
             self.log,
             clock=self.clock,
             on_effect=self._on_effect,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.leaders import add_broker, lost_replicas, remove_broker, remove_unregistered
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.commands import ExpireSessions, FenceBroker, UnfenceBroker, UnregisterBroker
     from odradek.cluster.metadata.image import BrokerImage
     from odradek.cluster.metadata.records import MetadataRecord
+    from odradek.runtime.shard import SoftChange
 
 FENCE: Final = 1
 UNFENCE: Final = -1
@@ -50,28 +52,35 @@ def expire_sessions(state: ControllerState, command: ExpireSessions) -> Controll
 
     The controller's own broker has no session: it lives as long as its controller.
     """
+    begun: dict[int, Session] = {}
+    soft = (partial(state.sessions.update, begun),)
     for broker in state.image.brokers.values():
         if broker.fenced or broker.broker_id == state.config.node_id:
             continue
-        session = state.sessions.setdefault(broker.broker_id, Session(broker.epoch, command.at_ms))
-        if command.at_ms - session.last_contact_ms > state.config.session_timeout_ms:
-            return ControllerResult(broker.broker_id, tuple(fence(state, broker)))
-    return ControllerResult(None)
+        session = state.sessions.get(broker.broker_id)
+        if session is None:
+            begun[broker.broker_id] = Session(broker.epoch, command.at_ms)
+        elif command.at_ms - session.last_contact_ms > state.config.session_timeout_ms:
+            return ControllerResult(broker.broker_id, tuple(fence(state, broker)), soft=soft)
+    return ControllerResult(None, soft=soft)
 
 
-def begin_sessions(state: ControllerState, at_ms: int) -> None:
-    """A controller that has just begun to lead has heard nobody yet: everybody gets a full session."""
-    for broker in state.image.brokers.values():
-        if not broker.fenced:
-            state.sessions.setdefault(broker.broker_id, Session(broker.epoch, at_ms))
+def begin_sessions(state: ControllerState, at_ms: int) -> tuple[SoftChange, ...]:
+    """Give each active broker without a session a full one: a new controller has not received a heartbeat yet."""
+    begun = {
+        broker.broker_id: Session(broker.epoch, at_ms)
+        for broker in state.image.brokers.values()
+        if not broker.fenced and broker.broker_id not in state.sessions
+    }
+    return (partial(state.sessions.update, begun),)
 
 
 def unregister_broker(state: ControllerState, command: UnregisterBroker) -> ControllerResult[None]:
     """Forget a broker that will not come back. One that lives registers again by itself."""
     broker = _registered(state, command.broker_id)
     record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
-    state.sessions.pop(broker.broker_id, None)
-    return ControllerResult(None, (*remove_unregistered(state, broker.broker_id), record))
+    records = (*remove_unregistered(state, broker.broker_id), record)
+    return ControllerResult(None, records, soft=(partial(state.sessions.pop, broker.broker_id, None),))
 
 
 def _registered(state: ControllerState, broker_id: int) -> BrokerImage:

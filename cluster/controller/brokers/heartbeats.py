@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.controller.brokers.active import check_broker_epoch, fence, unfence
@@ -28,24 +29,25 @@ class _Next(Enum):
 def heartbeat(state: ControllerState, command: Heartbeat) -> ControllerResult[HeartbeatReply]:
     beat = command.heartbeat
     broker = check_broker_epoch(state, beat.broker_id, beat.broker_epoch)
-    state.sessions[beat.broker_id] = Session(beat.broker_epoch, command.at_ms, beat.metadata_offset)
+    session = Session(beat.broker_epoch, command.at_ms, beat.metadata_offset)
     following = _next_state(state, broker, beat)
+    soft = (partial(state.sessions.__setitem__, beat.broker_id, session),)
     reply = HeartbeatReply(
         is_caught_up=beat.metadata_offset >= broker.epoch,
         is_fenced=following in {_Next.FENCED, _Next.SHUTDOWN_NOW},
         should_shut_down=following is _Next.SHUTDOWN_NOW,
     )
     if following in {_Next.FENCED, _Next.SHUTDOWN_NOW} and not broker.fenced:
-        return ControllerResult(reply, tuple(fence(state, broker)))
+        return ControllerResult(reply, tuple(fence(state, broker)), soft=soft)
     if following is _Next.ACTIVE and broker.fenced:
         records, notices = unfence(state, broker)
-        return ControllerResult(reply, tuple(records), notices)
+        return ControllerResult(reply, tuple(records), notices, soft=soft)
     if following is _Next.CONTROLLED_SHUTDOWN and not broker.in_controlled_shutdown:
         change = BrokerRegistrationChangeRecord(
             broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=ENTER_SHUTDOWN
         )
-        return ControllerResult(reply, (change, *remove_broker(state, broker.broker_id)))
-    return ControllerResult(reply)
+        return ControllerResult(reply, (change, *remove_broker(state, broker.broker_id)), soft=soft)
+    return ControllerResult(reply, soft=soft)
 
 
 def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbeat) -> _Next:
@@ -56,7 +58,7 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
         waits = beat.want_fence or broker.in_controlled_shutdown or beat.metadata_offset < broker.epoch
         return _Next.FENCED if waits else _Next.ACTIVE
     if broker.in_controlled_shutdown:
-        if leads_any(state, broker.broker_id) or not _all_know_of_shutdown(state, broker):
+        if leads_any(state, broker.broker_id) or not _all_know_of_shutdown(state, broker, beat):
             return _Next.CONTROLLED_SHUTDOWN
         return _Next.SHUTDOWN_NOW
     if beat.want_fence:
@@ -66,11 +68,15 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
     return _Next.ACTIVE
 
 
-def _all_know_of_shutdown(state: ControllerState, leaving: BrokerImage) -> bool:
-    """Nobody shall be sent to a leader that is gone: every active broker has seen the moves."""
+def _all_know_of_shutdown(state: ControllerState, leaving: BrokerImage, beat: BrokerHeartbeat) -> bool:
+    """Determine whether every active broker has applied the moves, so that it sends no client to a leader that is gone."""
     offset = state.shutdown_offsets.get(leaving.broker_id, -1)
     for broker in state.image.active_brokers():
-        session = state.sessions.get(broker.broker_id)
-        if session is None or session.metadata_offset < offset:
+        if broker.broker_id == beat.broker_id:
+            known = beat.metadata_offset
+        else:
+            session = state.sessions.get(broker.broker_id)
+            known = -1 if session is None else session.metadata_offset
+        if known < offset:
             return False
     return True

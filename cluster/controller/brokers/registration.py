@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.cluster.controller.leaders import remove_broker, remove_unclean
@@ -40,8 +41,9 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
             records = [*remove_broker(state, registration.broker_id), record]
         else:
             records = [*remove_unclean(state, registration.broker_id), record]
-    state.sessions[registration.broker_id] = Session(record.broker_epoch, command.at_ms)
-    return ControllerResult(record.broker_epoch, tuple(records))
+    session = Session(record.broker_epoch, command.at_ms)
+    soft = (partial(state.sessions.__setitem__, registration.broker_id, session),)
+    return ControllerResult(record.broker_epoch, tuple(records), soft=soft)
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:

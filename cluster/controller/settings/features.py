@@ -58,9 +58,9 @@ BOOTSTRAP_TRANSACTION: Final = "Bootstrap records"
 
 def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[None]:
     """The first batch of an empty log; nothing for one that has begun. `levels` override the default ones."""
-    begin_sessions(state, command.at_ms)
+    soft = begin_sessions(state, command.at_ms)
     if METADATA_VERSION in state.image.features:
-        return ControllerResult(None)
+        return ControllerResult(None, soft=soft)
     levels = {**BOOTSTRAP_LEVELS, **command.levels}
     for name, level in levels.items():
         reason = _not_supported(name, level)
@@ -74,7 +74,7 @@ def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[No
     if levels[ELIGIBLE_LEADER_REPLICAS_VERSION] > 0:
         records += cluster_min_in_sync(state)
     records.append(EndTransactionRecord())
-    return ControllerResult(None, tuple(records))
+    return ControllerResult(None, tuple(records), soft=soft)
 
 
 def check_supported(image: MetadataImage) -> None:

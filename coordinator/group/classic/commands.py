@@ -1,14 +1,12 @@
-"""What the clocks of a classic group say, and what a decision leads to beside its reply."""
+"""The commands of the timers of a classic group, their keys, and responses that refuse."""
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from odradek.coordinator.group.commands import Answer
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.sync_group import SyncGroupResponse
-from odradek.protocol.schema import Message
-from odradek.runtime.shard import Decision, ShardRecord, Timer
+from odradek.runtime.shard import Timer
 
 NO_MEMBER: Final = ""
 
@@ -60,23 +58,6 @@ def sync_key(group_id: str) -> tuple[str, str]:
 def session_timer(group_id: str, member_id: str, delay_ms: int) -> Timer:
     """From now on the member has `delay_ms`."""
     return Timer(session_key(group_id, member_id), delay_ms=delay_ms, command=SessionOver(group_id, member_id))
-
-
-@dataclass(slots=True)
-class Consequences:
-    """Grows while a decision is made."""
-
-    records: list[ShardRecord] = field(default_factory=list)
-    effects: list[Any] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
-
-    def answer(self, waiter: int | None, response: Message | Refusal) -> None:
-        """Nobody hears it when there is no waiter."""
-        if waiter is not None:
-            self.effects.append(Answer(waiter, response))
-
-    def decision(self, reply: Any) -> Decision[Any]:
-        return Decision(reply, records=tuple(self.records), effects=tuple(self.effects), timers=tuple(self.timers))
 
 
 def join_refused(error: ErrorCode, member_id: str = NO_MEMBER) -> JoinGroupResponse:

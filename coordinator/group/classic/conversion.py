@@ -2,17 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from odradek.coordinator.group.classic.commands import (
-    Consequences,
-    join_key,
-    join_refused,
-    session_key,
-    sync_key,
-    sync_refused,
-)
+from odradek.coordinator.group.classic.commands import join_key, join_refused, session_key, sync_key, sync_refused
 from odradek.coordinator.group.classic.state import ClassicGroup, Protocols
-from odradek.coordinator.group.commands import Answer
+from odradek.coordinator.group.draft import Draft
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.shard import Timer
 
@@ -48,12 +42,11 @@ def members_of(group: ClassicGroup) -> Sequence[ClassicMemberView]:
     ]
 
 
-def release(group: ClassicGroup) -> tuple[tuple[Answer, ...], tuple[Timer, ...]]:
-    """Whoever waits is told to join again; the group's clocks stop. The group itself stays as it is."""
-    done, error = Consequences(), ErrorCode.REBALANCE_IN_PROGRESS
+def release(draft: Draft[Any], group: ClassicGroup) -> None:
+    """Tell every member that waits to join again, and stop the timers of the group. The group itself does not change."""
+    error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
-        done.answer(member.joining, join_refused(error, member.member_id))
-        done.answer(member.syncing, sync_refused(error))
-    done.timers += [Timer(join_key(group.group_id)), Timer(sync_key(group.group_id))]
-    done.timers += [Timer(session_key(group.group_id, member_id)) for member_id in (*group.members, *group.pending)]
-    return tuple(done.effects), tuple(done.timers)
+        draft.answer(member.joining, join_refused(error, member.member_id))
+        draft.answer(member.syncing, sync_refused(error))
+    draft.timers += [Timer(join_key(group.group_id)), Timer(sync_key(group.group_id))]
+    draft.timers += [Timer(session_key(group.group_id, member_id)) for member_id in (*group.members, *group.pending)]

@@ -1,14 +1,13 @@
 """The classic protocol of groups (JoinGroup and its kin), as decisions and applications of the group coordinator's core.
 
 What the log says is changed by `apply_group` alone: that a group exists, that its leader has assigned, that a static
-member has a new id. A rebalance is in memory only and changed by the decisions.
+member has a new id. A rebalance is in memory only: soft changes of the decisions drive it.
 """
 
 from typing import Any, Final
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.classic import commands as own
-from odradek.coordinator.group.classic.commands import Consequences
 from odradek.coordinator.group.classic.describe import decide_describe
 from odradek.coordinator.group.classic.join import decide_join
 from odradek.coordinator.group.classic.membership import decide_heartbeat, decide_leave, decide_session_over
@@ -60,8 +59,10 @@ APPLICATIONS: Final[dict[type[Any], Any]] = {GroupMetadataKey: apply_group}
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
     """Members found in the log have a session's time to be heard of."""
-    done = Consequences()
-    for group in state.groups.values():
-        if isinstance(group, ClassicGroup):
-            start_sessions(state, group, now_ms, done)
-    return Loaded(timers=tuple(done.timers), effects=tuple(done.effects))
+    loaded = [
+        start_sessions(state, group, now_ms) for group in state.groups.values() if isinstance(group, ClassicGroup)
+    ]
+    return Loaded(
+        timers=tuple(timer for each in loaded for timer in each.timers),
+        effects=tuple(effect for each in loaded for effect in each.effects),
+    )

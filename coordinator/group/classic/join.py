@@ -4,26 +4,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.coordinator.group.classic.commands import (
-    Consequences,
-    join_refused,
-    session_key,
-    session_timer,
-    sync_refused,
-)
-from odradek.coordinator.group.classic.rebalance import follow, generation_for, restart_session
+from odradek.coordinator.group.classic.commands import join_refused, session_timer, sync_refused
+from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.rebalance import follow, generation_for
 from odradek.coordinator.group.classic.records import group_record, new_group_record
 from odradek.coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of, said_bytes
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, JoinGroup
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.modern import classic_members
-from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.state import Group, State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.runtime.machine import To
-from odradek.runtime.shard import Again, Decision, Timer
+from odradek.runtime.shard import Again, Decision
 
 KNOWN_MEMBER_ID_MIN: Final = 4
 """From this version on a client without an id is sent away with one before it counts (KIP-394)."""
@@ -42,19 +36,20 @@ class _Joining:
     """One JoinGroup at one group; `is_there` is False for a group that it makes."""
 
     command: JoinGroup
-    group: ClassicGroup
+    draft: ClassicDraft
     is_there: bool
     protocols: Protocols
-    config: GroupConfig
-    now_ms: int
-    done: Consequences
+
+    @property
+    def group(self) -> ClassicGroup:
+        return self.draft.group
 
     def act(self, event: Event) -> Any:
         return look_up(self.group.state if self.is_there else ClassicState.DEAD, event)
 
     def waiting(self, action: Any) -> Any:
         """The member has its waiter: what comes now?"""
-        follow(action, self.group, self.config, self.now_ms, self.done)
+        follow(action, self.draft)
         return WAITING
 
 
@@ -75,22 +70,18 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
         return Decision(join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
     if group is None and not state.has_room_for(request.group_id):
         return Decision(join_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    joining = _Joining(
-        command,
-        group if isinstance(group, ClassicGroup) else ClassicGroup(request.group_id, state_ms=now_ms),
-        is_there,
-        protocols_of(request.protocols),
-        config,
-        now_ms,
-        Consequences(),
-    )
+    if isinstance(group, ClassicGroup):
+        draft = ClassicDraft.of(state, group, now_ms)
+    else:
+        draft = ClassicDraft(state, ClassicGroup(request.group_id, state_ms=now_ms), now_ms)
+    joining = _Joining(command, draft, is_there, protocols_of(request.protocols))
     try:
         reply = _join(joining, state)
     except Refusal as refusal:
-        return Decision(join_refused(refusal.error, request.member_id))
+        return draft.refused(join_refused(refusal.error, request.member_id))
     if not is_there and _is_made(joining):
-        joining.done.records = [*_in_the_way(group), new_group_record(joining.group, now_ms)]
-    return joining.done.decision(reply)
+        draft.records = [*_in_the_way(group), new_group_record(draft.group, now_ms)]
+    return draft.decision(reply)
 
 
 def _timed(command: JoinGroup) -> JoinGroup:
@@ -113,13 +104,13 @@ def _in_the_way(group: Group | None) -> tuple[Any, ...]:
 
 def _join(joining: _Joining, state: State) -> Any:
     request, group = joining.command.request, joining.group
-    if not group.has_room(request.member_id, joining.config.group_max_size):
+    if not group.has_room(request.member_id, joining.draft.config.group_max_size):
         return _turn_away(joining)
     if not group.supports(request.protocol_type, joining.protocols):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member = _known(joining)
     cost = _cost(joining, member)
-    if not state.census.has_room(state.groups.values(), cost, joining.now_ms, newcomer=member is None):
+    if not joining.draft.reserve(cost, newcomer=member is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if request.member_id in group.pending:
         if request.group_instance_id is not None:
@@ -141,8 +132,8 @@ def _turn_away(joining: _Joining) -> JoinGroupResponse:
     group, member_id = joining.group, joining.command.request.member_id
     if member_id in group.members or member_id in group.pending:
         group.remove(member_id)
-        joining.done.timers.append(Timer(session_key(group.group_id, member_id)))
-        follow(Outcome.STAY, group, joining.config, joining.now_ms, joining.done)
+        joining.draft.stop_session(member_id)
+        follow(Outcome.STAY, joining.draft)
     return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
@@ -171,7 +162,7 @@ def _give_id(joining: _Joining, member_id: str) -> JoinGroupResponse:
     joining.act(Event.JOIN_ID_REQUIRED)
     group.pending[member_id] = None
     delay_ms = joining.command.request.session_timeout_ms
-    joining.done.timers.append(session_timer(group.group_id, member_id, delay_ms))
+    joining.draft.timers.append(session_timer(group.group_id, member_id, delay_ms))
     return join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id)
 
 
@@ -193,8 +184,8 @@ def _add(joining: _Joining, member_id: str, event: Event) -> Any:
     group.add(member, request.protocol_type)
     # A new member cannot send heartbeats yet, and one that has given up and comes again comes under another id: those
     # left behind must go at some time.
-    delay_ms = joining.config.new_member_join_timeout_ms
-    joining.done.timers.append(session_timer(group.group_id, member_id, delay_ms))
+    delay_ms = joining.draft.config.new_member_join_timeout_ms
+    joining.draft.timers.append(session_timer(group.group_id, member_id, delay_ms))
     return joining.waiting(action)
 
 
@@ -214,33 +205,32 @@ def _join_again(joining: _Joining) -> Any:
 
 def _take(joining: _Joining, member: Member) -> None:
     """The member is as this request says, and waits by it. A request that waited before has been given up by its client."""
-    joining.group.update(
+    updated = joining.group.update(
         member,
         joining.protocols,
         rebalance_timeout_ms=joining.command.request.rebalance_timeout_ms,
         session_timeout_ms=joining.command.request.session_timeout_ms,
     )
-    before = joining.group.await_join(member, joining.command.waiter)
-    joining.done.answer(before, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    before = joining.group.await_join(updated, joining.command.waiter)
+    joining.draft.answer(before, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _replace(joining: _Joining, new_id: str) -> Any:
     """A static member that has forgotten its id: who had the instance until now is fenced."""
-    group, done, instance_id = joining.group, joining.done, joining.command.request.group_instance_id
+    group, draft, instance_id = joining.group, joining.draft, joining.command.request.group_instance_id
     assert instance_id is not None
     old_id = group.instances[instance_id]
     old = group.members[old_id]
     changes_vote = group.vote({old_id: joining.protocols}) != group.protocol_name
     action = joining.act(Event.JOIN_REPLACES_ANEW if changes_vote else Event.JOIN_REPLACES)
-    done.timers.append(Timer(session_key(group.group_id, old_id)))
+    draft.stop_session(old_id)
     if action == To(ClassicState.STABLE):
         return _replace_quietly(joining, old_id, new_id)
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    done.answer(group.await_join(old, None), join_refused(fenced, old_id))
-    done.answer(old.syncing, sync_refused(fenced))
-    old.syncing = None
+    draft.answer(old.joining, join_refused(fenced, old_id))
+    draft.answer(old.syncing, sync_refused(fenced))
     member = group.replace(old_id, new_id)
-    restart_session(group, member, done)
+    draft.restart_session(member)
     _take(joining, member)
     return joining.waiting(action)
 
@@ -248,16 +238,19 @@ def _replace(joining: _Joining, new_id: str) -> Any:
 def _replace_quietly(joining: _Joining, old_id: str, new_id: str) -> JoinGroupResponse:
     """Nothing changes for the others, so there is no rebalance: the member takes up its old assignment."""
     led_by = joining.group.leader
+    old = joining.group.members[old_id]
+    assert old.joining is None, old_id
+    assert old.syncing is None, old_id
     group = joining.group.copied()
     member = group.replace(old_id, new_id)
-    restart_session(group, member, joining.done)
-    group.update(
+    joining.draft.restart_session(member)
+    member = group.update(
         member,
         joining.protocols,
         rebalance_timeout_ms=joining.command.request.rebalance_timeout_ms,
         session_timeout_ms=joining.command.request.session_timeout_ms,
     )
-    joining.done.records.append(group_record(group, detail=group))
+    joining.draft.records.append(group_record(group, detail=group))
     response = generation_for(group, member)
     if joining.command.caller.api_version >= SKIP_ASSIGNMENT_MIN:
         response.skip_assignment = group.leader == new_id

@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any, Final
 
-from odradek.coordinator.group.classic.commands import Consequences, SessionOver, session_key
-from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow, restart_session
+from odradek.coordinator.group.classic.commands import SessionOver
+from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import Heartbeat, LeaveGroup
@@ -14,7 +15,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from odradek.runtime.machine import Refuse, To
-from odradek.runtime.shard import Again, Decision, Timer
+from odradek.runtime.shard import Again, Decision
 
 BATCHES_MIN: Final = 3
 """From this version on LeaveGroup names several members."""
@@ -35,9 +36,9 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     if request.generation_id != group.generation:
         raise Refusal(ErrorCode.ILLEGAL_GENERATION)
     action = look_up(group.state, Event.HEARTBEAT)
-    done = Consequences()
-    restart_session(group, member, done)
-    return done.decision(Refusal(action.error) if isinstance(action, Refuse) else HeartbeatResponse())
+    draft = ClassicDraft(state, group, now_ms)
+    draft.restart_session(member)
+    return draft.decision(Refusal(action.error) if isinstance(action, Refuse) else HeartbeatResponse())
 
 
 def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
@@ -65,19 +66,19 @@ def _leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Ag
         return Decision(LeaveGroupResponse(members=[_left(identity, unknown) for identity in request.members]))
     if not isinstance(group, ClassicGroup):
         return classic_members.decide_leave(state, command, now_ms)
-    done = Consequences()
-    answers = [_left(identity, _leave_one(group, identity, done)) for identity in request.members]
+    draft = ClassicDraft.of(state, group, now_ms)
+    answers = [_left(identity, _leave_one(draft, identity)) for identity in request.members]
     if any(answer.error_code == ErrorCode.NONE for answer in answers):
-        follow(look_up(group.state, Event.LEAVE), group, state.configs.broker(), now_ms, done)
-    return done.decision(LeaveGroupResponse(members=answers))
+        follow(look_up(group.state, Event.LEAVE), draft)
+    return draft.decision(LeaveGroupResponse(members=answers))
 
 
-def _leave_one(group: ClassicGroup, identity: MemberIdentity, done: Consequences) -> ErrorCode:
+def _leave_one(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
     """An administrator removes static members without knowing their ids."""
-    member_id = identity.member_id
+    group, member_id = draft.group, identity.member_id
     if member_id in group.pending:
         group.remove(member_id)
-        done.timers.append(Timer(session_key(group.group_id, member_id)))
+        draft.stop_session(member_id)
         return ErrorCode.NONE
     if not member_id and identity.group_instance_id is not None:
         member_id = group.instances.get(identity.group_instance_id, "")
@@ -85,7 +86,7 @@ def _leave_one(group: ClassicGroup, identity: MemberIdentity, done: Consequences
         member = group.check_member(member_id, identity.group_instance_id)
     except Refusal as refusal:
         return refusal.error
-    dismiss(group, member, done)
+    dismiss(draft, member)
     return ErrorCode.NONE
 
 
@@ -94,15 +95,18 @@ def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:
 
 
 def decide_session_over(state: State, command: SessionOver, now_ms: int) -> Decision[None]:
-    """Nobody was heard of. Those who wait for us are not to blame; their next clock starts when they are answered."""
+    """Remove a member that sent nothing for a session. One that waits for the coordinator is not to blame: its next session
+    starts when it is answered.
+    """
     group = state.groups.get(command.group_id)
-    done = Consequences()
     if not isinstance(group, ClassicGroup):
         look_up(ClassicState.DEAD, Event.SESSION_OVER)
-    elif command.member_id in group.pending:
+        return Decision(None)
+    draft = ClassicDraft.of(state, group, now_ms)
+    if command.member_id in group.pending:
         look_up(group.state, Event.PENDING_OVER)
-        group.remove(command.member_id)
-        end_join_if_complete(group, now_ms, done)
+        draft.group.remove(command.member_id)
+        end_join_if_complete(draft)
     elif group.is_empty:
         look_up(group.state, Event.SESSION_OVER)
     else:
@@ -110,10 +114,10 @@ def decide_session_over(state: State, command: SessionOver, now_ms: int) -> Deci
         if member is None or member.is_heard_of:
             return Decision(None)
         action = look_up(group.state, Event.SESSION_OVER)
-        dismiss(group, member, done)
+        dismiss(draft, member)
         if action == To(ClassicState.PREPARING):
-            begin(group, state.configs.broker(), now_ms, done)
+            begin(draft)
         else:
             assert action is Outcome.STAY, action
-            end_join_if_complete(group, now_ms, done)
-    return done.decision(None)
+            end_join_if_complete(draft)
+    return draft.decision(None)

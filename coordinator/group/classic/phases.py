@@ -1,72 +1,74 @@
-"""The clocks of a rebalance, and what else begins one without a request."""
+"""The timers of a rebalance, and what else begins one without a request."""
 
-from odradek.coordinator.group.classic.commands import Consequences, InitialDelayOver, JoinTimeUp, SyncTimeUp
-from odradek.coordinator.group.classic.rebalance import (
-    begin,
-    dismiss,
-    end_join,
-    restart_session,
-    wait_for_members,
-    wait_more,
-)
+from odradek.coordinator.group.classic.commands import InitialDelayOver, JoinTimeUp, SyncTimeUp
+from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join, wait_for_members, wait_more
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.state import State
 from odradek.runtime.machine import To
-from odradek.runtime.shard import Decision
+from odradek.runtime.shard import Decision, Loaded
 
 
 def decide_join_time_up(state: State, command: JoinTimeUp, now_ms: int) -> Decision[None]:
-    """Whoever has joined makes up the next generation."""
-    group, done = _find(state, command.group_id), Consequences()
+    """End the join phase: the members that have joined make up the next generation."""
+    group = _find(state, command.group_id)
     action = look_up(_state_of(group), Event.JOIN_TIMER)
-    if group is not None and action is Outcome.STAY:
-        end_join(group, now_ms, done)
-    return done.decision(None)
+    if group is None or action is not Outcome.STAY:
+        return Decision(None)
+    draft = ClassicDraft.of(state, group, now_ms)
+    end_join(draft)
+    return draft.decision(None)
 
 
 def decide_initial_delay_over(state: State, command: InitialDelayOver, now_ms: int) -> Decision[None]:
     """As long as members come, and the longest rebalance time-out among them allows, a new group waits for more."""
-    group, done = _find(state, command.group_id), Consequences()
+    group = _find(state, command.group_id)
     action = look_up(_state_of(group), Event.JOIN_TIMER)
     if group is None or action is not Outcome.STAY:
         return Decision(None)
+    draft = ClassicDraft.of(state, group, now_ms)
     if group.grown and command.left_ms:
         look_up(group.state, Event.INITIAL_EXTENDED)
-        group.grown = False
-        delay_ms = min(state.configs.broker().group_initial_rebalance_delay_ms, command.left_ms)
-        wait_more(group, delay_ms, max(command.left_ms - command.delay_ms, 0), done)
+        draft.group.grown = False
+        delay_ms = min(draft.config.group_initial_rebalance_delay_ms, command.left_ms)
+        wait_more(draft, delay_ms, max(command.left_ms - command.delay_ms, 0))
     else:
-        end_join(group, now_ms, done)
-    return done.decision(None)
+        end_join(draft)
+    return draft.decision(None)
 
 
 def decide_sync_time_up(state: State, command: SyncTimeUp, now_ms: int) -> Decision[None]:
-    """Who has joined and not asked for its assignment is gone; the others share anew."""
-    group, done = _find(state, command.group_id), Consequences()
+    """Remove the members that have joined and not asked for their assignment; the others rebalance."""
+    group = _find(state, command.group_id)
     if group is not None and group.generation != command.generation:
         return Decision(None)
     action = look_up(_state_of(group), Event.SYNC_TIMER)
-    if group is not None and action == To(ClassicState.PREPARING) and group.unsynced:
-        for member_id in tuple(group.unsynced):
-            dismiss(group, group.members[member_id], done)
-        begin(group, state.configs.broker(), now_ms, done)
-    return done.decision(None)
+    if group is None or action != To(ClassicState.PREPARING) or not group.unsynced:
+        return Decision(None)
+    draft = ClassicDraft.of(state, group, now_ms)
+    for member_id in group.unsynced:
+        dismiss(draft, group.members[member_id])
+    begin(draft)
+    return draft.decision(None)
 
 
-def start_sessions(state: State, group: ClassicGroup, now_ms: int, done: Consequences) -> None:
+def start_sessions(state: State, group: ClassicGroup, now_ms: int) -> Loaded:
     """After a load: members have a whole session to find the new coordinator. A group that has become too large since
     is asked to join again, so that its members can commit before some of them find no room; one that was about to
     rebalance goes on with that.
     """
+    draft = ClassicDraft.of(state, group, now_ms)
     for member in group.members.values():
-        restart_session(group, member, done)
-    config = state.configs.broker()
+        draft.restart_session(member)
     if group.state is ClassicState.PREPARING:
-        wait_for_members(group, done)
-    elif len(group.members) > config.group_max_size:
+        wait_for_members(draft)
+    elif len(group.members) > draft.config.group_max_size:
         look_up(group.state, Event.OVERSIZED)
-        begin(group, config, now_ms, done)
+        begin(draft)
+    for change in draft.soft:
+        change()
+    return Loaded(timers=tuple(draft.timers), effects=tuple(draft.effects))
 
 
 def _find(state: State, group_id: str) -> ClassicGroup | None:

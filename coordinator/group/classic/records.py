@@ -24,7 +24,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Detail of a record: the group in memory is ahead of it already."""
+    """Detail of a record: a soft change of the same decision has emptied the group in memory."""
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None, *, detail: Any) -> ShardRecord:

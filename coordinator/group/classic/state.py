@@ -4,8 +4,8 @@ In the log stands the last generation that was assigned, or that the group is em
 in Kafka: who is lost with the coordinator joins again.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from odradek.coordinator.group.classic.commands import session_timer
@@ -14,6 +14,7 @@ from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicSta
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.records import to_record
 from odradek.coordinator.group.state import GroupKind
+from odradek.coordinator.overlay import Overlay
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
 from odradek.protocol.records.group_metadata import GroupMetadataKey
@@ -39,10 +40,10 @@ def said_bytes(protocols: Protocols) -> int:
     return sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Member:
-    """One member. `joining` and `syncing` are the waiters of its JoinGroup and SyncGroup; `is_new` until the first phase
-    that it takes part in is over.
+    """One member: a value, replaced whole whenever something about it changes. `joining` and `syncing` are the waiters of its JoinGroup and SyncGroup; `is_new` until the
+    first phase that it takes part in is over.
     """
 
     member_id: str
@@ -90,21 +91,21 @@ class ClassicGroup:
     leader: str | None = None
     state_ms: int | None = None
     """When it came into its state (wall clock); None when the log does not say."""
-    members: dict[str, Member] = field(default_factory=dict)
-    instances: dict[str, str] = field(default_factory=dict)
+    members: MutableMapping[str, Member] = field(default_factory=dict)
+    instances: MutableMapping[str, str] = field(default_factory=dict)
     """Instance id -> member id (KIP-345)."""
     topics: frozenset[str] | None = None
     """What its consumers subscribe to; None when that is not known."""
     previous: ClassicState = ClassicState.DEAD
-    pending: dict[str, None] = field(default_factory=dict)
+    pending: MutableMapping[str, None] = field(default_factory=dict)
     """Ids that were given out and not yet joined with (KIP-394)."""
-    unsynced: dict[str, None] = field(default_factory=dict)
+    unsynced: MutableMapping[str, None] = field(default_factory=dict)
     """Members of this generation that have not sent their SyncGroup."""
     joined: int = 0
     """Members whose JoinGroup waits."""
     grown: bool = False
     """Somebody has joined since the initial delay was last looked at."""
-    support: dict[str, int] = field(default_factory=dict)
+    support: MutableMapping[str, int] = field(default_factory=dict)
     """Protocol -> how many members support it."""
     kind: GroupKind = GroupKind.CLASSIC
 
@@ -242,6 +243,27 @@ class ClassicGroup:
             for member in self.members.values()
         ]
 
+    # ---- drafts -----------------------------------------------------------------------------------------------------
+
+    def draft(self) -> "ClassicGroup":
+        """Return a group that starts like this one and changes without it, until `commit`."""
+        draft = ClassicGroup(self.group_id)
+        for name in _VALUES:
+            setattr(draft, name, getattr(self, name))
+        draft.members = Overlay(self.members)
+        draft.instances = Overlay(self.instances)
+        draft.pending = Overlay(self.pending)
+        draft.unsynced = Overlay(self.unsynced)
+        draft.support = Overlay(self.support)
+        return draft
+
+    def commit(self, draft: "ClassicGroup") -> None:
+        """Become what `draft` is. Nothing may have changed this group since the draft was made."""
+        for name in _VALUES:
+            setattr(self, name, getattr(draft, name))
+        for name in _CONTAINERS:
+            getattr(draft, name).commit()
+
     # ---- changes ----------------------------------------------------------------------------------------------------
 
     def enter(self, state: ClassicState, now_ms: int) -> None:
@@ -280,16 +302,27 @@ class ClassicGroup:
 
     def update(
         self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
-    ) -> None:
+    ) -> Member:
         """What a member says of itself when it joins again."""
         self._count(member.protocols, -1)
         self._count(protocols, 1)
-        member.protocols = protocols
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        member.session_timeout_ms = session_timeout_ms
+        return self.put(
+            replace(
+                member,
+                protocols=protocols,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                session_timeout_ms=session_timeout_ms,
+            )
+        )
+
+    def put(self, member: Member) -> Member:
+        """Take in a new value of a member, with the same protocols and the same waiter of its JoinGroup."""
+        assert member.member_id in self.members, member.member_id
+        self.members[member.member_id] = member
+        return member
 
     def copied(self) -> "ClassicGroup":
-        """A group that may go its own way, as long as the members they share stay as they are."""
+        """Return a group that starts like this one and changes without it."""
         return replace(
             self,
             members=dict(self.members),
@@ -300,14 +333,11 @@ class ClassicGroup:
         )
 
     def replace(self, old_id: str, new_id: str) -> Member:
-        """A static member has a new id and is the same in everything else; nobody waits in its name. Its place among the
-        members is the last.
-        """
+        """Give a static member a new id. No request waits in its name then, and its place among the members is the last."""
         old = self.members.pop(old_id)
         assert old.instance_id is not None, old_id
-        assert old.joining is None, old_id
-        assert old.syncing is None, old_id
-        member = replace(old, member_id=new_id, is_new=False)
+        self.joined -= old.joining is not None
+        member = replace(old, member_id=new_id, joining=None, syncing=None, is_new=False)
         self.members[new_id] = member
         self.instances[old.instance_id] = new_id
         if self.leader == old_id:
@@ -319,9 +349,14 @@ class ClassicGroup:
 
     def await_join(self, member: Member, waiter: int | None) -> int | None:
         """`waiter` waits for the end of the phase in this member's name; the one that did before, if any, is returned."""
-        before, member.joining = member.joining, waiter
-        self.joined += (waiter is not None) - (before is not None)
-        return before
+        self.joined += (waiter is not None) - (member.joining is not None)
+        self.put(replace(member, joining=waiter))
+        return member.joining
+
+    def end_join(self, member: Member) -> None:
+        """The join phase is over for this member, with or without a request of its own."""
+        self.joined -= member.joining is not None
+        self.put(replace(member, joining=None, is_new=False))
 
     def elect(self) -> bool:
         """Does a member that has joined lead? Otherwise the first that has joined does; False when there is none."""
@@ -344,9 +379,8 @@ class ClassicGroup:
 
     def assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
         """The leader's word: nobody waits for it any more."""
-        for member in self.members.values():
-            member.assignment = assignments.get(member.member_id, b"")
-            member.syncing = None
+        for member in tuple(self.members.values()):
+            self.put(replace(member, assignment=assignments.get(member.member_id, b""), syncing=None))
         if self.leader is not None:
             self.unsynced.pop(self.leader, None)
         self.enter(ClassicState.STABLE, now_ms)
@@ -386,6 +420,10 @@ class ClassicGroup:
                 self.support[name] = count
             else:
                 self.support.pop(name, None)
+
+
+_CONTAINERS: Final = ("members", "instances", "pending", "unsynced", "support")
+_VALUES: Final = tuple(each.name for each in fields(ClassicGroup) if each.name not in _CONTAINERS)
 
 
 def simple_group(group_id: str) -> ClassicGroup:

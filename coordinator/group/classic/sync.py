@@ -1,9 +1,10 @@
 """SyncGroup (v0-5): members ask for their assignment, the leader brings it."""
 
+from dataclasses import replace
 from typing import Any
 
-from odradek.coordinator.group.classic.commands import Consequences, sync_key, sync_refused
-from odradek.coordinator.group.classic.rebalance import restart_session
+from odradek.coordinator.group.classic.commands import sync_key, sync_refused
+from odradek.coordinator.group.classic.draft import ClassicDraft
 from odradek.coordinator.group.classic.records import Assigned, group_record
 from odradek.coordinator.group.classic.state import ClassicGroup, Member
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
@@ -36,47 +37,48 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] 
     action = look_up(group.state, Event.SYNC_LEADER if leads else Event.SYNC_FOLLOWER)
     if isinstance(action, Refuse):
         raise Refusal(action.error)
-    done = Consequences()
+    draft = ClassicDraft.of(state, group, now_ms)
     if action is Outcome.WAIT:
-        _supersede(member, done)
-        member.syncing = command.waiter
-        _has_synced(group, member, done)
-        return done.decision(WAITING)
+        _supersede(draft, member)
+        draft.group.put(replace(member, syncing=command.waiter))
+        _has_synced(draft, member)
+        return draft.decision(WAITING)
     if action is Outcome.ANSWER:
-        _has_synced(group, member, done)
-        return done.decision(_assignment(group, member.assignment))
-    return _assign(group, member, command, now_ms)
+        _has_synced(draft, member)
+        return draft.decision(_assignment(group, member.assignment))
+    return _assign(draft, member, command)
 
 
-def _assign(group: ClassicGroup, leader: Member, command: SyncGroup, now_ms: int) -> Decision[Any]:
+def _assign(draft: ClassicDraft, leader: Member, command: SyncGroup) -> Decision[Any]:
     """The group is stable once the record is in the log; until then it is as if the leader had not asked, so that a
     refused one leaves the others waiting and the leader free to try again.
     """
-    done = Consequences()
+    group = draft.group
     assignments = {given.member_id: bytes(given.assignment) for given in command.request.assignments}
-    done.records.append(group_record(group, assignments, detail=Assigned(assignments, now_ms)))
+    draft.records.append(group_record(group, assignments, detail=Assigned(assignments, draft.now_ms)))
     for member in group.members.values():
-        if member is leader:
-            _supersede(member, done)
+        if member.member_id == leader.member_id:
+            _supersede(draft, member)
         elif member.syncing is not None:
-            done.answer(member.syncing, _assignment(group, assignments.get(member.member_id, b"")))
+            draft.answer(member.syncing, _assignment(group, assignments.get(member.member_id, b"")))
         else:
             continue
-        restart_session(group, member, done)
+        draft.restart_session(member)
     if group.unsynced.keys() <= {leader.member_id}:
-        done.timers.append(Timer(sync_key(group.group_id)))
-    return done.decision(_assignment(group, assignments.get(leader.member_id, b"")))
+        draft.timers.append(Timer(sync_key(group.group_id)))
+    return draft.decision(_assignment(group, assignments.get(leader.member_id, b"")))
 
 
-def _has_synced(group: ClassicGroup, member: Member, done: Consequences) -> None:
+def _has_synced(draft: ClassicDraft, member: Member) -> None:
+    group = draft.group
     group.unsynced.pop(member.member_id, None)
     if not group.unsynced:
-        done.timers.append(Timer(sync_key(group.group_id)))
+        draft.timers.append(Timer(sync_key(group.group_id)))
 
 
-def _supersede(member: Member, done: Consequences) -> None:
+def _supersede(draft: ClassicDraft, member: Member) -> None:
     """A request that waited before has been given up by its client."""
-    done.answer(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.answer(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _assignment(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from odradek.coordinator.group.classic.commands import join_refused
-from odradek.coordinator.group.classic.state import protocols_of
+from odradek.coordinator.group.classic.state import Protocols, protocols_of
 from odradek.coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from odradek.coordinator.group.modern.checks import check_instance, check_room
 from odradek.coordinator.group.modern.consumer_protocol import by_topic_id, written_assignment
 from odradek.coordinator.group.modern.downgrade import is_settled, may_downgrade_by, to_classic
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.finding import group_for
 from odradek.coordinator.group.modern.heartbeat import reconciled, take_place
 from odradek.coordinator.group.modern.leaving import fenced
@@ -54,7 +54,17 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
     by_version = command.caller.api_version >= MEMBER_ID_REQUIRED_VERSION
     if is_unknown and by_version and request.group_instance_id is None:
         return Decision(join_refused(ErrorCode.MEMBER_ID_REQUIRED, member_id))
-    draft = Draft(state, group, now_ms)
+    draft = ConsumerDraft(state, group, now_ms)
+    try:
+        return _join(draft, command, member_id, protocols, is_unknown=is_unknown)
+    except Refusal as refusal:
+        return draft.fail(refusal)
+
+
+def _join(
+    draft: ConsumerDraft, command: JoinGroup, member_id: str, protocols: Protocols, *, is_unknown: bool
+) -> Decision[Any]:
+    request, group = command.request, draft.group
     static = group.static_member(request.group_instance_id)
     before = _joining(draft, static, request, member_id, is_unknown=is_unknown)
     try:
@@ -88,7 +98,7 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
 
 
 def _joining(
-    draft: Draft, static: Member | None, request: JoinGroupRequest, member_id: str, *, is_unknown: bool
+    draft: ConsumerDraft, static: Member | None, request: JoinGroupRequest, member_id: str, *, is_unknown: bool
 ) -> Member:
     instance_id = request.group_instance_id
     if instance_id is not None:
@@ -100,7 +110,11 @@ def _joining(
 
 
 def _joined(
-    draft: Draft, before: Member, member: Member, static: Member | None, subscription: ConsumerProtocolSubscription
+    draft: ConsumerDraft,
+    before: Member,
+    member: Member,
+    static: Member | None,
+    subscription: ConsumerProtocolSubscription,
 ) -> Member:
     """What a heartbeat does, or the end of the consumer group when this was its last member of that protocol."""
     group = draft.group
@@ -166,7 +180,7 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
         raise _inconsistent(f"The protocol type {request.protocol_type} is not that of the group.")
     if request.protocol_name is not None and request.protocol_name != name:
         raise _inconsistent(f"The protocol name {request.protocol_name} is not {name}, which the join was answered.")
-    draft = Draft(state, group, now_ms)
+    draft = ConsumerDraft(state, group, now_ms)
     if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         draft.start_join(member)
         return draft.decision(
@@ -193,7 +207,7 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     request, group = command.request, group_for(state, command.request.group_id)
     member = _speaking(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
-    draft = Draft(state, group, now_ms)
+    draft = ConsumerDraft(state, group, now_ms)
     draft.start_session(member.member_id, member.classic.session_timeout_ms)
     answer = HeartbeatResponse()
     if _should_rejoin(draft, member):
@@ -202,7 +216,7 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     return draft.decision(answer)
 
 
-def _should_rejoin(draft: Draft, member: Member) -> bool:
+def _should_rejoin(draft: ConsumerDraft, member: Member) -> bool:
     group = draft.group
     if group.assignment_epoch < group.epoch and may_assign(draft):
         # It takes a join to compute the target. Kafka waits for a heartbeat of the other protocol; where that has no
@@ -235,7 +249,7 @@ def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any
         else:
             leaving[member.member_id] = member
         answers.append(answer)
-    return fenced(Draft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=answers))
+    return fenced(ConsumerDraft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=answers))
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:

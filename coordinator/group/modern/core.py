@@ -6,7 +6,7 @@ from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.modern.apply import APPLICATIONS
 from odradek.coordinator.group.modern.describe import decide_describe
 from odradek.coordinator.group.modern.draft import (
-    Draft,
+    ConsumerDraft,
     JoinExpired,
     RebalanceExpired,
     ResolveRegexes,
@@ -41,7 +41,7 @@ def on_loaded(state: State, now_ms: int) -> Loaded:
     for group in state.groups.values():
         if not isinstance(group, ConsumerGroup):
             continue
-        draft = Draft(state, group, now_ms)
+        draft = ConsumerDraft(state, group, now_ms)
         session_ms = state.configs.session_timeout_ms(group.group_id)
         for member in group.members.values():
             draft.start_session(member.member_id, session_ms)

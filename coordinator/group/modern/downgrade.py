@@ -9,7 +9,7 @@ from odradek.coordinator.group.classic.commands import JoinTimeUp, join_key, ses
 from odradek.coordinator.group.classic.records import group_record
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.modern.consumer_protocol import written_assignment
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
 from odradek.protocol.consumer_protocol import version_of
@@ -20,7 +20,7 @@ DOWNGRADES: Final = ("downgrade", "bidirectional")
 """Values of `group.consumer.migration.policy` that allow it."""
 
 
-def may_downgrade(draft: Draft, leaving: Mapping[str, Member]) -> bool:
+def may_downgrade(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> bool:
     """Without `leaving`, are there members, and only such of the classic protocol?"""
     group = draft.group
     left = len(group.members) - len(leaving)
@@ -28,14 +28,14 @@ def may_downgrade(draft: Draft, leaving: Mapping[str, Member]) -> bool:
     return 0 < left == classic and _is_allowed(draft, left)
 
 
-def may_downgrade_by(draft: Draft, replaced: Member) -> bool:
+def may_downgrade_by(draft: ConsumerDraft, replaced: Member) -> bool:
     """`replaced`, a static member, will speak the classic protocol: do all the others already?"""
     group = draft.group
     others = len(group.members) - 1
     return not replaced.uses_classic and group.classic_members == others and _is_allowed(draft, others + 1)
 
 
-def _is_allowed(draft: Draft, size: int) -> bool:
+def _is_allowed(draft: ConsumerDraft, size: int) -> bool:
     config = draft.state.configs.broker()
     return config.consumer_migration_policy.lower() in DOWNGRADES and size <= config.group_max_size
 
@@ -48,7 +48,9 @@ def is_settled(group: ConsumerGroup, replaced: Member) -> bool:
     return all(member.is_reconciled_to(group.epoch) for member in others)
 
 
-def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member | None = None, rebalance: bool) -> None:
+def to_classic(
+    draft: ConsumerDraft, leaving: Mapping[str, Member], *, joining: Member | None = None, rebalance: bool
+) -> None:
     """Everybody keeps what he holds. Raises Refusal(GROUP_ID_NOT_FOUND) when a member's metadata cannot be read.
 
     `joining` takes the place of the static member with its instance id.
@@ -68,14 +70,15 @@ def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member |
     for member in members.values():
         classic.add(_classic_member(member), CONSUMER_PROTOCOL)
     classic.protocol_name = classic.vote()
-    for each in classic.members.values():
+    for each in tuple(classic.members.values()):
         try:
             version = version_of(each.metadata(classic.protocol_name))
         except Malformed as malformed:
             raise Refusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Cannot downgrade the group {group.group_id}: {malformed}."
             ) from malformed
-        each.assignment = written_assignment(members[each.member_id].held, draft.state.topics, version)
+        assignment = written_assignment(members[each.member_id].held, draft.state.topics, version)
+        classic.put(replace(each, assignment=assignment))
     classic.restore_topics()
     record = group_record(replace(classic, leader=None) if rebalance else classic, detail=classic)
     draft.records += (*group.tombstones(renamed), record)
@@ -84,7 +87,7 @@ def to_classic(draft: Draft, leaving: Mapping[str, Member], *, joining: Member |
     _start(draft, classic, rebalance=rebalance)
 
 
-def _start(draft: Draft, classic: c.ClassicGroup, *, rebalance: bool) -> None:
+def _start(draft: ConsumerDraft, classic: c.ClassicGroup, *, rebalance: bool) -> None:
     """With the record, and not after it: who asks in between must not be told partitions that others have to give up."""
     group_id = classic.group_id
     draft.timers += (

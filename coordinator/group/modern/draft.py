@@ -1,12 +1,13 @@
-"""One decision about a consumer group, as it grows: what will be written, and what the members' clocks will do."""
+"""One decision about a consumer group, as it grows: what will be written, and what the members' timers will do."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from odradek.coordinator.group.draft import Draft
 from odradek.coordinator.group.modern.member import Member
-from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.state import State
-from odradek.runtime.shard import Decision, Effect, ShardRecord, Timer
+from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
+from odradek.runtime.shard import Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +54,28 @@ _SESSION, _REBALANCE, _JOIN, _SYNC, _REGEX = "session", "rebalance", "join", "sy
 
 
 @dataclass(slots=True)
-class Draft:
+class ConsumerDraft(Draft[ConsumerGroup]):
     """`group` may be one that is not in `state` yet: what the records make of it stands there after `apply`."""
 
-    state: State
-    group: ConsumerGroup
-    now_ms: int
-    records: list[ShardRecord] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
+    # ---- soft state of the group ------------------------------------------------------------------------------------
 
-    def decision(self, reply: Any) -> Decision[Any]:
-        return Decision(reply, records=tuple(self.records), effects=tuple(self.effects), timers=tuple(self.timers))
+    def set_checked(self, version: int, epoch: int) -> None:
+        """The hash of the group's topics was compared for this version of the metadata and this group epoch."""
 
-    # ---- clocks -----------------------------------------------------------------------------------------------------
+        def change() -> None:
+            self.group.checked = (version, epoch)
+
+        self.soft.append(change)
+
+    def set_resolution(self, resolution: Resolution | None) -> None:
+        """The regular expressions of the group have been matched so far."""
+
+        def change() -> None:
+            self.group.resolution = resolution
+
+        self.soft.append(change)
+
+    # ---- timers -----------------------------------------------------------------------------------------------------
 
     def start_session(self, member_id: str, timeout_ms: int) -> None:
         self._start(_SESSION, member_id, timeout_ms, SessionExpired(self.group.group_id, member_id))
@@ -79,14 +88,14 @@ class Draft:
         self._stop(_REBALANCE, member_id)
 
     def start_join(self, member: Member) -> None:
-        """The clock that runs already goes on."""
+        """A timer that runs already goes on."""
         if member.member_id not in self.group.rejoining:
-            self.group.rejoining[member.member_id] = None
+            self.soft.append(partial(self.group.rejoining.__setitem__, member.member_id, None))
             command = JoinExpired(self.group.group_id, member.member_id)
             self._start(_JOIN, member.member_id, member.rebalance_timeout_ms, command)
 
     def stop_join(self, member_id: str) -> None:
-        self.group.rejoining.pop(member_id, None)
+        self.soft.append(partial(self.group.rejoining.pop, member_id, None))
         self._stop(_JOIN, member_id)
 
     def start_sync(self, member: Member) -> None:
@@ -98,17 +107,17 @@ class Draft:
 
     def stop_all(self, member_id: str) -> None:
         self.stop_join(member_id)
-        for clock in (_SESSION, _REBALANCE, _SYNC):
-            self._stop(clock, member_id)
+        for timer in (_SESSION, _REBALANCE, _SYNC):
+            self._stop(timer, member_id)
 
     def resolve_soon(self) -> None:
         """After this decision: what it writes is answered before thousands of topics are looked at."""
         group_id = self.group.group_id
         self.timers.append(Timer(("consumer", _REGEX, group_id), delay_ms=0, command=ResolveRegexes(group_id)))
 
-    def _start(self, clock: str, member_id: str, delay_ms: int, command: Any) -> None:
-        key = ("consumer", clock, self.group.group_id, member_id)
+    def _start(self, timer: str, member_id: str, delay_ms: int, command: Any) -> None:
+        key = ("consumer", timer, self.group.group_id, member_id)
         self.timers.append(Timer(key, delay_ms=max(delay_ms, 0), command=command))
 
-    def _stop(self, clock: str, member_id: str) -> None:
-        self.timers.append(Timer(("consumer", clock, self.group.group_id, member_id)))
+    def _stop(self, timer: str, member_id: str) -> None:
+        self.timers.append(Timer(("consumer", timer, self.group.group_id, member_id)))

@@ -1,6 +1,6 @@
 """Which group a request is about: one of the consumer protocol, a new one, or a classic one that becomes one."""
 
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.upgrade import to_consumer
 from odradek.coordinator.group.state import State
@@ -17,14 +17,14 @@ def group_for(state: State, group_id: str) -> ConsumerGroup:
     return group
 
 
-def joining_group(state: State, group_id: str, now_ms: int) -> Draft:
+def joining_group(state: State, group_id: str, now_ms: int) -> ConsumerDraft:
     """For a member that joins. A classic group is converted by it. Raises Refusal: GROUP_ID_NOT_FOUND when it may
     not, COORDINATOR_NOT_AVAILABLE when there are too many.
     """
     group = state.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
-        return Draft(state, group, now_ms)
-    draft = Draft(state, ConsumerGroup(group_id), now_ms)
+        return ConsumerDraft(state, group, now_ms)
+    draft = ConsumerDraft(state, ConsumerGroup(group_id), now_ms)
     if group is not None:
         to_consumer(draft, group)
     elif not state.has_room_for(group_id):

@@ -15,7 +15,7 @@ from odradek.coordinator.group.modern.checks import (
     check_request,
     check_room,
 )
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.finding import group_for, joining_group
 from odradek.coordinator.group.modern.leaving import away, fenced
 from odradek.coordinator.group.modern.member import (
@@ -34,6 +34,7 @@ from odradek.coordinator.group.modern.subscription import RegexChange, follow_me
 from odradek.coordinator.group.modern.target import subscribed_names, target_for
 from odradek.coordinator.group.modern.transitions import Event, look_up
 from odradek.coordinator.group.state import State
+from odradek.protocol.errors import Refusal
 from odradek.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -50,13 +51,20 @@ def decide_heartbeat(state: State, command: ConsumerGroupHeartbeat, now_ms: int)
     request = command.request
     if request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
         return _leave(state, request, now_ms)
-    return _beat(state, command, now_ms)
+    if request.member_epoch == JOIN_EPOCH:
+        draft = joining_group(state, request.group_id, now_ms)
+    else:
+        draft = ConsumerDraft(state, group_for(state, request.group_id), now_ms)
+    try:
+        return _beat(draft, command)
+    except Refusal as refusal:
+        return draft.fail(refusal)
 
 
 def _leave(state: State, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision[Any]:
     group = group_for(state, request.group_id)
     answer = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
-    draft = Draft(state, group, now_ms)
+    draft = ConsumerDraft(state, group, now_ms)
     if request.instance_id is None:
         return fenced(draft, [group.member(request.member_id)], answer)
     static = check_instance(group.static_member(request.instance_id), request.member_id, request.instance_id)
@@ -65,14 +73,10 @@ def _leave(state: State, request: ConsumerGroupHeartbeatRequest, now_ms: int) ->
     return fenced(draft, [static], answer)
 
 
-def _beat(state: State, command: ConsumerGroupHeartbeat, now_ms: int) -> Decision[Any]:
+def _beat(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[Any]:
     request, caller = command.request, command.caller
     joins = request.member_epoch == JOIN_EPOCH
-    if joins:
-        draft = joining_group(state, request.group_id, now_ms)
-    else:
-        draft = Draft(state, group_for(state, request.group_id), now_ms)
-    group = draft.group
+    state, group = draft.state, draft.group
     check_room(state, group, request.member_id)
     owned = _owned(request.topic_partitions)
     before = _member(draft, request, request.member_id or state.new_id(), owned)
@@ -132,7 +136,7 @@ def _assignment(assigned: Partitions) -> Assignment:
     )
 
 
-def _member(draft: Draft, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned) -> Member:
+def _member(draft: ConsumerDraft, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned) -> Member:
     """The member as it was before this heartbeat; a new one when it joins. Raises Refusal."""
     group, joins = draft.group, request.member_epoch == JOIN_EPOCH
     if request.instance_id is None:
@@ -151,7 +155,7 @@ def _member(draft: Draft, request: ConsumerGroupHeartbeatRequest, member_id: str
     return take_place(draft, static, member_id)
 
 
-def take_place(draft: Draft, static: Member, member_id: str) -> Member:
+def take_place(draft: ConsumerDraft, static: Member, member_id: str) -> Member:
     """A static member is back under another id: it takes over what the old one had."""
     look_up(static.state, Event.REPLACE)
     group_id = draft.group.group_id
@@ -169,7 +173,7 @@ def take_place(draft: Draft, static: Member, member_id: str) -> Member:
 
 
 def reconciled(
-    draft: Draft, member: Member, epoch: int, target: TargetAssignment, owned: Owned, *, resubscribed: bool
+    draft: ConsumerDraft, member: Member, epoch: int, target: TargetAssignment, owned: Owned, *, resubscribed: bool
 ) -> Member:
     """One step towards the target, written, and the clock of what it must give up."""
     after = reconcile(
@@ -184,7 +188,7 @@ def reconciled(
         ),
     )
     if after != member:
-        draft.state.census.took(ASSIGNED_BYTES * (_count(after.assigned) - _count(member.assigned)))
+        draft.take(ASSIGNED_BYTES * (_count(after.assigned) - _count(member.assigned)))
         draft.records.append(r.current_assignment_record(draft.group.group_id, after))
         if not after.uses_classic:
             if after.state is MemberState.UNREVOKED_PARTITIONS:

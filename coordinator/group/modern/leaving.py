@@ -6,7 +6,13 @@ from typing import Any
 
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.downgrade import may_downgrade, to_classic
-from odradek.coordinator.group.modern.draft import Draft, JoinExpired, RebalanceExpired, SessionExpired, SyncExpired
+from odradek.coordinator.group.modern.draft import (
+    ConsumerDraft,
+    JoinExpired,
+    RebalanceExpired,
+    SessionExpired,
+    SyncExpired,
+)
 from odradek.coordinator.group.modern.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, Member
 from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import ConsumerGroup
@@ -16,7 +22,7 @@ from odradek.coordinator.group.state import State
 from odradek.runtime.shard import Decision
 
 
-def fenced(draft: Draft, members: Sequence[Member], answer: Any) -> Decision[Any]:
+def fenced(draft: ConsumerDraft, members: Sequence[Member], answer: Any) -> Decision[Any]:
     """The members are gone; the group gets a new epoch, or becomes a classic group when only its members are left."""
     if not members:
         return draft.decision(answer)
@@ -26,7 +32,7 @@ def fenced(draft: Draft, members: Sequence[Member], answer: Any) -> Decision[Any
     if may_downgrade(draft, leaving):
         to_classic(draft, leaving, rebalance=True)
         return draft.decision(answer)
-    state, group = draft.state, draft.group
+    group = draft.group
     for member_id in leaving:
         draft.records += (
             r.current_assignment_tombstone(group.group_id, member_id),
@@ -36,11 +42,11 @@ def fenced(draft: Draft, members: Sequence[Member], answer: Any) -> Decision[Any
         draft.stop_all(member_id)
     metadata_hash = _hash_without(draft, leaving)
     draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
-    group.checked = (state.topics.version(), group.epoch + 1)
+    draft.set_checked(draft.state.topics.version(), group.epoch + 1)
     return draft.decision(answer)
 
 
-def _hash_without(draft: Draft, leaving: Mapping[str, Member]) -> int:
+def _hash_without(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> int:
     group = draft.group
     counts = group.subscriptions.copy()
     for member in leaving.values():
@@ -52,7 +58,7 @@ def _hash_without(draft: Draft, leaving: Mapping[str, Member]) -> int:
     return group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
 
 
-def away(draft: Draft, member: Member, answer: Any) -> Decision[Any]:
+def away(draft: ConsumerDraft, member: Member, answer: Any) -> Decision[Any]:
     """A static member goes for a while: what it has stays its own as long as its session lasts."""
     look_up(member.state, Event.STATIC_LEAVE)
     left = replace(
@@ -71,7 +77,7 @@ def decide_expired(state: State, command: SessionExpired | JoinExpired | SyncExp
     if found is None:
         return Decision(None)
     group, member = found
-    return fenced(Draft(state, group, now_ms), [member], None)
+    return fenced(ConsumerDraft(state, group, now_ms), [member], None)
 
 
 def decide_rebalance_expired(state: State, command: RebalanceExpired, now_ms: int) -> Decision[Any]:
@@ -82,7 +88,7 @@ def decide_rebalance_expired(state: State, command: RebalanceExpired, now_ms: in
     group, member = found
     if member.epoch != command.epoch or look_up(member.state, Event.REBALANCE_TIME_OUT) is Action.IGNORE:
         return Decision(None)
-    return fenced(Draft(state, group, now_ms), [member], None)
+    return fenced(ConsumerDraft(state, group, now_ms), [member], None)
 
 
 def _found(state: State, group_id: str, member_id: str) -> tuple[ConsumerGroup, Member] | None:

@@ -3,10 +3,12 @@
 Thousands of topics are looked at in slices, so that nobody else waits for it; what is found is written at the end.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.draft import Draft, ResolveRegexes
+from odradek.coordinator.group.modern.draft import ConsumerDraft, ResolveRegexes
 from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
 from odradek.coordinator.group.state import State
@@ -26,36 +28,41 @@ def decide_resolve(state: State, command: ResolveRegexes, now_ms: int) -> Decisi
     group = state.groups.get(command.group_id)
     if not isinstance(group, ConsumerGroup):
         return Decision(None)
-    draft = Draft(state, group, now_ms)
+    draft = ConsumerDraft(state, group, now_ms)
     regexes = tuple(group.subscriptions.regexes)
     work = group.resolution
     if work is None or work.regexes != regexes:
-        work = Resolution(state.topics.version(), regexes, state.topics.names(), [[] for _ in regexes])
-    _match(draft, work)
+        work = Resolution(state.topics.version(), regexes, state.topics.names(), ((),) * len(regexes))
+    work = _match(draft, work)
     if work.position < len(work.names):
-        group.resolution = work
+        draft.set_resolution(work)
         draft.resolve_soon()
     else:
-        group.resolution = None
+        draft.set_resolution(None)
         _write(draft, work)
     return draft.decision(None)
 
 
-def _match(draft: Draft, work: Resolution) -> None:
+def _match(draft: ConsumerDraft, work: Resolution) -> Resolution:
+    """Match the names of one slice."""
     end = work.position + max(MATCHES_MAX // max(len(work.regexes), 1), 1)
     names = work.names[work.position : end]
-    for regex, found in zip(work.regexes, work.found, strict=True):
-        try:
-            matches = compiled(regex)
-        except Refusal:
-            continue  # written by a broker with other limits: it matches nothing here
-        found.extend(name for name in names if matches(name))
-    seen = dict.fromkeys(name for found in work.found for name in found[-len(names) :])
+    matched = [_matching(regex, names) for regex in work.regexes]
+    seen = dict.fromkeys(name for found in matched for name in found)
     group_hash(seen, draft.state.topics, draft.state.topic_hashes)  # known when all of them are asked for
-    work.position = end
+    found = tuple((*before, *new) for before, new in zip(work.found, matched, strict=True))
+    return replace(work, found=found, position=end)
 
 
-def _write(draft: Draft, work: Resolution) -> None:
+def _matching(regex: str, names: Sequence[str]) -> tuple[str, ...]:
+    try:
+        matches = compiled(regex)
+    except Refusal:
+        return ()  # written by a broker with other limits: it matches nothing here
+    return tuple(name for name in names if matches(name))
+
+
+def _write(draft: ConsumerDraft, work: Resolution) -> None:
     group = draft.group
     counts = group.subscriptions.copy()
     bump = False
@@ -71,4 +78,4 @@ def _write(draft: Draft, work: Resolution) -> None:
     metadata_hash = group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
     if bump or metadata_hash != group.metadata_hash:
         draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
-        group.checked = (work.version, group.epoch + 1)
+        draft.set_checked(work.version, group.epoch + 1)

@@ -42,14 +42,14 @@ class ResolvedRegex:
     timestamp_ms: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Resolution:
     """Regular expressions being matched against topics: `found` has the names for each, up to `position`."""
 
     version: int
     regexes: tuple[str, ...]
     names: Sequence[str]
-    found: list[list[str]]
+    found: tuple[tuple[str, ...], ...]
     position: int = 0
 
 

@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Final
 
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import Subscriptions
@@ -21,23 +21,22 @@ class RegexChange(Enum):
     RESOLVED = "one of which the topics are known, or none any more"
 
 
-def write_member(draft: Draft, before: Member, member: Member) -> bool:
+def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
     """Write what is new about the member. True when it subscribes to other names.
 
     Raises Refusal(COORDINATOR_NOT_AVAILABLE) where the members of all groups here take too much memory for it.
     """
     if member == before:
         return False
-    state = draft.state
     known = draft.group.members.get(before.member_id) or draft.group.static_member(before.instance_id)
     cost = member.size - (before.size if known is not None else 0)
-    if not state.census.has_room(state.groups.values(), cost, draft.now_ms, newcomer=known is None):
+    if not draft.reserve(cost, newcomer=known is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more members here.")
     draft.records.append(r.member_record(draft.group.group_id, member))
     return member.topics != before.topics
 
 
-def follow_regex(draft: Draft, before: Member, member: Member) -> RegexChange:
+def follow_regex(draft: ConsumerDraft, before: Member, member: Member) -> RegexChange:
     """Raises Refusal(INVALID_REGULAR_EXPRESSION). Expressions are resolved later, all of the group at once."""
     group = draft.group
     change, is_first = RegexChange.NONE, False
@@ -67,7 +66,7 @@ def _check_regex(regex: str) -> None:
         raise Refusal(refusal.error, message) from refusal
 
 
-def _resolve_if_due(draft: Draft, old: str | None, new: str | None, *, is_first: bool) -> None:
+def _resolve_if_due(draft: ConsumerDraft, old: str | None, new: str | None, *, is_first: bool) -> None:
     group = draft.group
     last = next(iter(group.resolved.values()), None)
     if last is not None and draft.now_ms <= last.timestamp_ms + REGEX_PAUSE_MS:
@@ -89,7 +88,7 @@ def _resolve_if_due(draft: Draft, old: str | None, new: str | None, *, is_first:
         draft.resolve_soon()
 
 
-def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool) -> int:
+def follow_metadata(draft: ConsumerDraft, before: Member, member: Member, *, bump: bool) -> int:
     """The group's epoch: a new one where `bump` says so, or where the topics of the group are not what they were."""
     state, group = draft.state, draft.group
     version = state.topics.version()
@@ -101,13 +100,15 @@ def follow_metadata(draft: Draft, before: Member, member: Member, *, bump: bool)
     if bump or metadata_hash != group.metadata_hash:
         epoch += 1
         draft.records.append(r.group_record(group.group_id, epoch, metadata_hash))
-    group.checked = (version, epoch)
+    draft.set_checked(version, epoch)
     if group.has_partition_metadata:
         draft.records.append(r.partition_metadata_tombstone(group.group_id))
     return epoch
 
 
-def changed(subscriptions: Subscriptions, before: Member | None, after: Member | None, draft: Draft) -> Subscriptions:
+def changed(
+    subscriptions: Subscriptions, before: Member | None, after: Member | None, draft: ConsumerDraft
+) -> Subscriptions:
     """The counts once `before` has become `after`; an expression that nobody uses any more counts no longer."""
     counts = subscriptions.copy()
     counts.count(before, -1)
@@ -116,7 +117,7 @@ def changed(subscriptions: Subscriptions, before: Member | None, after: Member |
     return counts
 
 
-def drop_unused(counts: Subscriptions, draft: Draft) -> None:
+def drop_unused(counts: Subscriptions, draft: ConsumerDraft) -> None:
     for regex, resolved in draft.group.resolved.items():
         if regex not in counts.regexes and regex in draft.group.subscriptions.regexes:
             counts.by_regex.add_all(resolved.topics, -1)

@@ -6,7 +6,7 @@ from odradek.coordinator.group.assignors.range import assign_range
 from odradek.coordinator.group.assignors.spec import Assignor, GroupSpec, MemberSpec, Target
 from odradek.coordinator.group.assignors.uniform import assign_uniform
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import Assignment, ConsumerGroup, Counts
 from odradek.coordinator.group.ports import Topics
@@ -15,7 +15,7 @@ ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_
 """By the name that `group.consumer.assignors` and heartbeats give them."""
 
 
-def target_for(draft: Draft, before: Member, member: Member, group_epoch: int) -> tuple[int, Assignment]:
+def target_for(draft: ConsumerDraft, before: Member, member: Member, group_epoch: int) -> tuple[int, Assignment]:
     """(epoch, target of `member`): newly computed when the group's epoch is newer than its target assignment.
 
     Not more often than every `group.consumer.assignment.interval.ms` (KIP-1263): until then, members go on towards the
@@ -32,14 +32,14 @@ def target_for(draft: Draft, before: Member, member: Member, group_epoch: int) -
     return group_epoch, targets[member.member_id]
 
 
-def may_assign(draft: Draft) -> bool:
+def may_assign(draft: ConsumerDraft) -> bool:
     """Is the last target assignment old enough for a new one? One of the future is, which a clock has written that was ahead."""
     group = draft.group
     interval_ms = draft.state.configs.assignment_interval_ms(group.group_id)
     return not group.assignment_ms or not 0 <= draft.now_ms - group.assignment_ms < interval_ms
 
 
-def _computed(draft: Draft, before: Member, member: Member) -> dict[str, Target]:
+def _computed(draft: ConsumerDraft, before: Member, member: Member) -> dict[str, Target]:
     group = draft.group
     members = {**group.members, member.member_id: member}
     old_targets: dict[str, Target] = dict(group.targets)
@@ -81,7 +81,7 @@ def _topic_ids(names: Mapping[str, None], topics: Topics, partitions: dict[bytes
     return tuple(ids)
 
 
-def preferred_assignor(draft: Draft, before: Member | None = None, after: Member | None = None) -> str:
+def preferred_assignor(draft: ConsumerDraft, before: Member | None = None, after: Member | None = None) -> str:
     """What most members ask for; the configured default when none does. `before` becomes `after`."""
     counts = Counts(draft.group.assignors)
     if before is not None and before.assignor is not None:

@@ -11,7 +11,7 @@ from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.consumer_protocol import by_topic_id
-from odradek.coordinator.group.modern.draft import Draft
+from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import ClassicMember, Member
 from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
@@ -24,21 +24,19 @@ UPGRADES: Final = ("upgrade", "bidirectional")
 """Values of `group.consumer.migration.policy` that allow it."""
 
 
-def to_consumer(draft: Draft, classic: Group) -> None:
+def to_consumer(draft: ConsumerDraft, classic: Group) -> None:
     """`draft.group` becomes what `classic` is. Raises Refusal(GROUP_ID_NOT_FOUND) when it may not."""
     assert isinstance(classic, ClassicGroup)
     members = members_of(classic)
     if not classic.is_empty:
         _check(draft, classic, len(members))
-    answers, timers = release(classic)
-    draft.effects += answers
-    draft.timers += timers
+    release(draft, classic)
     draft.records += classic.tombstones()
     if not classic.is_empty:
         _fill(draft, classic, members)
 
 
-def _check(draft: Draft, classic: ClassicGroup, size: int) -> None:
+def _check(draft: ConsumerDraft, classic: ClassicGroup, size: int) -> None:
     config = draft.state.configs.broker()
     if config.consumer_migration_policy.lower() not in UPGRADES:
         raise _not_upgraded(classic, "online upgrade is disabled")
@@ -55,7 +53,7 @@ def _not_upgraded(classic: ClassicGroup, why: str) -> Refusal:
     )
 
 
-def _fill(draft: Draft, classic: ClassicGroup, members: Sequence[ClassicMemberView]) -> None:
+def _fill(draft: ConsumerDraft, classic: ClassicGroup, members: Sequence[ClassicMemberView]) -> None:
     group, topics = draft.group, draft.state.topics
     group.epoch = group.assignment_epoch = classic.generation
     try:
@@ -83,7 +81,7 @@ def _fill(draft: Draft, classic: ClassicGroup, members: Sequence[ClassicMemberVi
     write_group(draft, group)
 
 
-def _all_is_assigned(draft: Draft, group: ConsumerGroup) -> bool:
+def _all_is_assigned(draft: ConsumerDraft, group: ConsumerGroup) -> bool:
     """Does the assignment of the classic group's leader cover what there is to share?
 
     It does not when members have left or topics have grown since, which the leader was about to mend. Left as it is, without the
@@ -101,7 +99,7 @@ def _items(partitions: Mapping[bytes, Iterable[int]]) -> list[tuple[bytes, int]]
     return [(topic_id, partition) for topic_id in partitions for partition in sorted(partitions[topic_id])]
 
 
-def _assigned(draft: Draft, classic: ClassicGroup, view: ClassicMemberView) -> dict[bytes, frozenset[int]]:
+def _assigned(draft: ConsumerDraft, classic: ClassicGroup, view: ClassicMemberView) -> dict[bytes, frozenset[int]]:
     if not view.assignment:
         return {}
     assignment = assignment_of(view.assignment)
@@ -147,7 +145,7 @@ def _member(
     )
 
 
-def write_group(draft: Draft, group: ConsumerGroup) -> None:
+def write_group(draft: ConsumerDraft, group: ConsumerGroup) -> None:
     """Everything about the group, in Kafka's order."""
     group_id, members = group.group_id, group.members.values()
     draft.records += (

@@ -11,6 +11,7 @@ from odradek.coordinator.group import state as group_state
 from odradek.coordinator.group.classic import join
 from odradek.coordinator.group.classic.commands import join_refused
 from odradek.coordinator.group.classic.conversion import members_of, release
+from odradek.coordinator.group.classic.draft import ClassicDraft
 from odradek.coordinator.group.classic.state import ClassicGroup, simple_group
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
 from odradek.coordinator.group.state import GroupKind
@@ -253,12 +254,13 @@ def test_whoever_waits_is_released_before_the_group_becomes_another() -> None:
     third = rig.join(version=3)
     waiting = rig.join(first)
     rig.join()
-    answers, timers = release(rig.group)
-    assert [(answer.waiter, answer.response) for answer in answers] == [
+    draft = ClassicDraft(rig.core.state, rig.group, rig.now_ms)
+    release(draft, rig.group)
+    assert [(answer.waiter, answer.response) for answer in draft.effects] == [
         (waiting, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, first)),
         (third, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, "c-3")),
     ]
-    assert {timer.key for timer in timers} >= set(rig.timers)
-    assert all(timer.delay_ms is None for timer in timers)
+    assert {timer.key for timer in draft.timers} >= set(rig.timers)
+    assert all(timer.delay_ms is None for timer in draft.timers)
     assert [view.member_id for view in members_of(rig.group)] == [first, second, "c-3"]
     assert members_of(rig.group)[0].protocols == (("range", b"topics"),)

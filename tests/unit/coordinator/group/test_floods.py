@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from odradek.coordinator import by_id
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group import memory_accounting as census
+from odradek.coordinator.group import memory_accounting
 from odradek.coordinator.group import state as group_state
+from odradek.coordinator.group.draft import Draft
 from odradek.coordinator.group.memory_accounting import (
     ASSIGNED_BYTES,
     MEMBER_BYTES,
     RECOUNT_PAUSE_MS,
     SPARE_SHARE,
-    Census,
+    MemoryAccounting,
     text_bytes,
 )
 from odradek.protocol.errors import ErrorCode
@@ -33,38 +35,52 @@ class Members:
         self.members_bytes = members_bytes
 
 
+class Accounts:
+    """The accounting of one shard, kept as decisions keep it."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryAccounting()
+
+    def take(self, group: Members, cost: int, now_ms: int, *, newcomer: bool) -> bool:
+        state = SimpleNamespace(memory=self.memory, groups={"g": group})
+        draft: Draft[Any] = Draft(cast("Any", state), None, now_ms)
+        admitted = draft.reserve(cost, newcomer=newcomer)
+        for change in (draft.decision(None) if admitted else draft.refused(None)).soft:
+            change()
+        self.memory = state.memory
+        return admitted
+
+
 def test_members_are_counted_only_when_what_was_free_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 100)
-    kept, group = Census(), Members(60)
-    assert kept.has_room([group], 30, 0, newcomer=False)
+    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 100)
+    kept, group = Accounts(), Members(60)
+    assert kept.take(group, 30, 0, newcomer=False)
     group.members_bytes = 0
-    assert kept.left == 10
-    assert kept.has_room([group], 10, 1, newcomer=False)
-    assert not kept.has_room([group], 1, 1, newcomer=False), "not so soon again"
-    assert kept.has_room([group], 1, RECOUNT_PAUSE_MS, newcomer=False)
-    assert kept.left == 99
+    assert kept.memory.left == 10
+    assert kept.take(group, 10, 1, newcomer=False)
+    assert not kept.take(group, 1, 1, newcomer=False), "not so soon again"
+    assert kept.take(group, 1, RECOUNT_PAUSE_MS, newcomer=False)
+    assert kept.memory.left == 99
     group.members_bytes = 100
-    assert kept.has_room([group], 0, 0, newcomer=True), "who wants no more than it has is not asked"
-    assert not kept.has_room([group], 100, -1_000_000, newcomer=False), (
-        "a clock that was set back does not stop the counting"
-    )
-    assert kept.counted_ms == -1_000_000
+    assert kept.take(group, 0, 0, newcomer=True), "a member that wants no more than it has is not counted"
+    assert not kept.take(group, 100, -1_000_000, newcomer=False), "a clock that was set back does not stop the counting"
+    assert kept.memory.counted_ms == -1_000_000
 
 
 def test_newcomers_leave_room_for_those_that_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 100)
-    kept, group = Census(), Members(0)
-    assert kept.has_room([group], 75, 0, newcomer=True)
-    assert not kept.has_room([group], 1, 0, newcomer=True)
-    assert kept.has_room([group], 25, 0, newcomer=False)
-    assert not kept.has_room([group], 1, 0, newcomer=False)
+    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 100)
+    kept, group = Accounts(), Members(0)
+    assert kept.take(group, 75, 0, newcomer=True)
+    assert not kept.take(group, 1, 0, newcomer=True)
+    assert kept.take(group, 25, 0, newcomer=False)
+    assert not kept.take(group, 1, 0, newcomer=False)
 
 
 def leave_no_room(monkeypatch: pytest.MonkeyPatch, state: State, newcomers: int = 0) -> int:
     """What members take now is all that newcomers may take, and `newcomers` bytes more."""
     taken = sum(group.members_bytes for group in state.groups.values())
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", (taken + newcomers) * SPARE_SHARE // (SPARE_SHARE - 1))
-    state.census = Census()
+    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", (taken + newcomers) * SPARE_SHARE // (SPARE_SHARE - 1))
+    state.memory = MemoryAccounting()
     return taken
 
 
@@ -88,7 +104,7 @@ def test_members_of_classic_groups_take_a_bounded_memory(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("length", [1, 10_000])
 def test_ids_that_were_given_out_count_as_members(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     taken = MEMBER_BYTES + text_bytes("range", "c" * length, "/10.0.0.1", f"{'c' * length}-m1")
-    monkeypatch.setattr(census, "MEMBERS_BYTES_MAX", 5 * taken)
+    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", 5 * taken)
     rig = ClassicRig()
     errors = [ErrorCode(rig.join(group=f"g-{number}", client="c" * length).error_code).name for number in range(6)]
     assert errors[:3] == ["MEMBER_ID_REQUIRED"] * 3

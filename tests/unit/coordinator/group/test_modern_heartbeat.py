@@ -23,6 +23,7 @@ from odradek.protocol.records.consumer_group_partition_metadata import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
 )
+from odradek.runtime.shard import Decision
 from tests.support.classic_rig import GROUP, caller
 from tests.support.modern_rig import LATEST, REBALANCE_MS, ModernRig, metadata, written
 
@@ -45,9 +46,14 @@ def rig() -> ModernRig:
 
 def refusal(rig: ModernRig, version: int = LATEST, **said: Any) -> Refusal:
     request = ConsumerGroupHeartbeatRequest(**(JOIN | said))
-    with pytest.raises(Refusal) as caught:
-        rig.core.decide(c.ConsumerGroupHeartbeat(request, caller(version)), rig.now_ms)
-    return caught.value
+    try:
+        decision = rig.core.decide(c.ConsumerGroupHeartbeat(request, caller(version)), rig.now_ms)
+    except Refusal as refused:
+        return refused
+    assert isinstance(decision, Decision)
+    assert isinstance(decision.reply, Refusal), decision
+    assert decision.records == ()
+    return decision.reply
 
 
 @pytest.mark.parametrize(

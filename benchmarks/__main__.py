@@ -1,6 +1,7 @@
-"""``make bench``: Odradek against Apache Kafka, one broker and three, in alternating rounds on this machine, as medians and ratios.
+"""``make bench``: compare Odradek with Apache Kafka, with one broker and with three, in alternating rounds on this
+machine.
 
-Exit code 1 when a figure to be reached was missed.
+Print medians and ratios. Exit code 1 if a target was missed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from benchmarks.chart import as_text, draw
 from benchmarks.measure import Round, Size, run_cluster_round, run_round
-from benchmarks.picture import as_text, draw
 from benchmarks.report import ONE_BROKER, THREE_BROKERS, Results, report
 from benchmarks.systems import BROKERS, Kafka, KafkaThree, Odradek
 
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 STEPS_ONE, STEPS_THREE = 5, 9
 ONE, THREE = "one", "three"
-PICTURE = Path(__file__).resolve().parents[1] / "build" / "bench" / "kill.png"
+CHART = Path(__file__).resolve().parents[1] / "build" / "bench" / "kill.png"
 CLUSTER_SHARE = 0.15
-"""A cluster gets so much of the records of one broker: each is written three times, and Kafka takes its time for it."""
+"""Share of the records in a run with three brokers. Each record is written three times, and Kafka needs long for it."""
 SMALL_PER_RECORD = 3
 STEADY_SECONDS = 4.0
 
@@ -37,19 +38,23 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="make bench", description=__doc__, epilog="Example: make bench ARGS='--rounds 5 --json bench.json'"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each system (default 3)")
-    parser.add_argument("--records", type=int, default=1_000_000, help="records of 1,000 bytes (default a million)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each transaction run (default 5)")
-    parser.add_argument("--brokers", choices=(ONE, THREE), default=None, help="only one broker, or only three")
-    parser.add_argument("--json", type=Path, help="write every figure of every round there")
-    parser.add_argument("--picture", type=Path, default=PICTURE, help=f"the picture of the kills (default {PICTURE})")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds per system (default 3)")
+    parser.add_argument("--records", type=int, default=1_000_000, help="records of 1,000 bytes (default 1,000,000)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each transaction run (default 5)")
+    parser.add_argument(
+        "--brokers", choices=(ONE, THREE), default=None, help="run only with one broker, or only with three"
+    )
+    parser.add_argument("--json", type=Path, help="write all figures of all rounds to this file")
+    parser.add_argument(
+        "--chart", type=Path, default=CHART, help=f"write the chart of the kills to this file (default {CHART})"
+    )
     return parser.parse_args()
 
 
 def alternate(
     rounds: int, steps: int, turns: dict[str, Callable[[Callable[[str], None]], Round]], console: Console
 ) -> Results:
-    """Each system in turn, so many times."""
+    """Run each system once per round, in turn."""
     results: Results = {name: [] for name in turns}
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
@@ -84,19 +89,20 @@ def three_brokers(options: argparse.Namespace, console: Console) -> Results:
     return alternate(options.rounds, STEPS_THREE, turns, console)
 
 
-def show_kills(results: Results, picture: Path, console: Console) -> None:
-    """Of each system the round with the median gap."""
+def show_kills(results: Results, chart: Path, console: Console) -> None:
+    """Print and draw, for each system, the round with the median gap."""
     kills: dict[str, dict[str, Timeline]] = {}
     for name, rounds in results.items():
         for what in rounds[0].timelines:
             timelines = sorted((one.timelines[what] for one in rounds), key=lambda timeline: timeline.gap_s)
             kills.setdefault(what, {})[name] = timelines[len(timelines) // 2]
     console.print(as_text(kills), markup=False, highlight=False, soft_wrap=True)
-    draw(kills, picture)
-    console.print(f"picture: {picture}")
+    draw(kills, chart)
+    console.print(f"chart: {chart}")
 
 
 def raw(results: Results) -> dict[str, list[dict[str, object]]]:
+    """Return all figures of all rounds, for the JSON file."""
     return {
         name: [
             {
@@ -122,7 +128,7 @@ def main() -> int:
         results = three_brokers(options, console)
         kept[THREE] = raw(results)
         missed += report("Three brokers", THREE_BROKERS, results, console)
-        show_kills(results, options.picture, console)
+        show_kills(results, options.chart, console)
     if options.json:
         options.json.write_text(json.dumps(kept, indent=1) + "\n")
     for title in missed:

@@ -1,6 +1,7 @@
-"""python -m benchmarks.codec: this codec beside kio's, in one run, in alternating rounds. Exit code 1 when a bound is missed.
+"""python -m benchmarks.codec: compare the codec with kio's in alternating rounds. Exit code 1 if a target was missed.
 
-Medians over the rounds; a ratio compares rounds that ran next to each other, so that a busy machine slows both sides.
+The table shows medians over the rounds. A ratio compares two consecutive rounds, so that a busy machine slows both
+codecs.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 VERSION: Final = 9
 ROUNDS: Final = 15
 CALLS_PER_ROUND: Final = 3_000
-RECORD_VALUE_BYTES: Final = 950  # with headers of record and batch about 1 KB
+RECORD_VALUE_BYTES: Final = 950  # a batch with one such record has about 1 KB
 ENCODE_RATIO_MAX: Final = 0.4
 DECODE_RATIO_MAX: Final = 10.0
-REQUEST_MICROSECONDS_AIM: Final = 10.0
+REQUEST_MICROSECONDS_TARGET: Final = 10.0
 
 RECORDS: Final = build_batch(
     [(b"key", b"v" * RECORD_VALUE_BYTES, 1_700_000_000_000, ())], producer_id=1, producer_epoch=0, base_sequence=0
@@ -53,8 +54,8 @@ RECORDS: Final = build_batch(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    what: str
-    ours: float  # microseconds a call, median
+    operation: str
+    ours: float  # median microseconds per call
     theirs: float | None
     ratio: float | None
     bound: str
@@ -87,18 +88,18 @@ def kio_produce_response() -> kio_response.ProduceResponse:
 
 
 def one_round(call: Callable[[], object]) -> float:
-    """Microseconds a call."""
+    """Call the function CALLS_PER_ROUND times. Return the microseconds per call."""
     started = perf_counter()
     for _ in range(CALLS_PER_ROUND):
         call()
     return (perf_counter() - started) / CALLS_PER_ROUND * 1e6
 
 
-def compare(what: str, ours: Callable[[], object], theirs: Callable[[], object], ratio_max: float) -> Row:
+def compare(operation: str, ours: Callable[[], object], theirs: Callable[[], object], ratio_max: float) -> Row:
     pairs = [(one_round(ours), one_round(theirs)) for _ in range(ROUNDS)]
     ratio = statistics.median(mine / other for mine, other in pairs)
     mine, other = (statistics.median(times) for times in zip(*pairs, strict=True))
-    return Row(what, mine, other, ratio, f"<= {ratio_max:g}x", ratio <= ratio_max)
+    return Row(operation, mine, other, ratio, f"<= {ratio_max:g}x", ratio <= ratio_max)
 
 
 def encode_row() -> Row:
@@ -123,7 +124,7 @@ def decode_row() -> Row:
     data = encode(request(), VERSION)
     read = entity_reader(kio_request.ProduceRequest)
     assert read(data, 0)[0].topic_data[0].partition_data[0].records == RECORDS
-    view = memoryview(data)  # what a connection hands over
+    view = memoryview(data)  # a connection also passes a view
     return compare(
         f"decode a Produce v9 request of {len(data)} bytes; kio's reader (native)",
         lambda: decode(ProduceRequest, VERSION, view),
@@ -133,11 +134,11 @@ def decode_row() -> Row:
 
 
 def connection_row() -> Row:
-    """Framing, header, decoding, encoding and response order of one request: all that protocol does for it."""
+    """Measure the whole work of `protocol` for one request: framing, header, decoding, encoding, response order."""
     header = bytes.fromhex("00000009000000070008") + b"producer" + b"\x00"
     body = encode(request(), VERSION)
     frame = (len(header) + len(body)).to_bytes(4, "big") + header + body
-    answer = response()
+    reply = response()
     connection = ServerConnection(request_bytes_max=1_048_576)
 
     def serve() -> None:
@@ -147,12 +148,17 @@ def connection_row() -> Row:
         taken = connection.next_request()
         assert taken is not None
         decode(ProduceRequest, taken.api_version, taken.body)
-        connection.send_response(taken.seq, encode_response(0, taken.api_version, taken.correlation_id, answer))
+        connection.send_response(taken.seq, encode_response(0, taken.api_version, taken.correlation_id, reply))
         connection.data_to_send()
 
     median = statistics.median(one_round(serve) for _ in range(ROUNDS))
     return Row(
-        "a whole Produce v9 exchange in protocol", median, None, None, f"aim {REQUEST_MICROSECONDS_AIM:g} us", True
+        "complete Produce v9 request and response",
+        median,
+        None,
+        None,
+        f"target {REQUEST_MICROSECONDS_TARGET:g} us",
+        True,
     )
 
 
@@ -160,13 +166,13 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     rows = [encode_row(), decode_row(), connection_row()]
-    table = Table(title=f"codec: medians of {ROUNDS} rounds of {CALLS_PER_ROUND:,} calls")
-    table.add_column("what")
-    for column in ("protocol us", "kio us", "ratio", "bound", ""):
+    table = Table(title=f"Codec: medians of {ROUNDS} rounds of {CALLS_PER_ROUND:,} calls")
+    table.add_column("operation")
+    for column in ("Odradek us", "kio us", "ratio", "target", ""):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
-            row.what,
+            row.operation,
             f"{row.ours:.2f}",
             "" if row.theirs is None else f"{row.theirs:.2f}",
             "" if row.ratio is None else f"{row.ratio:.2f}x",

@@ -1,7 +1,8 @@
-"""python -m benchmarks.compaction: how long compaction holds the event loop at a time, and what a client feels of it while a large log is compacted.
+"""python -m benchmarks.compaction: measure how compaction affects the event loop and clients.
 
-The first is measured in this process, handle by handle, on a log of each shape. For the second a broker is filled, then started with its cleaner
-off and asked for a while, then with its cleaner on, and asked for as long while it compacts: each question a produce of one record to another topic.
+- Slices: the time of each callback of the event loop while a log is compacted in this process, for several batch sizes.
+- Produce latency: a client produces single records to a broker with a large compacted topic, first with the cleaner off
+  and then during a compaction.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ if TYPE_CHECKING:
 KEYS = 20_000
 VALUE_BYTES = 100
 SHAPES = {
-    "a record a batch": (1, VALUE_BYTES),
-    "100 records a batch": (100, VALUE_BYTES),
-    "1 MiB a batch": (10, 100_000),
+    "one record per batch": (1, VALUE_BYTES),
+    "100 records per batch": (100, VALUE_BYTES),
+    "1 MiB per batch": (10, 100_000),
 }
+"""Title -> (records per batch, bytes per value)."""
 LOG_BYTES = 16 << 20
 SEGMENT_BYTES = 4 << 20
 LIMITS = CleanerLimits(dedupe_buffer_size=128 << 20, load_factor=0.9, io_buffer_size=512 << 10)
-COMPACTED, ASKED = "compacted", "asked"
+COMPACTED, PRODUCED = "compacted", "produced"
 PRODUCE_VERSION = 9
 THINK_SECONDS = 0.001
 WARM_UP_SECONDS = 2.0
@@ -55,20 +57,20 @@ CONSOLE_WIDTH = 120
 
 @dataclass
 class Durations:
-    """Seconds each; `processor` is what of it was not spent waiting, for the disk or for a processor."""
+    """Durations in seconds. `processor` is the processor time of each, without waits for the disk or a processor."""
 
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
 
     def row(self) -> list[str]:
-        """Median, 99th percentile and longest, in ms; the longest of processor time, where it is known."""
+        """Return median, 99th percentile and maximum in ms, and the maximum processor time if it was measured."""
         spread = statistics.quantiles(self.seconds, n=100)
         found = (statistics.median(self.seconds), spread[QUANTILE_99], max(self.seconds), *sorted(self.processor)[-1:])
         return [f"{1000 * each:.2f}" for each in found] + ["-"] * (not self.processor)
 
 
 def batches(records: int, value_bytes: int) -> Iterator[bytes]:
-    """As many as make up LOG_BYTES."""
+    """Generate batches until their size exceeds LOG_BYTES."""
     value, number, size = b"v" * value_bytes, 0, 0
     while size < LOG_BYTES:
         rows = [(b"key-%08d" % ((number + index) * 7919 % KEYS), value, NOW_MS, ()) for index in range(records)]
@@ -78,8 +80,11 @@ def batches(records: int, value_bytes: int) -> Iterator[bytes]:
         yield batch
 
 
-def hold_times(records: int, value_bytes: int) -> tuple[Durations, int, float]:
-    """Of each handle of the loop while a log is compacted; records in it; seconds that it took."""
+def slice_times(records: int, value_bytes: int) -> tuple[Durations, int, float]:
+    """Compact a log.
+
+    Return the duration of each callback of the event loop, the number of records, and the total seconds.
+    """
     found = Durations()
     run_handle = events.Handle._run
 
@@ -114,15 +119,15 @@ def hold_times(records: int, value_bytes: int) -> tuple[Durations, int, float]:
     return found, count, took
 
 
-async def ask(endpoint: str, seconds: float) -> Durations:
-    """Produce one record after the other with acks=1."""
+async def produce_records(endpoint: str, seconds: float) -> Durations:
+    """Produce one record after the other with acks=1. Return the latencies."""
     host, _, port = endpoint.rpartition(":")
-    client = await RawClient.connect(host, int(port), client_id="asker")
+    client = await RawClient.connect(host, int(port), client_id="producer")
     found = Durations()
     until = perf_counter() + seconds
     while perf_counter() < until:
         batch = build_batch([(b"key", b"value", NOW_MS, ())])
-        topic = TopicProduceData(name=ASKED, partition_data=[PartitionProduceData(index=0, records=batch)])
+        topic = TopicProduceData(name=PRODUCED, partition_data=[PartitionProduceData(index=0, records=batch)])
         began = perf_counter()
         response: Any = await client.call(ProduceRequest(acks=1, timeout_ms=5000, topic_data=[topic]), PRODUCE_VERSION)
         found.seconds.append(perf_counter() - began)
@@ -136,7 +141,7 @@ async def ask(endpoint: str, seconds: float) -> Durations:
 def fill(bootstrap: str, records: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     compacted = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES), "min.cleanable.dirty.ratio": "0.01"}
-    for future in admin.create_topics([NewTopic(COMPACTED, 1, 1, config=compacted), NewTopic(ASKED, 1, 1)]).values():
+    for future in admin.create_topics([NewTopic(COMPACTED, 1, 1, config=compacted), NewTopic(PRODUCED, 1, 1)]).values():
         future.result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 500_000})
     for number in range(records):
@@ -149,8 +154,8 @@ def fill(bootstrap: str, records: int) -> None:
     producer.flush()
 
 
-def delays(records: int, seconds: float, console: Console) -> dict[str, Durations]:
-    """What a client waits for its answers, with the cleaner off and on."""
+def produce_latencies(records: int, seconds: float, console: Console) -> dict[str, Durations]:
+    """Measure the produce latency of one client, with the cleaner off and on."""
     found: dict[str, Durations] = {}
     with tempfile.TemporaryDirectory() as folder:
         off = {"log.cleaner.enable": "false"}
@@ -158,30 +163,31 @@ def delays(records: int, seconds: float, console: Console) -> dict[str, Duration
             fill(cluster.bootstrap, records)
         for name, enabled in (("cleaner off", "false"), ("cleaner on", "true")):
             with LocalCluster(1, directory=folder, settings={"log.cleaner.enable": enabled}) as cluster:
-                asyncio.run(ask(cluster.bootstrap, WARM_UP_SECONDS))
-                found[name] = asyncio.run(ask(cluster.bootstrap, seconds))
+                asyncio.run(produce_records(cluster.bootstrap, WARM_UP_SECONDS))
+                found[name] = asyncio.run(produce_records(cluster.bootstrap, seconds))
                 cleaning = any(Path(folder).rglob(f"{COMPACTED}-0/*.cleaned"))
                 if cleaning != (enabled == "true"):
-                    console.print(
-                        f"{name}: the log {'is' if cleaning else 'was not'} being compacted to the end", style="red"
-                    )
+                    state = "was" if cleaning else "was not"
+                    console.print(f"invalid measurement: with {name}, the log {state} being compacted", style="red")
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compaction", description=__doc__)
-    parser.add_argument("--records", type=int, default=600_000, help="in the broker's log (default 600,000)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of asking, off and on (default 15)")
+    parser.add_argument("--records", type=int, default=600_000, help="records in the compacted topic (default 600,000)")
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="seconds of each produce latency measurement (default 15)"
+    )
     options = parser.parse_args()
     console = Console(width=CONSOLE_WIDTH)
-    table = Table(title="Compaction: ms")
-    for title in ("", "median", "99th percentile", "longest", "longest, processor", ""):
+    table = Table(title="Compaction, in ms")
+    for title in ("", "median", "99th percentile", "maximum", "maximum, processor time", ""):
         table.add_column(title, justify="left" if not title else "right")
     for name, (records, value_bytes) in SHAPES.items():
-        held, count, took = hold_times(records, value_bytes)
-        table.add_row(f"the loop is held: {name}", *held.row(), f"{count / took:,.0f} records/s")
-    for name, waited in delays(options.records, options.seconds, console).items():
-        table.add_row(f"a request takes: {name}", *waited.row(), f"{len(waited.seconds):,} requests")
+        slices, count, took = slice_times(records, value_bytes)
+        table.add_row(f"slice, {name}", *slices.row(), f"{count / took:,.0f} records/s")
+    for name, latencies in produce_latencies(options.records, options.seconds, console).items():
+        table.add_row(f"produce latency, {name}", *latencies.row(), f"{len(latencies.seconds):,} requests")
     console.print(table)
 
 

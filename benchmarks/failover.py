@@ -1,4 +1,4 @@
-"""What clients feel of a kill -9: acknowledgements over time around it."""
+"""Measure acknowledgements over time around a kill -9 of a broker."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 TRANSACTION_STATE = "__transaction_state"
 BEFORE_SECONDS = 3.0
 STEADY_SECONDS = 2.0
-"""So long after the first acknowledgement that follows the gap the load goes on."""
+"""Duration of the load after the first acknowledgement that follows the gap."""
 GAP_SECONDS_MAX = 40.0
 RECORDS_PER_SECOND = 200
-MEMBERS_SECONDS_MAX = 90.0
+IN_SYNC_SECONDS_MAX = 90.0
 PAUSE_SECONDS = 0.1
 METADATA_SECONDS = 10.0
 CALL_SECONDS = 5.0
@@ -32,18 +32,18 @@ CALL_SECONDS = 5.0
 
 @dataclass
 class Timeline:
-    """When acknowledgements came, in seconds from the kill; the ones before it are negative."""
+    """Times of acknowledgements in seconds after the kill. Times before the kill are negative."""
 
     acknowledged: list[float] = field(default_factory=list)
 
     @property
     def gap_s(self) -> float:
-        """The longest time without one that lies, at least partly, after the kill."""
+        """Longest time without an acknowledgement that ends after the kill."""
         return max((later - earlier for earlier, later in pairwise(self.acknowledged) if later > 0), default=0.0)
 
 
 class Acknowledgements:
-    """Collects times from the thread of the load, lets the thread of the kill wait for one."""
+    """Collect times from the load thread. The thread that kills the broker waits for acknowledgements."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -62,7 +62,7 @@ class Acknowledgements:
             self._arrived.notify_all()
 
     def await_steady(self, killed: float) -> None:
-        """Until acknowledgements have come for STEADY_SECONDS without a gap of half as much, or patience ends."""
+        """Wait for STEADY_SECONDS of acknowledgements without a gap of half as long, at most GAP_SECONDS_MAX."""
         deadline = killed + GAP_SECONDS_MAX
         with self._arrived:
             while time.perf_counter() < deadline and self.failure is None and not self._steady(killed):
@@ -76,13 +76,13 @@ class Acknowledgements:
 
 
 def kill_leader(system: ClusterSystem, topic: str) -> Timeline:
-    """Records into one partition; its leader is killed. The node is back when this returns."""
+    """Produce to one partition, and kill its leader. The broker is in sync again at return."""
     node = leader_of(system.bootstrap, topic, 0)
     return around_kill(system, node, lambda acks: send_records(system.bootstrap, topic, acks))
 
 
 def kill_coordinator(system: ClusterSystem, topic: str, transactional_id: str) -> Timeline:
-    """One-record transactions; the node that coordinates them is killed, the records' own partition is led by another."""
+    """Commit one-record transactions, and kill their coordinator. Another broker leads the partition of the records."""
     partitions = len(leaders_of(system.bootstrap, TRANSACTION_STATE))
     index = java_hash(transactional_id) % partitions
     node = leader_of(system.bootstrap, TRANSACTION_STATE, index)
@@ -111,9 +111,9 @@ def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgemen
     acks.stopping.set()
     thread.join()
     system.start_node(node)
-    await_members(system.bootstrap)
+    await_in_sync(system.bootstrap)
     if acks.failure is not None:
-        raise RuntimeError(f"the load around the kill failed: {acks.failure}") from acks.failure
+        raise RuntimeError(f"the load during the kill failed: {acks.failure}") from acks.failure
     return Timeline([at - killed for at in acks.times])
 
 
@@ -137,7 +137,7 @@ def send_records(bootstrap: str, topic: str, acks: Acknowledgements) -> None:
         producer.poll(0)
     producer.flush(CLIENT_TIMEOUT_S)
     if lost:
-        raise RuntimeError(f"a record was given up: {lost[0]}")
+        raise RuntimeError(f"a record was not acknowledged: {lost[0]}")
 
 
 def commit_records(bootstrap: str, topic: str, partition: int, transactional_id: str, acks: Acknowledgements) -> None:
@@ -151,7 +151,7 @@ def commit_records(bootstrap: str, topic: str, partition: int, transactional_id:
 
 
 def ended(producer: Producer) -> bool:
-    """Commit, or abort where the client asks for that. False: ask again."""
+    """Commit, or abort if the client requires it. Return False if the caller must retry."""
     try:
         producer.commit_transaction(CALL_SECONDS)
     except KafkaException as failed:
@@ -175,21 +175,21 @@ def leader_of(bootstrap: str, topic: str, index: int) -> int:
     return leaders_of(bootstrap, topic)[index]
 
 
-def await_members(bootstrap: str) -> None:
-    """Until every replica of every partition is in sync again."""
+def await_in_sync(bootstrap: str) -> None:
+    """Wait until all replicas are in sync. Raise RuntimeError after IN_SYNC_SECONDS_MAX."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    deadline = time.perf_counter() + MEMBERS_SECONDS_MAX
+    deadline = time.perf_counter() + IN_SYNC_SECONDS_MAX
     while time.perf_counter() < deadline:
         topics = admin.list_topics(timeout=METADATA_SECONDS).topics.values()
         partitions = [partition for topic in topics for partition in topic.partitions.values()]
         if all(len(partition.isrs) == len(partition.replicas) for partition in partitions):
             return
-        time.sleep(PAUSE_SECONDS)  # nothing tells a client that replicas are in sync: only asking does
-    raise RuntimeError(f"a killed broker's replicas are not in sync again after {MEMBERS_SECONDS_MAX:.0f} s")
+        time.sleep(PAUSE_SECONDS)  # a client must poll: brokers do not notify it of ISR changes
+    raise RuntimeError(f"the replicas of the killed broker are not in sync after {IN_SYNC_SECONDS_MAX:.0f} s")
 
 
 def java_hash(text: str) -> int:
-    """Kafka's choice of a coordinator: Java's String.hashCode without its sign."""
+    """Return the absolute value of Java's String.hashCode, by which Kafka selects the coordinator's partition."""
     value = 0
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF

@@ -1,4 +1,7 @@
-"""What floods ask: each is an endless line of requests, of which only so many may leave something in the broker."""
+"""Floods for ``make floods``.
+
+Each is an endless sequence of requests, of which the broker may accept a limited number.
+"""
 
 from __future__ import annotations
 
@@ -41,27 +44,27 @@ if TYPE_CHECKING:
 TOPIC = "flooded"
 TOPIC_PARTITIONS = 100
 SHARDS = 10
-"""Partitions of `__consumer_offsets` and `__transaction_state`: every flood has one of its own, the witness the last."""
+"""Partitions of `__consumer_offsets` and `__transaction_state`. Each flood uses its own; the witness uses the last."""
 SESSION_PARTITIONS = 500
 SESSION_MS = 1_800_000
 NEVER_MS = 600_000
 METADATA = bytes(32 * 1024)
 CALLER = ("flood-0", "/127.0.0.1")
-"""Client id and host, as members are known by."""
+"""Client id and host of the members."""
 GIVEN_ID = f"{CALLER[0]}-{UUID(int=0)}"
 MEMBER_ID = "m"
 LONGEST = "m" * 4_096
 PRODUCER_IDS = 1 << 40
-"""Producer ids that no broker has given out."""
+"""First producer id of the flood. The controller does not assign ids this high."""
 JOIN_V, OLD_JOIN_V, COMMIT_V, INIT_V, PRODUCE_V, FETCH_V, HEARTBEAT_V = 9, 3, 8, 4, 9, 12, 1
 OK = ErrorCode.NONE
-WAITS_FOR_IDS = ("COORDINATOR_LOAD_IN_PROGRESS",)
-"""While the broker asks the controller for the next thousand producer ids (KAFKA-14417)."""
+LOADING_IDS = ("COORDINATOR_LOAD_IN_PROGRESS",)
+"""Error of InitProducerId while the broker requests the next block of producer ids (KAFKA-14417)."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """As many as may leave something behind; real ones, or the small ones of a test's broker."""
+    """Limits of the broker: the real ones, or small ones for tests."""
 
     groups: int = GROUPS_MAX
     pending: int = PENDING_MAX
@@ -75,7 +78,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Flood:
-    """`requests` never end. `outcome` is the error of an answer; `limit` requests may be taken, all others are refused."""
+    """One flood. `outcome` returns the error of a response.
+
+    `limit` requests may be accepted. All others must be refused with `refusal`.
+    """
 
     name: str
     limited_by: str
@@ -84,83 +90,102 @@ class Flood:
     version: int
     requests: Callable[[], Iterator[Message]]
     outcome: Callable[[Any], str]
-    taken: tuple[str, ...] = (OK.name,)
+    accepted: tuple[str, ...] = (OK.name,)
     passing: tuple[str, ...] = ()
-    """What clients try again at once."""
+    """Outcomes that clients retry immediately."""
 
 
-def error_code(answer: Any) -> str:
-    return ErrorCode(answer.error_code).name
+def error_code(response: Any) -> str:
+    return ErrorCode(response.error_code).name
 
 
 def floods(limits: Limits) -> list[Flood]:
+    """Return all floods, for a broker with these limits."""
+    return [*_group_floods(limits), *_offset_floods(limits), *_producer_and_session_floods(limits)]
+
+
+def _group_floods(limits: Limits) -> list[Flood]:
     member_bytes = MEMBER_BYTES + len(METADATA) + text_bytes("range", GIVEN_ID, *CALLER)
     subscriber_bytes = MEMBER_BYTES + text_bytes(TOPIC, MEMBER_ID, *CALLER)
-    for_newcomers = limits.members_bytes - limits.members_bytes // SPARE_SHARE
-    asked = limits.session_partitions // SESSION_PARTITIONS or 1
+    for_new_members = limits.members_bytes - limits.members_bytes // SPARE_SHARE
     return [
         Flood(
-            "JoinGroup, endless groups", f"GROUPS_MAX = {limits.groups:,} a partition", limits.groups,
+            "JoinGroup, endless groups", f"GROUPS_MAX = {limits.groups:,} per partition", limits.groups,
             "COORDINATOR_NOT_AVAILABLE", JOIN_V, lambda: (join(name) for name in names("join", 0)),
             error_code, ("MEMBER_ID_REQUIRED",),
         ),
         Flood(
-            "JoinGroup, one group", f"PENDING_MAX = {limits.pending:,} a group", limits.pending,
+            "JoinGroup, one group", f"PENDING_MAX = {limits.pending:,} per group", limits.pending,
             "COORDINATOR_NOT_AVAILABLE", JOIN_V, lambda: (join(next(names("pending", 1))) for _ in forever()),
             error_code, ("MEMBER_ID_REQUIRED",),
         ),
         Flood(
-            "JoinGroup, 32 KiB a member", f"MEMBERS_BYTES_MAX = {limits.members_bytes >> 10:,} KiB a partition",
-            for_newcomers // member_bytes,
+            "JoinGroup, 32 KiB per member", f"MEMBERS_BYTES_MAX = {limits.members_bytes >> 10:,} KiB per partition",
+            for_new_members // member_bytes,
             "COORDINATOR_NOT_AVAILABLE", OLD_JOIN_V, lambda: (join(name, METADATA) for name in names("large", 2)),
             error_code,
         ),
         Flood(
-            "ConsumerGroupHeartbeat, endless groups", f"GROUPS_MAX = {limits.groups:,} a partition", limits.groups,
-            "COORDINATOR_NOT_AVAILABLE", HEARTBEAT_V, lambda: (heartbeat(name, "nowhere") for name in names("modern", 3)), error_code,
+            "ConsumerGroupHeartbeat, endless groups", f"GROUPS_MAX = {limits.groups:,} per partition", limits.groups,
+            "COORDINATOR_NOT_AVAILABLE", HEARTBEAT_V,
+            lambda: (heartbeat(name, "nowhere") for name in names("modern", 3)), error_code,
         ),
         Flood(
-            f"ConsumerGroupHeartbeat, {TOPIC_PARTITIONS} partitions a group",
-            f"MEMBERS_BYTES_MAX = {limits.members_bytes >> 10:,} KiB a partition",
-            (for_newcomers - subscriber_bytes) // (subscriber_bytes + ASSIGNED_BYTES * TOPIC_PARTITIONS) + 1,
+            f"ConsumerGroupHeartbeat, {TOPIC_PARTITIONS} partitions per group",
+            f"MEMBERS_BYTES_MAX = {limits.members_bytes >> 10:,} KiB per partition",
+            (for_new_members - subscriber_bytes) // (subscriber_bytes + ASSIGNED_BYTES * TOPIC_PARTITIONS) + 1,
             "COORDINATOR_NOT_AVAILABLE", HEARTBEAT_V, lambda: (heartbeat(name, TOPIC) for name in names("assigned", 7)),
             error_code,
         ),
+    ]  # fmt: skip
+
+
+def _offset_floods(limits: Limits) -> list[Flood]:
+    return [
         Flood(
-            "OffsetCommit, endless groups", f"GROUPS_MAX = {limits.groups:,} a partition", limits.groups,
+            "OffsetCommit, endless groups", f"GROUPS_MAX = {limits.groups:,} per partition", limits.groups,
             "INVALID_COMMIT_OFFSET_SIZE", COMMIT_V, lambda: (commit(name, [0]) for name in names("simple", 4)),
             committed,
         ),
         Flood(
-            "OffsetCommit, endless offsets", f"OFFSETS_MAX = {limits.offsets:,} a partition",
+            "OffsetCommit, endless offsets", f"OFFSETS_MAX = {limits.offsets:,} per partition",
             limits.offsets // TOPIC_PARTITIONS,
             "INVALID_COMMIT_OFFSET_SIZE", COMMIT_V,
             lambda: (commit(name, range(TOPIC_PARTITIONS)) for name in names("offsets", 5)), committed,
         ),
         Flood(
-            "OffsetCommit, 4 KiB of metadata", f"METADATA_BYTES_MAX = {limits.metadata_bytes >> 10:,} KiB a partition",
+            "OffsetCommit, 4 KiB of metadata",
+            f"METADATA_BYTES_MAX = {limits.metadata_bytes >> 10:,} KiB per partition",
             limits.metadata_bytes // len(LONGEST),
             "INVALID_COMMIT_OFFSET_SIZE", COMMIT_V,
             lambda: (commit(name, [0], metadata=LONGEST) for name in names("metadata", 8)), committed,
         ),
+    ]  # fmt: skip
+
+
+def _producer_and_session_floods(limits: Limits) -> list[Flood]:
+    sessions = limits.session_partitions // SESSION_PARTITIONS or 1
+    return [
         Flood(
             "InitProducerId, endless transactional ids",
-            f"TRANSACTIONAL_IDS_MAX = {limits.transactional_ids:,} a partition", limits.transactional_ids,
+            f"TRANSACTIONAL_IDS_MAX = {limits.transactional_ids:,} per partition", limits.transactional_ids,
             "COORDINATOR_NOT_AVAILABLE", INIT_V, lambda: (init(name) for name in names("txn", 6)), error_code,
-            passing=WAITS_FOR_IDS,
+            passing=LOADING_IDS,
         ),
         Flood(
-            "InitProducerId, no transactional id", "nothing is kept", limits.transactional_ids,
-            OK.name, INIT_V, lambda: (init(None) for _ in forever()), error_code, (), WAITS_FOR_IDS,
+            "InitProducerId, no transactional id", "none: nothing is stored", limits.transactional_ids,
+            OK.name, INIT_V, lambda: (init(None) for _ in forever()), error_code, (), LOADING_IDS,
         ),
         Flood(
-            "Produce, endless producers", f"PRODUCERS_MAX = {limits.producers:,} a partition", limits.producers,
-            "NOT_ENOUGH_REPLICAS", PRODUCE_V, lambda: (produce(PRODUCER_IDS + number) for number in forever()), produced,
+            "Produce, endless producers", f"PRODUCERS_MAX = {limits.producers:,} per partition", limits.producers,
+            "NOT_ENOUGH_REPLICAS", PRODUCE_V,
+            lambda: (produce(PRODUCER_IDS + number) for number in forever()), produced,
         ),
         Flood(
-            f"Fetch, endless sessions of {SESSION_PARTITIONS}", f"PARTITIONS_MAX = {limits.session_partitions:,} a broker",
-            asked, "no session", FETCH_V, lambda: (fetch(SESSION_PARTITIONS) for _ in forever()),
-            lambda answer: "session" if answer.session_id else "no session", ("session",),
+            f"Fetch, endless sessions of {SESSION_PARTITIONS}",
+            f"PARTITIONS_MAX = {limits.session_partitions:,} per broker",
+            sessions, "no session", FETCH_V, lambda: (fetch(SESSION_PARTITIONS) for _ in forever()),
+            lambda response: "session" if response.session_id else "no session", ("session",),
         ),
     ]  # fmt: skip
 
@@ -173,7 +198,7 @@ def forever() -> Iterator[int]:
 
 
 def names(prefix: str, shard: int) -> Iterator[str]:
-    """Those of which the coordinator is partition `shard`."""
+    """Generate names whose coordinator partition is `shard`."""
     return (name for name in (f"{prefix}-{number}" for number in forever()) if partition_for(name, SHARDS) == shard)
 
 
@@ -199,12 +224,12 @@ def heartbeat(group: str, topic: str) -> ConsumerGroupHeartbeatRequest:
 
 
 def commit(group: str, partitions: Any, offset: int = 1, metadata: str = "") -> OffsetCommitRequest:
-    told = [OffsetCommitRequestPartition(partition, offset, -1, metadata) for partition in partitions]
-    return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=told)])
+    rows = [OffsetCommitRequestPartition(partition, offset, -1, metadata) for partition in partitions]
+    return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=rows)])
 
 
-def committed(answer: Any) -> str:
-    errors = {ErrorCode(each.error_code).name for topic in answer.topics for each in topic.partitions}
+def committed(response: Any) -> str:
+    errors = {ErrorCode(each.error_code).name for topic in response.topics for each in topic.partitions}
     return errors.pop() if len(errors) == 1 else str(sorted(errors))
 
 
@@ -223,13 +248,13 @@ def produce(producer_id: int, sequence: int = 0, partition: int = 0) -> ProduceR
     )
 
 
-def produced(answer: Any) -> str:
-    return ErrorCode(answer.responses[0].partition_responses[0].error_code).name
+def produced(response: Any) -> str:
+    return ErrorCode(response.responses[0].partition_responses[0].error_code).name
 
 
 def fetch(partitions: int) -> FetchRequest:
-    """Of a topic that is not there: what is asked for is held in a session all the same."""
-    asked = [FetchPartition(partition, fetch_offset=0, partition_max_bytes=1) for partition in range(partitions)]
+    """Create a Fetch request for a topic that does not exist. The session contains its partitions nevertheless."""
+    wanted = [FetchPartition(partition, fetch_offset=0, partition_max_bytes=1) for partition in range(partitions)]
     return FetchRequest(
-        session_epoch=0, max_wait_ms=0, min_bytes=0, max_bytes=1, topics=[FetchTopic("nowhere", partitions=asked)]
+        session_epoch=0, max_wait_ms=0, min_bytes=0, max_bytes=1, topics=[FetchTopic("nowhere", partitions=wanted)]
     )

@@ -1,7 +1,9 @@
-"""``make floods``: what floods leave in one broker's memory, and how a well-behaved client is served meanwhile.
+"""``make floods``: measure the memory that floods of requests occupy in a broker, and the service of another client
+meanwhile.
 
-Each flood goes over raw connections to a broker process of its own: first until it is refused, then as much again. Exit code 1 when one
-was not refused, left more behind than it may, or when the well-behaved client was refused anything.
+Each flood uses raw connections to its own broker process. It sends requests until they are refused, and then as many
+again. Exit code 1 if a flood was not refused, if it occupied too much memory, or if the other client (the witness)
+received an error.
 """
 
 from __future__ import annotations
@@ -48,16 +50,16 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 4
 IN_FLIGHT = 32
-"""Requests of one connection that wait for their answer: below `odradek.max.in.flight.requests`."""
+"""Requests without a response, per connection. It is below `odradek.max.in.flight.requests`."""
 GROWTH_MIB_MAX = 128
-"""What any of the floods may leave behind."""
+"""Maximum growth of a broker by one flood, in MiB."""
 AFTER_MIB_MAX = 24
-"""By how much the broker may still grow while everything is refused: buffers, and what the allocator does not give back."""
+"""Maximum growth of a broker while all requests are refused, in MiB: buffers, and memory that the allocator keeps."""
 READY_S = 60.0
-ANSWER_S = 30.0
+RESPONSE_S = 30.0
 PAUSE_S = 0.02
 WARM_UP = 20
-"""Times that the witness acts before its times count."""
+"""Warm-up operations of the witness, which are not measured."""
 MIB = 2**20
 SETTINGS = (
     "listeners=PLAINTEXT://127.0.0.1:0",
@@ -69,12 +71,12 @@ SETTINGS = (
     "group.initial.rebalance.delay.ms=0",
     "odradek.log.level=warning",
 )
-MY_PRODUCER = 7
+WITNESS_PRODUCER = 7
 WITNESS_SHARD = SHARDS - 1
 
 
 class Broker:
-    """One broker process with nothing in it; `command` says how it is started."""
+    """Process of an empty broker. `command` starts it."""
 
     def __init__(self, directory: Path, command: Callable[..., BrokerCommand] = BrokerCommand) -> None:
         config = directory / "broker.properties"
@@ -83,12 +85,14 @@ class Broker:
         self._process = BrokerProcess(command(1, config, directory / "broker.log", lifeline=self._lifeline.reader))
 
     async def ready(self) -> None:
-        while not await asyncio.to_thread(self._says_ready):
+        while not await asyncio.to_thread(self._is_ready):
             pass
 
-    def _says_ready(self) -> bool:
-        if not has_ended(self._process.fileno(), READY_S):  # readable, as a pidfd is at the end
-            raise TimeoutError("the broker does not start")
+    def _is_ready(self) -> bool:
+        if not has_ended(
+            self._process.fileno(), READY_S
+        ):  # the output pipe is readable when the broker writes to it or terminates
+            raise TimeoutError(f"the broker did not start within {READY_S:.0f} s")
         return self._process.is_ready()
 
     async def connect(self, client_id: str) -> RawClient:
@@ -109,7 +113,7 @@ class Broker:
 
 @dataclass
 class Witness:
-    """A well-behaved client: commits an offset and produces, again and again, and notes how long each pair took."""
+    """Client that repeatedly commits an offset and produces a record, and measures each pair."""
 
     raw: RawClient
     took_ms: list[float] = field(default_factory=list)
@@ -119,7 +123,7 @@ class Witness:
 
     async def prepare(self) -> None:
         topic = CreatableTopic(TOPIC, num_partitions=TOPIC_PARTITIONS, replication_factor=1)
-        made = await self.raw.call(CreateTopicsRequest([topic], timeout_ms=30_000), 5, timeout=ANSWER_S)
+        made = await self.raw.call(CreateTopicsRequest([topic], timeout_ms=30_000), 5, timeout=RESPONSE_S)
         assert made.topics[0].error_code == ErrorCode.NONE, made.topics[0]
         for kind, key in ((0, self.group), (1, self.transactional_id)):
             found = await self.raw.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4)
@@ -128,10 +132,10 @@ class Witness:
         self.took_ms.clear()
 
     async def _until_served(self) -> None:
-        """Coordinators load what there is, a moment after the topics have been made."""
-        asked = ((commit(self.group, [0]), COMMIT_V, committed), (init(self.transactional_id), INIT_V, error_code))
-        async with asyncio.timeout(ANSWER_S):
-            for request, version, outcome in asked:
+        """Wait until the coordinators have loaded their partitions."""
+        probes = ((commit(self.group, [0]), COMMIT_V, committed), (init(self.transactional_id), INIT_V, error_code))
+        async with asyncio.timeout(RESPONSE_S):
+            for request, version, outcome in probes:
                 while True:
                     if outcome(await self.raw.call(request, version)) == "NONE":
                         break
@@ -140,10 +144,10 @@ class Witness:
     async def act(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        answer = await self.raw.call(commit(self.group, [0], self.number), COMMIT_V, timeout=ANSWER_S)
-        assert committed(answer) == "NONE", answer
-        answer = await self.raw.call(produce(MY_PRODUCER, self.number), PRODUCE_V, timeout=ANSWER_S)
-        assert produced(answer) == "NONE", answer
+        response = await self.raw.call(commit(self.group, [0], self.number), COMMIT_V, timeout=RESPONSE_S)
+        assert committed(response) == "NONE", response
+        response = await self.raw.call(produce(WITNESS_PRODUCER, self.number), PRODUCE_V, timeout=RESPONSE_S)
+        assert produced(response) == "NONE", response
         self.number += 1
         self.took_ms.append((loop.time() - began) * 1_000)
 
@@ -155,7 +159,7 @@ class Witness:
 
 @dataclass
 class Report:
-    """Of one flood. `outcomes`: how many answers said what, until the first refusals and after them."""
+    """Measurements of one flood. `outcomes` is the number of responses by error."""
 
     flood: Flood
     before_mib: float
@@ -166,28 +170,28 @@ class Report:
     seconds: float = 0
 
     @property
-    def taken(self) -> int:
-        return sum(self.outcomes.get(outcome, 0) for outcome in self.flood.taken)
+    def accepted(self) -> int:
+        return sum(self.outcomes.get(outcome, 0) for outcome in self.flood.accepted)
 
     def faults(self) -> list[str]:
-        """What is not as it must be, in words."""
-        name, said = self.flood.name, []
-        strange = self.outcomes.keys() - {*self.flood.taken, *self.flood.passing, self.flood.refusal}
-        if strange:
-            said.append(f"{name}: answered {sorted(strange)}")
+        """Return the violated conditions as text."""
+        name, found = self.flood.name, []
+        unexpected = self.outcomes.keys() - {*self.flood.accepted, *self.flood.passing, self.flood.refusal}
+        if unexpected:
+            found.append(f"{name}: unexpected responses {sorted(unexpected)}")
         if not self.outcomes.get(self.flood.refusal):
-            said.append(f"{name}: never refused")
-        if self.taken > self.flood.limit:
-            said.append(f"{name}: {self.taken:,} were taken, {self.flood.limit:,} may be")
+            found.append(f"{name}: no request was refused")
+        if self.accepted > self.flood.limit:
+            found.append(f"{name}: {self.accepted:,} requests were accepted, the limit is {self.flood.limit:,}")
         if self.after_mib - self.before_mib > GROWTH_MIB_MAX:
-            said.append(f"{name}: {self.after_mib - self.before_mib:.0f} MiB are left behind, {GROWTH_MIB_MAX} may be")
+            found.append(f"{name}: grew by {self.after_mib - self.before_mib:.0f} MiB, the limit is {GROWTH_MIB_MAX}")
         if self.after_mib - self.limit_mib > AFTER_MIB_MAX:
-            said.append(f"{name}: grows by {self.after_mib - self.limit_mib:.0f} MiB while everything is refused")
-        return said
+            found.append(f"{name}: grew by {self.after_mib - self.limit_mib:.0f} MiB while all requests were refused")
+        return found
 
 
 async def measure(broker: Broker, witness: Witness, flood: Flood) -> Report:
-    """The flood until it has been refused for the first time, then as many requests again."""
+    """Run the flood up to its limit, and then as many requests again. Measure memory and the witness."""
     for _ in range(WARM_UP):
         await witness.act()
     witness.took_ms.clear()
@@ -199,12 +203,12 @@ async def measure(broker: Broker, witness: Witness, flood: Flood) -> Report:
     try:
         requests = flood.requests()
         for phase in ("limit_mib", "after_mib"):
-            async for answer in pour(clients, requests, flood, flood.limit + CONNECTIONS * IN_FLIGHT):
-                report.outcomes[answer] = report.outcomes.get(answer, 0) + 1
+            async for outcome in send_all(clients, requests, flood, flood.limit + CONNECTIONS * IN_FLIGHT):
+                report.outcomes[outcome] = report.outcomes.get(outcome, 0) + 1
             setattr(report, phase, broker.resident_mib)
     finally:
         end.set()
-        await acting  # raises what was refused to it
+        await acting  # raises if the witness received an error
         for client in clients:
             client.close()
     report.seconds = asyncio.get_running_loop().time() - began
@@ -212,8 +216,10 @@ async def measure(broker: Broker, witness: Witness, flood: Flood) -> Report:
     return report
 
 
-async def pour(clients: list[RawClient], requests: Iterator[Message], flood: Flood, count: int) -> AsyncIterator[str]:
-    """What `count` requests are answered, so many at a time on each connection."""
+async def send_all(
+    clients: list[RawClient], requests: Iterator[Message], flood: Flood, count: int
+) -> AsyncIterator[str]:
+    """Send `count` requests, IN_FLIGHT at a time per connection. Yield the outcome of each response."""
     left = count
     while left > 0:
         sent = []
@@ -221,12 +227,12 @@ async def pour(clients: list[RawClient], requests: Iterator[Message], flood: Flo
             for _ in range(min(IN_FLIGHT, left)):
                 left -= 1
                 sent.append(client.send(next(requests), flood.version))
-        for answer in sent:
-            yield flood.outcome(await asyncio.wait_for(answer, ANSWER_S))
+        for response in sent:
+            yield flood.outcome(await asyncio.wait_for(response, RESPONSE_S))
 
 
 async def measure_alone(flood: Flood) -> Report:
-    """On a broker of its own."""
+    """Measure one flood on a new broker."""
     with tempfile.TemporaryDirectory(prefix="odradek-flood-") as directory:
         broker = Broker(Path(directory))
         try:
@@ -241,15 +247,16 @@ async def measure_alone(flood: Flood) -> Report:
 
 
 def table(reports: Sequence[Report]) -> str:
-    """As it stands in docs/operations.md."""
-    head = "| flood | limit | taken | refused | resident before, at the limit, after as much again (MiB) | the witness (ms) |"
+    """Render the table of docs/operations.md."""
+    memory = "resident memory before, at the limit, after as many requests again (MiB)"
+    head = f"| flood | limit | accepted | refused | {memory} | witness (ms) |"
     lines = [head, "|---|---|---|---|---|---|"]
     for report in reports:
         flood, took = report.flood, sorted(report.took_ms)
         rare = statistics.quantiles(took, n=100, method="inclusive")[98] if len(took) > 1 else took[0]
         refused = report.outcomes.get(flood.refusal, 0)
         lines.append(
-            f"| {flood.name} | {flood.limited_by} | {report.taken:,} | {refused:,} {flood.refusal} | "
+            f"| {flood.name} | {flood.limited_by} | {report.accepted:,} | {refused:,} {flood.refusal} | "
             f"{report.before_mib:.0f}, {report.limit_mib:.0f}, {report.after_mib:.0f} | "
             f"{statistics.median(took):.1f}, {rare:.1f}, {took[-1]:.1f} |"
         )
@@ -258,7 +265,7 @@ def table(reports: Sequence[Report]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make floods", description=__doc__)
-    parser.add_argument("--only", default="", help="only floods whose name has this in it")
+    parser.add_argument("--only", default="", help="run only floods whose name contains this text")
     options = parser.parse_args()
     reports = []
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

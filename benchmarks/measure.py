@@ -1,4 +1,4 @@
-"""One round on one system, and what comes of several rounds."""
+"""Run one round of workloads on one system, and compute medians of rounds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MIB = 2**20
 SMALL_RECORD_BYTES = 100
 STEADY_PER_SECOND = 1_000
 STEADY_WARM_UP_SECONDS = 3.0
-LEADER, COORDINATOR = "a partition's leader", "a transaction coordinator"
+LEADER, COORDINATOR = "a partition leader", "a transaction coordinator"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much one round does; `small_records` and `steady_seconds` in a cluster only."""
+    """Amount of work of one round. `small_records` and `steady_seconds` apply to three brokers only."""
 
     records: int
     transaction_seconds: float
@@ -35,7 +35,10 @@ class Size:
 
 @dataclass
 class Round:
-    """Figures of one round: name -> value. ``cpu`` has the brokers' processor seconds for the rows that have them."""
+    """Figures of one round, by name.
+
+    ``cpu`` has the brokers' processor seconds of the workloads, by row of the report.
+    """
 
     figures: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -43,11 +46,11 @@ class Round:
 
 
 Work = dict[str, "Callable[[], dict[str, float]]"]
-"""Row of the report -> what gives its figures, in the order of running."""
+"""Row of the report -> workload that returns its figures, in execution order."""
 
 
 def run_round(system: System, size: Size, progress: Callable[[str], None]) -> Round:
-    """Start the broker in a new folder, drive every workload through it, stop it."""
+    """Start the broker in a new directory, run all workloads, and stop it."""
     result = Round()
     with Running(system):
         start(system, result, 1, progress)
@@ -56,7 +59,7 @@ def run_round(system: System, size: Size, progress: Callable[[str], None]) -> Ro
 
 
 def run_cluster_round(system: ClusterSystem, size: Size, progress: Callable[[str], None]) -> Round:
-    """The same with three brokers, then kill the leader of a partition, and a coordinator."""
+    """Start three brokers, run all workloads, and kill the leader of a partition and then a transaction coordinator."""
     result = Round()
     with Running(system):
         start(system, result, BROKERS, progress)

@@ -1,4 +1,4 @@
-"""The rows of the report, their goals, and the table."""
+"""Rows of the report with their targets, and the table."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 CPU_RATIO_MAX = 1.2
 
 Results = dict[str, list[Round]]
-"""System -> its rounds."""
+"""Rounds of each system, by its name."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report. ``at_least`` or ``at_most`` is the ratio Odradek / Kafka to be reached; ``ours_at_most`` binds the figure itself."""
+    """One row of the report, with its targets.
+
+    ``at_least`` and ``at_most`` are bounds of the ratio Odradek / Kafka. ``ours_at_most`` is a bound of Odradek's
+    figure.
+    """
 
     name: str
     title: str
@@ -37,7 +41,7 @@ class Row:
             and (self.ours_at_most is None or ours <= self.ours_at_most)
         )
 
-    def goal(self) -> str:
+    def target(self) -> str:
         if self.at_least is not None:
             return f">= {self.at_least:.2f}x"
         own = "" if self.ours_at_most is None else f", <= {self.ours_at_most:g}"
@@ -46,7 +50,9 @@ class Row:
 
 ONE_BROKER = (
     Row("produce_mb_s", "ProducerPerformance 1,000 B, acks=all, MB/s", at_least=0.8, cpu_at_most=CPU_RATIO_MAX),
-    Row("consume_mb_s", "the same bytes by confluent-kafka, assigned, MB/s", at_least=0.8, cpu_at_most=CPU_RATIO_MAX),
+    Row(
+        "consume_mb_s", "the same records by a confluent-kafka consumer, MB/s", at_least=0.8, cpu_at_most=CPU_RATIO_MAX
+    ),
     Row("transactions_1", "one-record transactions, 1 producer, /s", at_least=1.5),
     Row("transactions_1_p50_ms", "  p50 ms"),
     Row("transactions_1_p99_ms", "  p99 ms"),
@@ -54,13 +60,13 @@ ONE_BROKER = (
     Row("transactions_8_p50_ms", "  p50 ms"),
     Row("transactions_8_p99_ms", "  p99 ms"),
     Row("start_s", "start to first commit, s", at_most=0.25),
-    Row("memory_started_mib", "resident memory after it, MiB", at_most=0.25),
+    Row("memory_started_mib", "resident memory after the start, MiB", at_most=0.25),
     Row("memory_loaded_mib", "resident memory after the load, MiB"),
 )
 THREE_BROKERS = (
     Row("produce_mb_s", "ProducerPerformance 1,000 B, acks=all, MB/s", at_least=2.0),
     Row("produce_small_mb_s", "ProducerPerformance 100 B, acks=all, MB/s", at_least=2.0),
-    Row("consume_mb_s", "1,000 B by confluent-kafka, assigned, MB/s", at_least=1.2),
+    Row("consume_mb_s", "1,000 B by a confluent-kafka consumer, MB/s", at_least=1.2),
     Row("steady_p50_ms", "1,000 records/s, linger 0: p50 ms", at_most=0.5),
     Row("steady_p99_ms", "  p99 ms", at_most=0.5),
     Row("transactions_1", "one-record transactions, 1 producer, /s", at_least=5.0),
@@ -70,7 +76,7 @@ THREE_BROKERS = (
     Row("transactions_8_p50_ms", "  p50 ms"),
     Row("transactions_8_p99_ms", "  p99 ms"),
     Row("start_s", "start to first commit, s", at_most=0.25),
-    Row("memory_started_mib", "resident memory after it, MiB", at_most=0.25),
+    Row("memory_started_mib", "resident memory after the start, MiB", at_most=0.25),
     Row("memory_loaded_mib", "resident memory after the load, MiB", at_most=0.35),
     Row("leader_gap_s", "longest gap after kill -9 of a leader, s", at_most=0.25, ours_at_most=2.0),
     Row("coordinator_gap_s", "longest gap after kill -9 of a coordinator, s", at_most=0.25, ours_at_most=2.0),
@@ -78,13 +84,13 @@ THREE_BROKERS = (
 
 
 def report(title: str, rows: tuple[Row, ...], results: Results, console: Console) -> list[str]:
-    """Print the table. Returns the rows whose goal was missed."""
+    """Print the table. Return the titles of the rows that missed their target."""
     kafka = medians([one.figures for one in results[Kafka.name]])
     ours = medians([one.figures for one in results[Odradek.name]])
     kafka_cpu = medians([one.cpu for one in results[Kafka.name]])
     our_cpu = medians([one.cpu for one in results[Odradek.name]])
     table = Table(title=f"{title}: medians of {len(results[Kafka.name])} alternating rounds")
-    for heading in ("", Kafka.name, Odradek.name, "ratio", "to be reached", "broker CPU s", "CPU ratio", ""):
+    for heading in ("", Kafka.name, Odradek.name, "ratio", "target", "broker CPU s", "CPU ratio", ""):
         table.add_column(heading, justify="left" if not heading else "right")
     missed = []
     for row in rows:
@@ -93,17 +99,17 @@ def report(title: str, rows: tuple[Row, ...], results: Results, console: Console
         if row.name in our_cpu:
             cpu = f"{kafka_cpu[row.name]:.2f} / {our_cpu[row.name]:.2f}"
             cpu_ratio = our_cpu[row.name] / max(kafka_cpu[row.name], 0.01)
-        frugal = row.cpu_at_most is None or cpu_ratio is None or cpu_ratio <= row.cpu_at_most
-        good = row.met(ratio, ours[row.name]) and frugal
-        if not good:
+        cpu_met = row.cpu_at_most is None or cpu_ratio is None or cpu_ratio <= row.cpu_at_most
+        met = row.met(ratio, ours[row.name]) and cpu_met
+        if not met:
             missed.append(f"{title}: {row.title.strip()}")
-        verdict = "" if not row.goal() else ("[green]reached" if good else "[red]missed")
+        result = "" if not row.target() else ("[green]met" if met else "[red]missed")
         cpu_text = "" if cpu_ratio is None else f"{cpu_ratio:.2f}x"
         if row.cpu_at_most is not None:
             cpu_text += f" (<= {row.cpu_at_most:.1f}x)"
         table.add_row(
-            row.title, shown(kafka[row.name]), shown(ours[row.name]), f"{ratio:.2f}x", row.goal(), cpu, cpu_text,
-            verdict,
+            row.title, shown(kafka[row.name]), shown(ours[row.name]), f"{ratio:.2f}x", row.target(), cpu, cpu_text,
+            result,
         )  # fmt: skip
     console.print(table)
     return missed

@@ -1,4 +1,4 @@
-"""What is under measurement, started the same way: one broker or three, defaults, data in a temporary folder."""
+"""Systems to measure: one broker or three, with default configuration and data in a temporary directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKERS = 3
 
 
 class System(Protocol):
-    """One broker, or a cluster; `usage` is of all its processes."""
+    """One broker or a cluster. `usage` is the sum over all its processes."""
 
     name: str
 
@@ -23,7 +23,7 @@ class System(Protocol):
     def bootstrap(self) -> str: ...
 
     def prepare(self) -> None:
-        """What is done once, before the clock runs (Kafka's storage format)."""
+        """Prepare the data directory before the measurement of the start (kafka-storage format)."""
 
     def start(self) -> None: ...
 
@@ -33,7 +33,7 @@ class System(Protocol):
 
 
 class ClusterSystem(System, Protocol):
-    """Brokers that can be killed one by one."""
+    """Cluster whose brokers can be killed and started separately."""
 
     def kill(self, node_id: int) -> None: ...
 
@@ -41,7 +41,7 @@ class ClusterSystem(System, Protocol):
 
 
 class Kafka:
-    """Apache Kafka from the jars: KRaft, combined roles, -Xmx1G."""
+    """One broker of Apache Kafka: KRaft, combined roles, -Xmx1G."""
 
     name = "Apache Kafka"
 
@@ -66,7 +66,7 @@ class Kafka:
 
 
 class Odradek:
-    """Odradek, as ``odradek up`` starts it; three brokers: replication factor 3 and min.insync.replicas 2."""
+    """Odradek as ``odradek up`` starts it. Three brokers have replication factor 3 and min.insync.replicas 2."""
 
     name = "Odradek"
 
@@ -78,7 +78,7 @@ class Odradek:
         return self._cluster.bootstrap
 
     def prepare(self) -> None:
-        """Nothing: a new directory formats itself."""
+        """Do nothing: a broker formats a new directory when it starts."""
 
     def start(self) -> None:
         self._cluster.start()
@@ -99,7 +99,7 @@ class Odradek:
 
 
 class KafkaThree:
-    """Three of the same, replication factor 3 and min.insync.replicas 2."""
+    """Three brokers of Apache Kafka, with replication factor 3 and min.insync.replicas 2."""
 
     name = Kafka.name
 
@@ -130,7 +130,7 @@ class KafkaThree:
 
 
 class Running:
-    """Context manager that always stops what was started."""
+    """Context manager that prepares a system, and stops it at the end."""
 
     def __init__(self, system: System) -> None:
         self.system = system

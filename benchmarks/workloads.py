@@ -1,4 +1,4 @@
-"""What the clients do to a broker. The same commands and the same client versions for both."""
+"""Client workloads. Both systems get the same commands and client versions."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RECORD_BYTES = 1_000
 CLIENT_TIMEOUT_S = 120.0
 CONSUME_BATCH = 10_000
 NO_PAUSE = {"queued.min.messages": 10_000_000, "queued.max.messages.kbytes": 2_097_151}
-"""librdkafka stops fetching for a whole second when its own queue is full, and a fast broker fills it: no measure of brokers."""
+"""Consumer settings against pauses of the client: librdkafka stops fetching for a second if its own queue is full."""
 RATE = re.compile(r"(?P<count>\d+) records sent, (?P<rate>[\d.,]+) records/sec")
 WARM_UP_TRANSACTIONS = 20
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """Commits per second over all producers, and their times in milliseconds."""
+    """Operations per second over all producers, and their latencies in milliseconds."""
 
     per_second: float
     p50_ms: float
@@ -53,10 +53,9 @@ def commit_one(producer: Producer, topic: str) -> None:
 
 
 def produce(bootstrap: str, topic: str, records: int, record_bytes: int = RECORD_BYTES) -> float:
-    """Run Kafka's own ProducerPerformance with acks=all. Returns MB/s (1 MB = 1,048,576 bytes) over the whole run.
+    """Run Kafka's ProducerPerformance with acks=all. Return MB/s (1 MB = 1,048,576 bytes) of the whole run.
 
-    Raises:
-        RuntimeError: it failed, or a record was not acknowledged.
+    Raise RuntimeError if it failed, or if a record was not acknowledged.
     """
     arguments = ["--topic", topic, "--num-records", str(records), "--record-size", str(record_bytes)]
     arguments += ["--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all"]
@@ -69,7 +68,10 @@ def produce(bootstrap: str, topic: str, records: int, record_bytes: int = RECORD
 
 
 def latencies(bootstrap: str, topic: str, per_second: int, seconds: float, warm_up_seconds: float) -> Latencies:
-    """Send at a steady rate with linger 0 and acks=all; the times from send to acknowledgement as librdkafka measures them."""
+    """Send at a steady rate with linger 0 and acks=all. Return the latencies that librdkafka measures.
+
+    Raise RuntimeError if a record was not acknowledged.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 0})
     times: list[float] = []
     failed: list[str] = []
@@ -97,10 +99,9 @@ def latencies(bootstrap: str, topic: str, per_second: int, seconds: float, warm_
 
 
 def consume(bootstrap: str, topic: str, records: int) -> float:
-    """Read every record of the topic from assigned partitions. Returns MB/s.
+    """Read all records of the topic from assigned partitions. Return MB/s.
 
-    Raises:
-        RuntimeError: the records did not come.
+    Raise RuntimeError if the records do not arrive within CLIENT_TIMEOUT_S, or if the consumer reports an error.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **NO_PAUSE})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -109,7 +110,7 @@ def consume(bootstrap: str, topic: str, records: int) -> float:
         while seen < records:
             messages = consumer.consume(CONSUME_BATCH, timeout=1.0)
             if time.perf_counter() - started > CLIENT_TIMEOUT_S:
-                raise RuntimeError(f"only {seen} of {records} records came within {CLIENT_TIMEOUT_S:.0f} s")
+                raise RuntimeError(f"only {seen} of {records} records arrived within {CLIENT_TIMEOUT_S:.0f} s")
             for message in messages:
                 if message.error():
                     raise RuntimeError(str(message.error()))
@@ -122,7 +123,10 @@ def consume(bootstrap: str, topic: str, records: int) -> float:
 
 
 def transactions(bootstrap: str, topic: str, producers: int, seconds: float) -> Latencies:
-    """Commit one-record transactions, as many as go within the time, with each producer in a thread of its own."""
+    """Commit one-record transactions for `seconds`, with each producer in its own thread. Return the commit latencies.
+
+    Raise RuntimeError if a producer failed.
+    """
     clients = [transactional(bootstrap, f"bench-{producers}-{number}") for number in range(producers)]
     times: list[float] = []
     failures: list[BaseException] = []

@@ -50,19 +50,19 @@ async def test_floods_are_refused_and_others_are_served(tmp_path: Path) -> None:
     assert code == 0
     assert [fault for report in reports for fault in report.faults()] == []
     assert all(report.took_ms for report in reports), "the witness was served during each of them"
-    taken = {report.flood.name: report.taken for report in reports}
-    full = {flood.name: flood.limit for flood in floods(LIMITS) if flood.taken}
-    assert taken == {**taken, **full, "Produce, endless producers": FEW - 1}, "the witness is a producer, too"
+    accepted = {report.flood.name: report.accepted for report in reports}
+    full = {flood.name: flood.limit for flood in floods(LIMITS) if flood.accepted}
+    assert accepted == {**accepted, **full, "Produce, endless producers": FEW - 1}, "the witness is a producer, too"
 
 
 def test_a_flood_that_is_never_refused_is_a_fault() -> None:
     flood = Flood("f", "nothing", 1, "FULL", 0, lambda: iter(()), lambda _: "NONE")
     unlimited = Report(flood, 0.0, outcomes={"NONE": 2, "ODD": 1}, limit_mib=10, after_mib=1_000)
     assert unlimited.faults() == [
-        "f: answered ['ODD']",
-        "f: never refused",
-        "f: 2 were taken, 1 may be",
-        "f: 1000 MiB are left behind, 128 may be",
-        "f: grows by 990 MiB while everything is refused",
+        "f: unexpected responses ['ODD']",
+        "f: no request was refused",
+        "f: 2 requests were accepted, the limit is 1",
+        "f: grew by 1000 MiB, the limit is 128",
+        "f: grew by 990 MiB while all requests were refused",
     ]
     assert Report(flood, 0.0, outcomes={"NONE": 1, "FULL": 1}).faults() == []

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.chart import as_text, buckets, draw
 from benchmarks.failover import Acknowledgements, Timeline, java_hash
-from benchmarks.picture import as_text, buckets, draw
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_the_load_goes_on_until_acknowledgements_have_come_steadily() -> None:
     assert not acks._steady(0.0)
 
 
-def test_both_systems_stand_in_one_picture(tmp_path: Path) -> None:
+def test_both_systems_are_in_one_chart(tmp_path: Path) -> None:
     kills = {"a leader": {"one": STEADY, "other": BROKEN}}
     text = as_text(kills)
     assert "longest gap 0.10 s" in text

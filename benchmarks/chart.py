@@ -1,4 +1,4 @@
-"""Acknowledgements over time around a kill -9, both systems in one picture: a PNG, and the same as text."""
+"""Render acknowledgements over time around a kill -9, with both systems in one chart: as PNG and as text."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ BUCKET_SECONDS = 0.2
 BEFORE_SECONDS = 2.0
 AFTER_SECONDS_MIN = 6.0
 HEADROOM = 1.6
-"""What had piled up during a gap comes at once; the picture is cut off above this multiple of the rate before the kill."""
+"""Top of the chart, as a multiple of the rate before the kill.
+
+After a gap, the delayed acknowledgements arrive together.
+"""
 LEVELS = " ▁▂▃▄▅▆▇█"
 COLOURS = ("tab:red", "tab:blue")
 
 Kills = dict[str, dict[str, "Timeline"]]
-"""What was killed -> system -> timeline."""
+"""Killed role -> system -> timeline."""
 
 
 def span(kills: Kills) -> float:
-    """Seconds after the kill that are shown: all gaps, and a little more."""
+    """Return the number of seconds after the kill to show: all gaps, and three seconds more."""
     gaps = [timeline.gap_s for timelines in kills.values() for timeline in timelines.values()]
     return max(AFTER_SECONDS_MIN, max(gaps, default=0.0) + 3.0)
 
 
 def buckets(timeline: Timeline, after: float) -> list[int]:
-    """How many acknowledgements came in each BUCKET_SECONDS."""
-    last = max(timeline.acknowledged, default=0.0)  # the load ends soon after acknowledgements come again
+    """Count the acknowledgements in each BUCKET_SECONDS."""
+    last = max(timeline.acknowledged, default=0.0)  # the load ends soon after the gap
     counts = [0] * (int((BEFORE_SECONDS + min(after, last)) / BUCKET_SECONDS) + 1)
     for at in timeline.acknowledged:
         index = floor((at + BEFORE_SECONDS) / BUCKET_SECONDS)
@@ -42,22 +45,23 @@ def buckets(timeline: Timeline, after: float) -> list[int]:
 
 
 def as_text(kills: Kills) -> str:
-    """One line a system, one character a bucket, each line by its own height; the kill is at the bar."""
+    """Render one line per system, with one character per bucket. Each line has its own scale."""
     after = span(kills)
     width = max(len(system) for timelines in kills.values() for system in timelines)
     lines = []
     for what, timelines in kills.items():
-        lines.append(f"acknowledgements around kill -9 of {what}; a character is {BUCKET_SECONDS:g} s, | is the kill")
+        lines.append(f"acknowledgements around kill -9 of {what}; one character is {BUCKET_SECONDS:g} s, | is the kill")
         for system, timeline in timelines.items():
             counts = buckets(timeline, after)
             top = max(counts, default=0) or 1
-            drawn = [LEVELS[-(-count * (len(LEVELS) - 1) // top)] for count in counts]
-            drawn.insert(round(BEFORE_SECONDS / BUCKET_SECONDS), "|")
-            lines.append(f"  {system:<{width}} {''.join(drawn)}  longest gap {timeline.gap_s:.2f} s")
+            bars = [LEVELS[-(-count * (len(LEVELS) - 1) // top)] for count in counts]
+            bars.insert(round(BEFORE_SECONDS / BUCKET_SECONDS), "|")
+            lines.append(f"  {system:<{width}} {''.join(bars)}  longest gap {timeline.gap_s:.2f} s")
     return "\n".join(lines)
 
 
 def draw(kills: Kills, path: Path) -> None:
+    """Write the chart as PNG."""
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 

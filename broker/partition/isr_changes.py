@@ -8,7 +8,7 @@ import structlog
 
 from odradek.broker.partition.partition import Partition
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
-from odradek.cluster.replication.leader import IsrWish, Settled
+from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.tasks import Spawn
 
@@ -27,19 +27,19 @@ class IsrController(Protocol):
 
 
 class IsrChanges:
-    """Collects wishes while a request is under way; the next request carries all of them."""
+    """Collects pending ISR changes while a request is under way; the next request carries all of them."""
 
     def __init__(self, node_id: int, broker_epoch: Callable[[], int], controller: IsrController, spawn: Spawn) -> None:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._controller = controller
         self._spawn = spawn
-        self._wishes: dict[Partition, IsrWish] = {}
+        self._pending: dict[Partition, PendingIsrChange] = {}
         self._running = False
 
-    def send(self, partition: Partition, wish: IsrWish) -> None:
-        """The answer comes through `partition.complete_isr_change`, unless the wish is void by then."""
-        self._wishes[partition] = wish
+    def send(self, partition: Partition, change: PendingIsrChange) -> None:
+        """The answer comes through `partition.complete_isr_change`, unless the change is void by then."""
+        self._pending[partition] = change
         if not self._running:
             self._running = True
             self._spawn(self._run(), "change in-sync replicas")
@@ -47,7 +47,7 @@ class IsrChanges:
     async def _run(self) -> None:
         failures = 0
         try:
-            while self._wishes:
+            while self._pending:
                 if await self._send_all():
                     failures = 0
                     continue
@@ -59,18 +59,18 @@ class IsrChanges:
 
     async def _send_all(self) -> bool:
         """False where some have to be sent again."""
-        wishes, self._wishes = self._wishes, {}
-        sent: list[tuple[Partition, IsrWish]] = []
+        pending, self._pending = self._pending, {}
+        sent: list[tuple[Partition, PendingIsrChange]] = []
         asked: list[PartitionIsr] = []
         epoch = self._broker_epoch()
-        for partition, wish in wishes.items():
+        for partition, change in pending.items():
             term = partition.leader_term
-            if term is None or term.replicas.wish is not wish:
+            if term is None or term.replicas.pending_change is not change:
                 continue
-            members = term.replicas.wanted_epochs(wish, epoch)
-            sent.append((partition, wish))
+            members = term.replicas.isr_with_epochs(change, epoch)
+            sent.append((partition, change))
             asked.append(
-                PartitionIsr(partition.topic_id, partition.index, wish.leader_epoch, wish.partition_epoch, members)
+                PartitionIsr(partition.topic_id, partition.index, change.leader_epoch, change.partition_epoch, members)
             )
         if not sent:
             return True
@@ -78,28 +78,28 @@ class IsrChanges:
             answers = await self._controller.alter_partition(self._node_id, epoch, asked)
         except Refusal as refusal:
             LOG.info("in-sync replicas could not be changed yet", partitions=len(sent), reason=refusal.error.name)
-            for partition, wish in sent:
-                self._wishes.setdefault(partition, wish)
+            for partition, change in sent:
+                self._pending.setdefault(partition, change)
             return False
         again = 0
         for each, answer in zip(sent, answers, strict=True):
             again += not self._settle(*each, answer)
         return not again
 
-    def _settle(self, partition: Partition, wish: IsrWish, answer: AlteredPartition) -> bool:
+    def _settle(self, partition: Partition, change: PendingIsrChange, answer: AlteredPartition) -> bool:
         settled = partition.complete_isr_change(
-            wish, ErrorCode(answer.error), answer.leader_epoch, answer.partition_epoch, answer.isr
+            change, ErrorCode(answer.error), answer.leader_epoch, answer.partition_epoch, answer.isr
         )
-        if settled is Settled.GRANTED:
+        if settled is IsrChangeResult.COMMITTED:
             LOG.info("in-sync replicas", topic=partition.topic, partition=partition.index, isr=list(answer.isr))
         elif answer.error is not ErrorCode.NONE:
             LOG.info(
                 "a change of the in-sync replicas was refused",
                 topic=partition.topic,
                 partition=partition.index,
-                wanted=list(wish.isr),
+                wanted=list(change.isr),
                 error=answer.error.name,
             )
-        if settled is Settled.AGAIN:
-            self._wishes.setdefault(partition, wish)
-        return settled is not Settled.AGAIN
+        if settled is IsrChangeResult.RETRY:
+            self._pending.setdefault(partition, change)
+        return settled is not IsrChangeResult.RETRY

@@ -14,7 +14,7 @@ from typing import Final
 from odradek.broker.partition.flush import GroupFlush
 from odradek.broker.partition.waiters import OffsetWaiters
 from odradek.broker.partition.watermarks import Watermarks
-from odradek.cluster.replication.leader import IsrWish, LeaderReplicas, Replica
+from odradek.cluster.replication.leader import LeaderReplicas, PendingIsrChange, Replica
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
@@ -58,7 +58,7 @@ class LeaderTerm:
         state: LeaderAndIsr,
         context: LeaderContext,
         *,
-        change_isr: Callable[[IsrWish], None],
+        change_isr: Callable[[PendingIsrChange], None],
         offline: Callable[[OSError], None],
     ) -> None:
         """`change_isr` sends an ISR change to the controller. `offline` takes the partition offline after a failed flush."""
@@ -101,7 +101,7 @@ class LeaderTerm:
         """Apply the registrations of brokers. A follower that caught up earlier may join the ISR without a further fetch."""
         replicas = self.replicas
         replicas.register(self._context.broker_epoch_of)
-        for replica in replicas.waiting(self._context.clock.monotonic_ms()):
+        for replica in replicas.out_of_sync(self._context.clock.monotonic_ms()):
             self.propose_expansion(replica)
         self._advance_deletions()
 
@@ -199,6 +199,6 @@ class LeaderTerm:
         """Propose an ISR without the replicas that did not catch up for replica.lag.time.max.ms."""
         self._propose(self.replicas.shrinkage(self._log.log_end_offset, now_ms))
 
-    def _propose(self, change: IsrWish | None) -> None:
+    def _propose(self, change: PendingIsrChange | None) -> None:
         if change is not None:
             self._change_isr(change)

@@ -16,7 +16,7 @@ from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, Le
 from odradek.broker.partition.traffic import Traffic
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
 from odradek.broker.partition.watermarks import Watermarks
-from odradek.cluster.replication.leader import IsrWish, Settled
+from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.schema import Buffer
 from odradek.storage.config import LogConfig
@@ -59,7 +59,7 @@ class Cluster(Protocol):
     def went_offline(self, topic: str, index: int, error: OSError) -> None:
         """Report that the disk refused an operation of the partition, which stays offline until the broker restarts."""
 
-    def change_isr(self, partition: "Partition", change: IsrWish) -> None:
+    def change_isr(self, partition: "Partition", change: PendingIsrChange) -> None:
         """Send `change` to the controller. The response arrives through `Partition.complete_isr_change`."""
 
 
@@ -312,15 +312,15 @@ class Partition:
         return True
 
     def complete_isr_change(
-        self, change: IsrWish, error: ErrorCode, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
-    ) -> Settled:
+        self, change: PendingIsrChange, error: ErrorCode, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
+    ) -> IsrChangeResult:
         """Apply the controller's response to a proposed ISR. A granted ISR counts at once."""
         term = self.leader_term
         if term is None or term.replicas.leader_epoch != change.leader_epoch:
-            return Settled.SUPERSEDED
+            return IsrChangeResult.SUPERSEDED
         replicas = term.replicas
-        settled = replicas.answered(change, error)
-        if settled is Settled.GRANTED and leader_epoch == replicas.leader_epoch:
+        settled = replicas.complete(change, error)
+        if settled is IsrChangeResult.COMMITTED and leader_epoch == replicas.leader_epoch:
             replicas.commit(replicas.replicas, isr, partition_epoch, self._context.leader.clock.monotonic_ms())
         term.update_high_watermark()
         return settled

@@ -20,7 +20,7 @@ from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.replication.follower_session import FetchSettings, Followed, FollowerSession, Identity
 from odradek.broker.replication.follower_truncation import Mender
 from odradek.broker.replication.throttle import ReplicaThrottles
-from odradek.cluster.replication.follower import Event, Following, State, event_of, pause_ms
+from odradek.cluster.replication.follower import Event, PartitionFetchState, State, event_of, pause_ms
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.fetch import FetchResponse, PartitionData
@@ -80,10 +80,10 @@ class ReplicaFetcher:
         """Fetch it from now on, in that epoch; what was known of it in another epoch is forgotten."""
         known = self._session.followed.get((partition.topic_id.int, partition.index))
         if known is not None:
-            if known.following.leader_epoch == leader_epoch:
+            if known.fetch_state.leader_epoch == leader_epoch:
                 return
             self.remove(partition)
-        followed = Followed(partition, Following(self.leader, leader_epoch))
+        followed = Followed(partition, PartitionFetchState(self.leader, leader_epoch))
         self._session.add(followed)
         self._begin(followed)
 
@@ -214,13 +214,13 @@ class ReplicaFetcher:
 
     def _take(self, followed: Followed, answer: PartitionData) -> int:
         """Do what the answer says; how many bytes were appended."""
-        following, partition = followed.following, followed.partition
-        if following.state is not State.FETCHING:
+        fetch_state, partition = followed.fetch_state, followed.partition
+        if fetch_state.state is not State.FETCHING:
             return 0
         if not partition.online:
             self._give_up(followed)
             return 0
-        if following.asked_offset != partition.log.log_end_offset:
+        if fetch_state.fetch_offset != partition.log.log_end_offset:
             self._session.due[followed] = None  # an answer to an older question, maybe of an older epoch
             return 0
         if answer.error_code:
@@ -238,7 +238,7 @@ class ReplicaFetcher:
         if partition.log.log_start_offset != followed.told_start:
             # Followed just now, or moved by retention here before: the leader waits to hear it (DeleteRecords).
             self._session.due[followed] = None
-        following.step(Event.DATA)
+        fetch_state.step(Event.DATA)
         if records:
             self._throttles.follower_took(partition, len(records))
         return len(records)
@@ -250,7 +250,7 @@ class ReplicaFetcher:
         partition = followed.partition
         try:
             grown = partition.replicate(
-                records, leader_epoch=followed.following.leader_epoch, now_ms=self._clock.wall_ms()
+                records, leader_epoch=followed.fetch_state.leader_epoch, now_ms=self._clock.wall_ms()
             )
         except TransactionCompactedAway as forgot:
             self._stop_for(followed, Event.DIVERGED)
@@ -263,7 +263,7 @@ class ReplicaFetcher:
             elif refusal.error is ErrorCode.OFFSET_OUT_OF_RANGE and partition.log.is_empty:
                 # DeleteRecords has moved the leader's log start into a batch, which comes whole.
                 self._stop_for(followed, Event.OUT_OF_RANGE)
-                followed.following.step(Event.LOCATED)
+                followed.fetch_state.step(Event.LOCATED)
                 self._mend(followed, self._mender.start_at(followed, base_offset(records), self.holds))
             else:
                 self._damaged(followed, refusal)
@@ -290,7 +290,7 @@ class ReplicaFetcher:
 
     def _refused(self, followed: Followed, error: ErrorCode) -> None:
         event = event_of(error)
-        if event is Event.NOT_NOW:
+        if event is Event.RETRIABLE_ERROR:
             self._wait_for(followed)
             return
         self._stop_for(followed, event)
@@ -300,7 +300,7 @@ class ReplicaFetcher:
     # ---- stops and goes ---------------------------------------------------------------------------------------------
 
     def _stop_for(self, followed: Followed, event: Event) -> None:
-        followed.following.step(event)
+        followed.fetch_state.step(event)
         self._leave_out(followed)
 
     def _give_up(self, followed: Followed) -> None:
@@ -309,13 +309,13 @@ class ReplicaFetcher:
 
     def _wait_for(self, followed: Followed) -> None:
         """Ask again after a while."""
-        self._stop_for(followed, Event.NOT_NOW)
-        delay_ms = pause_ms(followed.following.failures, PAUSE_FIRST_MS, self._settings.backoff_ms)
+        self._stop_for(followed, Event.RETRIABLE_ERROR)
+        delay_ms = pause_ms(followed.fetch_state.failures, PAUSE_FIRST_MS, self._settings.backoff_ms)
         followed.timer = get_running_loop().call_later(delay_ms / 1_000, self._resume, followed)
 
     def _resume(self, followed: Followed) -> None:
         followed.timer = None
-        followed.following.step(Event.PAUSED)
+        followed.fetch_state.step(Event.PAUSE_ENDED)
         self._begin(followed)
 
     def _mend(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
@@ -327,11 +327,11 @@ class ReplicaFetcher:
         event = await work
         if not self.holds(followed):
             return
-        if event is Event.NOT_NOW:
+        if event is Event.RETRIABLE_ERROR:
             self._wait_for(followed)
             return
-        followed.following.step(event)
-        if followed.following.state is State.FETCHING:
+        followed.fetch_state.step(event)
+        if followed.fetch_state.state is State.FETCHING:
             self._ask_for(followed)
 
     def _hold_back_throttled(self) -> None:
@@ -341,7 +341,7 @@ class ReplicaFetcher:
         for followed in named:
             delay_ms = self._throttles.follower_wait_ms(followed.partition)
             if delay_ms:
-                self._stop_for(followed, Event.NOT_NOW)
+                self._stop_for(followed, Event.RETRIABLE_ERROR)
                 followed.timer = get_running_loop().call_later(delay_ms / 1_000, self._resume, followed)
 
     async def _secure(self) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from odradek.broker.fetch.sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
 from odradek.broker.partition.partition import NO_EPOCH, Partition
-from odradek.cluster.replication.follower import Following, State
+from odradek.cluster.replication.follower import PartitionFetchState, State
 from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 Key = tuple[int, int]
@@ -45,7 +45,7 @@ class Followed:
     """One partition that is fetched from one leader."""
 
     partition: Partition
-    following: Following
+    fetch_state: PartitionFetchState
     named: bool = False
     """In the session, as far as the leader knows."""
     told_start: int = -1
@@ -105,8 +105,8 @@ class FollowerSession:
         self._named = 0
         for followed in self.followed.values():
             followed.named = False
-            followed.following.asked_offset = NO_EPOCH
-            if followed.following.state is State.FETCHING:
+            followed.fetch_state.fetch_offset = NO_EPOCH
+            if followed.fetch_state.state is State.FETCHING:
                 self.due[followed] = None
 
     def question(self, identity: Identity, settings: FetchSettings) -> FetchRequest:
@@ -140,7 +140,7 @@ class FollowerSession:
 
 
 def _asked(followed: Followed, max_bytes: int) -> FetchPartition:
-    log, following = followed.partition.log, followed.following
-    following.asked_offset = offset = log.log_end_offset
+    log, fetch_state = followed.partition.log, followed.fetch_state
+    fetch_state.fetch_offset = offset = log.log_end_offset
     followed.told_start = start = log.log_start_offset
-    return FetchPartition(log.partition, following.leader_epoch, offset, log.epochs.latest, start, max_bytes)
+    return FetchPartition(log.partition, fetch_state.leader_epoch, offset, log.epochs.latest, start, max_bytes)

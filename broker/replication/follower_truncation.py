@@ -14,7 +14,7 @@ import structlog
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.replication.follower_session import Followed
 from odradek.broker.replication.log_start_check import LostHeads
-from odradek.cluster.replication.follower import Cut, Event, Remedy, cut_for, remedy_for
+from odradek.cluster.replication.follower import Event, Remedy, Truncation, remedy_for, truncation_for
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -55,7 +55,7 @@ class Mender:
     async def cut_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
         """The leader's log has `epoch` up to `end_offset`, and nothing of what this one has behind that."""
         log = followed.partition.log
-        cut = cut_for(epoch, end_offset, log.end_offset_for_epoch, log.log_end_offset)
+        cut = truncation_for(epoch, end_offset, log.end_offset_for_epoch, log.log_end_offset)
         return await self._cut(followed, cut, holds)
 
     async def start_at(self, followed: Followed, offset: int, holds: Holds) -> Event:
@@ -82,24 +82,24 @@ class Mender:
             end = await self._ask(followed, LATEST)
             start = 0 if end is None else await self._ask(followed, EARLIEST_LOCAL)
         except OSError:
-            return Event.NOT_NOW
+            return Event.RETRIABLE_ERROR
         if end is None or start is None or not holds(followed):
-            return Event.NOT_NOW
+            return Event.RETRIABLE_ERROR
         log = followed.partition.log
         remedy, offset = remedy_for(log.log_end_offset, start, end)
-        followed.following.step(Event.LOCATED)
+        followed.fetch_state.step(Event.LOCATED)
         if self.lost_heads.about(log.topic, log.partition) and start < log.log_start_offset:
             remedy, offset = Remedy.START_AT, start
         event = await (
             self.start_at(followed, offset, holds)
             if remedy is Remedy.START_AT
-            else self._cut(followed, Cut(offset), holds)
+            else self._cut(followed, Truncation(offset), holds)
         )
         if holds(followed):
             self.lost_heads.settle(log.topic, log.partition)
         return event
 
-    async def _cut(self, followed: Followed, cut: Cut, holds: Holds) -> Event:
+    async def _cut(self, followed: Followed, cut: Truncation, holds: Holds) -> Event:
         partition = followed.partition
         log = partition.log
         try:
@@ -118,18 +118,18 @@ class Mender:
 
     async def _ask(self, followed: Followed, timestamp: int) -> int | None:
         """An end of the leader's log; None when it does not say. Raises OSError."""
-        partition, following = followed.partition, followed.following
+        partition, fetch_state = followed.partition, followed.fetch_state
         request = ListOffsetsRequest(
             self.node_id,
             0,
             [
                 ListOffsetsTopic(
-                    partition.topic, [ListOffsetsPartition(partition.index, following.leader_epoch, timestamp)]
+                    partition.topic, [ListOffsetsPartition(partition.index, fetch_state.leader_epoch, timestamp)]
                 )
             ],
         )
         response: ListOffsetsResponse = await self.peers.request(
-            following.leader, Channel.REPLICA_FETCH, request, LIST_OFFSETS_VERSION, timeout_ms=self.request_timeout_ms
+            fetch_state.leader, Channel.REPLICA_FETCH, request, LIST_OFFSETS_VERSION, timeout_ms=self.request_timeout_ms
         )
         answer: Any = response.topics[0].partitions[0]
         return None if answer.error_code else int(answer.offset)
@@ -141,8 +141,8 @@ def _say(what: str, followed: Followed, offset: int) -> None:
         what,
         topic=log.topic,
         partition=log.partition,
-        leader=followed.following.leader,
-        leader_epoch=followed.following.leader_epoch,
+        leader=followed.fetch_state.leader,
+        leader_epoch=followed.fetch_state.leader_epoch,
         log_end=log.log_end_offset,
         high_watermark=log.high_watermark,
         cut_at=offset,

@@ -102,7 +102,7 @@ class ReplicaSlot:
         if not self.behind:
             self.behind = True
             if self.replica is not None:
-                self.replica.left_behind()
+                self.replica.leader_advanced()
         if deferred:
             session.deferred[self] = None
             if session.parked is not None:
@@ -134,7 +134,7 @@ class ReplicaSlot:
     def attach(self, partition: Partition, replica: "Replica") -> None:
         self.partition = partition
         self.replica = replica
-        replica.pulse = self.session
+        replica.activity = self.session
         before = partition.watermarks.followers.get(self.session.replica_id)
         partition.watermarks.followers[self.session.replica_id] = self
         if before is not None and before is not self:
@@ -144,8 +144,8 @@ class ReplicaSlot:
         partition = self.partition
         if partition is not None and partition.watermarks.followers.get(self.session.replica_id) is self:
             del partition.watermarks.followers[self.session.replica_id]
-        if self.replica is not None and self.replica.pulse is self.session:
-            self.replica.pulse = None
+        if self.replica is not None and self.replica.activity is self.session:
+            self.replica.activity = None
         self.partition = self.replica = None
 
     @property
@@ -172,7 +172,7 @@ class ReplicaSession:
     """Whether a high watermark that moves alone is told at once, for those who read from followers (KIP-392)."""
     broker_epoch: int = -1
     epoch: int = 1
-    heard_ms: int = 0
+    last_fetch_ms: int = 0
     slots: dict[tuple[int | str, int], ReplicaSlot] = field(default_factory=dict)
     """By topic id, as a number since a UUID is hashed in Python, or topic name, and partition."""
     due: dict[ReplicaSlot, None] = field(default_factory=dict)
@@ -236,7 +236,7 @@ class ReplicaSessions:
         session = self._session(request, replica_id, by_id=by_id)
         if session.broker_epoch != broker_epoch:
             session.registered(broker_epoch)
-        session.heard_ms = now_ms
+        session.last_fetch_ms = now_ms
         for unconfirmed in session.served:
             session.due[unconfirmed] = None
         session.served = []

@@ -16,7 +16,7 @@ from odradek.broker.replication.log_start_check import LostHeads
 from odradek.broker.replication.throttle import ReplicaThrottles
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
-from odradek.cluster.replication.leader import IsrWish
+from odradek.cluster.replication.leader import PendingIsrChange
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 
@@ -112,8 +112,8 @@ class Replication:
         image = self._metadata.image.partition(topic, index)
         self._disk_failed(f"{topic}-{index}: {error}", image is not None and len(image.replicas) > 1)
 
-    def change_isr(self, partition: Partition, wish: IsrWish) -> None:
-        self._changes.send(partition, wish)
+    def change_isr(self, partition: Partition, change: PendingIsrChange) -> None:
+        self._changes.send(partition, change)
 
     def led(self, partition: Partition) -> None:
         self._lost_heads.settle(partition.topic, partition.index)

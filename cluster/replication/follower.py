@@ -1,8 +1,9 @@
-"""A partition that this broker follows: a machine as a table, and the arithmetic of truncation. Pure.
+"""The fetch state of a partition that this broker follows, and the offset to truncate to.
 
-A follower fetches from its own log end with the epoch of its last batch. The leader answers with what comes next, or with where
-the two logs part (KIP-595); then the follower cuts its log and asks again. An offset that the leader does not have is
-looked up first (*locating*). Only an answer to the question that was asked last counts: `Following.asked_offset`.
+A follower fetches from its own log end offset, with the epoch of its last batch. The leader responds with the next records, or
+with the point where the two logs diverge (KIP-595). The follower then truncates its log and fetches again. If the leader does not
+have the offset, the follower requests the leader's log start and end offsets first. Only a response to the latest fetch counts:
+`PartitionFetchState.fetch_offset`.
 """
 
 from __future__ import annotations
@@ -21,36 +22,37 @@ UNKNOWN: Final = -1
 
 
 class State(Enum):
-    """What is being done about the partition."""
+    """The current operation on the partition."""
 
-    FETCHING = "asked for, or to be asked for in the next fetch"
-    TRUNCATING = "its log is being cut; not asked for"
-    LOCATING = "the leader is asked where its log begins and ends"
-    PAUSING = "the leader could not answer; asked for again after a while"
-    WAITING = "the leader knows a newer epoch: the metadata is on its way here"
-    BROKEN = "its disk has refused: not asked for until a restart"
+    FETCHING = "in the pending fetch, or in the next one"
+    TRUNCATING = "its log is being truncated; it is not fetched"
+    LOCATING = "the leader's log start and end offsets are requested"
+    PAUSING = "the leader has responded with an error; it is fetched again after a pause"
+    WAITING = "the leader has a later epoch; the metadata has not arrived yet"
+    BROKEN = "its disk has failed; it is not fetched before a restart"
 
-    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+    __hash__ = object.__hash__  # members are compared by identity, and Enum's own hash is Python code
 
 
 class Event(Enum):
-    """What happens to it."""
+    """The result of an operation on the partition."""
 
     DATA = auto()
-    """Records (or none) have come and are in the log."""
+    """The log has the records of the response, or there were none."""
     DIVERGED = auto()
+    """The logs diverge before the fetch offset."""
     OUT_OF_RANGE = auto()
+    """The leader does not have the fetch offset."""
     LOCATED = auto()
-    """It is known where to go on; the log has to be cut there, or fits already."""
+    """The next fetch offset is known. The log is truncated to it, unless it ends there."""
     TRUNCATED = auto()
     FENCED = auto()
-    NOT_NOW = auto()
-    """An error that may pass, a damaged batch, or no answer at all."""
-    PAUSED = auto()
-    """The pause is over."""
+    RETRIABLE_ERROR = auto()
+    """A retriable error, a corrupt batch, or no response."""
+    PAUSE_ENDED = auto()
     DISK_FAILED = auto()
 
-    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+    __hash__ = object.__hash__  # members are compared by identity, and Enum's own hash is Python code
 
 
 F, T, L, P, W, B = State.FETCHING, State.TRUNCATING, State.LOCATING, State.PAUSING, State.WAITING, State.BROKEN
@@ -60,96 +62,98 @@ TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_ro
     State,
     Event,
     {
-        #                    F    T    L    P    W    B
-        Event.DATA:         (F,   BUG, BUG, BUG, BUG, BUG),
-        Event.DIVERGED:     (T,   BUG, BUG, BUG, BUG, BUG),
-        Event.OUT_OF_RANGE: (L,   BUG, BUG, BUG, BUG, BUG),
-        Event.LOCATED:      (BUG, BUG, T,   BUG, BUG, BUG),
-        Event.TRUNCATED:    (BUG, F,   BUG, BUG, BUG, BUG),
-        Event.FENCED:       (W,   BUG, W,   BUG, BUG, BUG),
-        Event.NOT_NOW:      (P,   BUG, P,   BUG, BUG, BUG),
-        Event.PAUSED:       (BUG, BUG, BUG, F,   BUG, BUG),
-        Event.DISK_FAILED:  (B,   B,   B,   B,   B,   B),
+        #                        F    T    L    P    W    B
+        Event.DATA:            (F,   BUG, BUG, BUG, BUG, BUG),
+        Event.DIVERGED:        (T,   BUG, BUG, BUG, BUG, BUG),
+        Event.OUT_OF_RANGE:    (L,   BUG, BUG, BUG, BUG, BUG),
+        Event.LOCATED:         (BUG, BUG, T,   BUG, BUG, BUG),
+        Event.TRUNCATED:       (BUG, F,   BUG, BUG, BUG, BUG),
+        Event.FENCED:          (W,   BUG, W,   BUG, BUG, BUG),
+        Event.RETRIABLE_ERROR: (P,   BUG, P,   BUG, BUG, BUG),
+        Event.PAUSE_ENDED:     (BUG, BUG, BUG, F,   BUG, BUG),
+        Event.DISK_FAILED:     (B,   B,   B,   B,   B,   B),
     },
 )
 # fmt: on
-"""A new leader or leader epoch makes a new `Following`, so no state has an event for that."""
+"""The next state. A new leader or leader epoch makes a new PartitionFetchState, so the table has no event for it."""
 
 ERROR_EVENTS: Final = {
     ErrorCode.OFFSET_OUT_OF_RANGE: Event.OUT_OF_RANGE,
     ErrorCode.FENCED_LEADER_EPOCH: Event.FENCED,
 }
-"""Of a partition's answer; every other error is NOT_NOW."""
+"""The events of error codes in a partition's response. All other errors are RETRIABLE_ERROR."""
 
 
 def event_of(error: ErrorCode) -> Event:
-    return ERROR_EVENTS.get(error, Event.NOT_NOW)
+    return ERROR_EVENTS.get(error, Event.RETRIABLE_ERROR)
 
 
-class Following:
-    """One partition, one leader, one leader epoch."""
+class PartitionFetchState:
+    """The state of one partition, for one leader and leader epoch."""
 
-    __slots__ = ("asked_offset", "failures", "leader", "leader_epoch", "state")
+    __slots__ = ("failures", "fetch_offset", "leader", "leader_epoch", "state")
 
     def __init__(self, leader: int, leader_epoch: int) -> None:
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.state = State.FETCHING
-        self.asked_offset = UNKNOWN
-        """What the leader was asked for last, until the log or the leader makes that void."""
+        self.fetch_offset = UNKNOWN
+        """The offset of the latest fetch. UNKNOWN: a response to it does not count any more."""
         self.failures = 0
-        """Answers in a row that were none."""
+        """Consecutive retriable errors."""
 
     def step(self, event: Event) -> State:
         """Return the next state, after it is entered. Raise TransitionBug if `event` cannot occur in the current one."""
         new = TRANSITIONS.look_up(self.state, event)
-        if event is Event.NOT_NOW:
+        if event is Event.RETRIABLE_ERROR:
             self.failures += 1
         elif event is Event.DATA:
             self.failures = 0
         if new is not State.FETCHING:
-            self.asked_offset = UNKNOWN
+            self.fetch_offset = UNKNOWN
         self.state = new
         return new
 
 
 def pause_ms(failures: int, first_ms: int, longest_ms: int) -> int:
-    """How long to wait after so many failures in a row: twice as long each time, up to replica.fetch.backoff.ms."""
+    """Return the pause after consecutive failures. It doubles with each failure, up to replica.fetch.backoff.ms."""
     return min(first_ms << min(failures - 1, 20), longest_ms)
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """Where the log has to end. Whether the logs agree then shows with the next fetch."""
+class Truncation:
+    """The offset to truncate the log to. The next fetch shows whether the logs agree then."""
 
     offset: int
 
 
-def cut_for(leader_epoch: int, leader_end: int, end_of: Callable[[int], tuple[int, int]], log_end: int) -> Cut:
-    """Where to cut after the answer "the largest epoch I have up to yours is `leader_epoch`, and it ends at `leader_end`".
+def truncation_for(
+    leader_epoch: int, leader_end: int, end_of: Callable[[int], tuple[int, int]], log_end: int
+) -> Truncation:
+    """Return the truncation after a diverging response: the leader's `leader_epoch` ends at `leader_end`.
 
-    `end_of(epoch)` is (epoch, end) of the own log for the largest epoch that is not above the given one, (-1, -1) when it
-    knows none. Where that is a smaller epoch than the leader's, the logs may part even earlier: its end comes first, and
-    the next fetch asks again from there (KIP-279).
+    `end_of(epoch)`: (epoch, end offset) in the own log of the largest epoch that is not above the given one; (-1, -1) if there is
+    none. If that epoch is below the leader's, the logs may diverge even earlier: the log is truncated to the end of that epoch,
+    and the next fetch continues from there (KIP-279).
     """
     own_epoch, own_end = end_of(leader_epoch)
     if own_epoch == UNKNOWN:
-        return Cut(min(leader_end, log_end))
-    return Cut(min(own_end, leader_end, log_end))
+        return Truncation(min(leader_end, log_end))
+    return Truncation(min(own_end, leader_end, log_end))
 
 
 class Remedy(Enum):
-    """What to do about an offset that the leader does not have."""
+    """The operation for a fetch offset that the leader does not have."""
 
-    CUT = "cut the log at that offset"
-    START_AT = "drop everything and begin at that offset"
-    ASK_AGAIN = "the own log end is within the leader's log by now"
+    TRUNCATE = "truncate the log to the offset"
+    START_AT = "delete all records and start the log at the offset"
+    FETCH_AGAIN = "the own log end offset is within the leader's log now"
 
 
 def remedy_for(log_end: int, leader_start: int, leader_end: int) -> tuple[Remedy, int]:
-    """The own log ends at `log_end`, the leader's spans [`leader_start`, `leader_end`]."""
+    """Return the remedy and its offset. The leader's log is from `leader_start` to `leader_end`; the own log ends at `log_end`."""
     if leader_end < log_end:
-        return Remedy.CUT, leader_end  # only after an unclean election: the leader never had what is here
+        return Remedy.TRUNCATE, leader_end  # after an unclean election: the leader never had the own last records
     if leader_start > log_end:
         return Remedy.START_AT, leader_start
-    return Remedy.ASK_AGAIN, log_end
+    return Remedy.FETCH_AGAIN, log_end

@@ -1,10 +1,11 @@
-"""The replicas of one partition as its leader sees them: who has what, who is in sync, what is committed. Pure.
+"""The replicas of one partition as its leader sees them: log ends, ISR, and the high watermark that follows from them.
 
-One object for one leader epoch. It holds what followers have fetched, the in-sync replicas that the metadata log knows (the
-*committed* ISR), and at most one wish to change them that is on its way to the controller. Whoever might be in sync (the
-*maximal* ISR: committed ones plus those the wish adds) holds back the high watermark: the controller may elect any of them.
+One object serves one leader epoch. It has the offsets that the followers have fetched, the ISR that the metadata log has
+committed, and at most one pending ISR change. The *maximal ISR* is the committed ISR plus the replicas that the pending change
+adds. The controller may elect any replica of it, so every replica of it holds back the high watermark.
 
-Sources: kafka-facts 8.1, 8.2; KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (no commit below min.insync.replicas).
+Sources: Kafka's Partition and PartitionState; KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (no commit below
+min.insync.replicas).
 """
 
 from __future__ import annotations
@@ -22,67 +23,68 @@ UNKNOWN: Final = -1
 NEVER_MS: Final = -(2**62)
 
 
-class Settled(Enum):
-    """What an answer to AlterPartition means for the wish it answers."""
+class IsrChangeResult(Enum):
+    """The meaning of an AlterPartition response for the pending ISR change."""
 
-    GRANTED = "the metadata log has it"
-    TAKEN_BACK = "refused: the committed ISR holds, another wish may be formed at once"
-    SUPERSEDED = "the metadata log says something newer, which is on its way here"
-    AGAIN = "nothing is known: the same wish is sent once more"
+    COMMITTED = "the metadata log has the change"
+    REJECTED = "the committed ISR is unchanged; another change may follow immediately"
+    SUPERSEDED = "the metadata log has a later state, which has not arrived here yet"
+    RETRY = "the result is unknown; the same change is sent again"
 
 
-OUTCOMES: Final = {
-    ErrorCode.NONE: Settled.GRANTED,
-    ErrorCode.OPERATION_NOT_ATTEMPTED: Settled.TAKEN_BACK,
-    ErrorCode.INELIGIBLE_REPLICA: Settled.TAKEN_BACK,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Settled.SUPERSEDED,
-    ErrorCode.UNKNOWN_TOPIC_ID: Settled.SUPERSEDED,
-    ErrorCode.FENCED_LEADER_EPOCH: Settled.SUPERSEDED,
-    ErrorCode.INVALID_UPDATE_VERSION: Settled.SUPERSEDED,
-    ErrorCode.INVALID_REQUEST: Settled.SUPERSEDED,
-    ErrorCode.NEW_LEADER_ELECTED: Settled.SUPERSEDED,
+RESULTS: Final = {
+    ErrorCode.NONE: IsrChangeResult.COMMITTED,
+    ErrorCode.OPERATION_NOT_ATTEMPTED: IsrChangeResult.REJECTED,
+    ErrorCode.INELIGIBLE_REPLICA: IsrChangeResult.REJECTED,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: IsrChangeResult.SUPERSEDED,
+    ErrorCode.UNKNOWN_TOPIC_ID: IsrChangeResult.SUPERSEDED,
+    ErrorCode.FENCED_LEADER_EPOCH: IsrChangeResult.SUPERSEDED,
+    ErrorCode.INVALID_UPDATE_VERSION: IsrChangeResult.SUPERSEDED,
+    ErrorCode.INVALID_REQUEST: IsrChangeResult.SUPERSEDED,
+    ErrorCode.NEW_LEADER_ELECTED: IsrChangeResult.SUPERSEDED,
 }
-"""Every other error is AGAIN."""
+"""The result by error code. All other errors are RETRY."""
 
 
 @dataclass(frozen=True, slots=True)
-class IsrWish:
-    """The in-sync replicas that the leader wants, formed on the committed state of `partition_epoch`."""
+class PendingIsrChange:
+    """An ISR that the leader requests, based on the committed state of `partition_epoch`."""
 
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
 
 
-class Pulse(Protocol):
-    """How a follower is heard of: it fetches many partitions at a time, and names only those of which there is news."""
+class FetchActivity(Protocol):
+    """The fetch session of a follower. It covers many partitions and names only those with new records."""
 
-    heard_ms: int
-    """When it fetched last, this partition or others with it."""
+    last_fetch_ms: int
+    """Monotonic time of the follower's last fetch, for this partition or for other ones."""
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """A follower. Times are monotonic ms; `caught_up_ms` is when it last had everything its leader had."""
+    """A follower of the partition. Times are monotonic milliseconds."""
 
     broker_id: int
     log_end: int = UNKNOWN
     log_start: int = UNKNOWN
     broker_epoch: int = UNKNOWN
     caught_up_ms: int = NEVER_MS
+    """The last time at which the follower had all records of the leader."""
     fetched_ms: int = NEVER_MS
     leader_end: int = UNKNOWN
-    """The leader's log end when this follower fetched last."""
-    pulse: Pulse | None = None
-    """None while it does not fetch this partition."""
+    """The leader's log end offset at the follower's last fetch."""
+    activity: FetchActivity | None = None
+    """None while the follower does not fetch this partition."""
     in_sync: bool = False
     maybe_in_sync: bool = False
-    """In the maximal ISR."""
+    """The replica is in the maximal ISR."""
     registered_epoch: int | None = None
-    """Its broker epoch in the metadata; None while it may not join: not registered, fenced or shutting down."""
+    """Its broker epoch in the metadata. None while it may not join the ISR: not registered, fenced or shutting down."""
 
     def fetched(self, offset: int, *, leader_end: int, now_ms: int) -> None:
-        """It has everything below `offset`, and asks for more."""
+        """The follower has all records below `offset` and fetches from there."""
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.leader_end and self.fetched_ms > self.caught_up_ms:
@@ -91,19 +93,19 @@ class Replica:
         self.fetched_ms = now_ms
         self.leader_end = leader_end
 
-    def left_behind(self) -> None:
-        """Its leader has got more. It had everything until then, and kept fetching until it was heard of last."""
-        if self.pulse is not None:
-            self.caught_up_ms = max(self.caught_up_ms, self.pulse.heard_ms)
+    def leader_advanced(self) -> None:
+        """The leader has appended records. The follower had all records until then, as of its last fetch."""
+        if self.activity is not None:
+            self.caught_up_ms = max(self.caught_up_ms, self.activity.last_fetch_ms)
 
     @property
     def eligible(self) -> bool:
-        """May it join the ISR, for all that the metadata says?"""
+        """True if the metadata allows the replica to join the ISR."""
         return self.registered_epoch is not None and self.broker_epoch in {UNKNOWN, self.registered_epoch}
 
 
 class LeaderReplicas:
-    """One leadership. `own_end` is how far this broker's own copy counts: what it has, as safely as flush.messages asks."""
+    """The replicas in one leader term. `own_end`: the log end offset of this broker that is as durable as flush.messages requires."""
 
     __slots__ = (
         "_lag_max_ms",
@@ -117,12 +119,12 @@ class LeaderReplicas:
         "min_isr",
         "own_end",
         "partition_epoch",
+        "pending_change",
         "replicas",
-        "wish",
     )
 
     def __init__(self, broker_id: int, leader_epoch: int, epoch_start: int, *, lag_max_ms: int) -> None:
-        """`epoch_start` is the log end at the election; `lag_max_ms` is replica.lag.time.max.ms."""
+        """`epoch_start` is the log end offset at the election; `lag_max_ms` is replica.lag.time.max.ms."""
         self.broker_id = broker_id
         self.leader_epoch = leader_epoch
         self.epoch_start = epoch_start
@@ -131,26 +133,28 @@ class LeaderReplicas:
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
         self.partition_epoch = UNKNOWN
-        self.wish: IsrWish | None = None
+        self.pending_change: PendingIsrChange | None = None
         self.followers: dict[int, Replica] = {}
         self.alone = True
-        """No other replica exists: what is here is committed."""
+        """The partition has no other replica: all records of the leader are committed."""
         self._lag_max_ms = lag_max_ms
         self._others: tuple[Replica, ...] = ()
 
-    # ---- what the metadata log says ---------------------------------------------------------------------------------
+    # ---- metadata -----------------------------------------------------------------------------------------------------
 
     def commit(self, replicas: tuple[int, ...], isr: tuple[int, ...], partition_epoch: int, now_ms: int) -> bool:
-        """The metadata log has this state; False where a newer one is known here already.
+        """Apply a state of the metadata log. Return False if a later state is already applied.
 
-        A wish that was formed on an older state is void. Replicas that are in sync at the election count as caught up then.
+        A pending change that is based on an earlier state is void. The ISR at the election counts as caught up.
         """
         if partition_epoch < self.partition_epoch:
             return False
         first = self.partition_epoch == UNKNOWN
-        if self.wish is not None and partition_epoch > self.wish.partition_epoch:
-            self.wish = None
-        self.replicas, self.isr, self.partition_epoch = replicas, isr, partition_epoch
+        if self.pending_change is not None and partition_epoch > self.pending_change.partition_epoch:
+            self.pending_change = None
+        self.replicas = replicas
+        self.isr = isr
+        self.partition_epoch = partition_epoch
         known = self.followers
         self.followers = {
             broker_id: known.get(broker_id) or Replica(broker_id)
@@ -166,22 +170,23 @@ class LeaderReplicas:
         return True
 
     def register(self, epoch_of: Callable[[int], int | None]) -> None:
-        """`epoch_of(broker id)`: the broker epoch of a broker that may join an ISR, None for others."""
+        """Apply `epoch_of(broker id)`: the broker epoch of a broker that may join an ISR, None for all other brokers."""
         for replica in self._others:
             replica.registered_epoch = epoch_of(replica.broker_id)
 
     def _mark(self) -> None:
-        wished = () if self.wish is None else self.wish.isr
+        requested = () if self.pending_change is None else self.pending_change.isr
         for replica in self._others:
             replica.in_sync = replica.broker_id in self.isr
-            replica.maybe_in_sync = replica.in_sync or replica.broker_id in wished
+            replica.maybe_in_sync = replica.in_sync or replica.broker_id in requested
 
-    # ---- what is committed ------------------------------------------------------------------------------------------
+    # ---- the high watermark -------------------------------------------------------------------------------------------
 
     def committed(self, log_end: int, now_ms: int) -> int:
-        """The offset below which everything is on all replicas that might be in sync, -1 while too few are.
+        """Return the offset below which all replicas of the maximal ISR have all records. UNKNOWN: the ISR is too small.
 
-        One that has caught up and is about to join counts too, or the watermark would run away from it for ever.
+        A replica that is caught up and may join the ISR counts, too. Otherwise the high watermark would move on before it can
+        join.
         """
         if len(self.isr) < self.min_isr:
             return UNKNOWN
@@ -199,59 +204,61 @@ class LeaderReplicas:
 
     @property
     def maximal_size(self) -> int:
-        """Members of the maximal ISR."""
-        return len(self.isr) if self.wish is None else len({*self.isr, *self.wish.isr})
+        """Size of the maximal ISR."""
+        return len(self.isr) if self.pending_change is None else len({*self.isr, *self.pending_change.isr})
 
-    # ---- who is in sync ---------------------------------------------------------------------------------------------
+    # ---- changes of the ISR -------------------------------------------------------------------------------------------
 
-    def expansion(self, replica: Replica, high_watermark: int) -> IsrWish | None:
-        """The wish to take `replica` in, now that it has fetched; None when it is in, may not join or is not there yet."""
-        if replica.in_sync or self.wish is not None or replica.log_end < max(high_watermark, self.epoch_start):
+    def expansion(self, replica: Replica, high_watermark: int) -> PendingIsrChange | None:
+        """Request to add `replica` after its fetch. None: it is in the ISR, may not join it, or lacks records."""
+        if replica.in_sync or self.pending_change is not None:
             return None
-        if not replica.eligible:
+        if replica.log_end < max(high_watermark, self.epoch_start) or not replica.eligible:
             return None
-        return self._wish((*self.isr, replica.broker_id))
+        return self._request((*self.isr, replica.broker_id))
 
-    def waiting(self, now_ms: int) -> list[Replica]:
-        """Replicas that are not in sync and are heard of."""
+    def out_of_sync(self, now_ms: int) -> list[Replica]:
+        """Return the replicas that are not in sync but have fetched within replica.lag.time.max.ms."""
         earliest_ms = now_ms - self._lag_max_ms
         return [
             each
             for each in self._others
-            if not each.in_sync and each.pulse is not None and each.pulse.heard_ms >= earliest_ms
+            if not each.in_sync and each.activity is not None and each.activity.last_fetch_ms >= earliest_ms
         ]
 
-    def shrinkage(self, log_end: int, now_ms: int) -> IsrWish | None:
-        """The wish to be rid of those who have lagged for too long."""
-        if self.wish is not None:
+    def shrinkage(self, log_end: int, now_ms: int) -> PendingIsrChange | None:
+        """Request to remove the replicas that lag for longer than replica.lag.time.max.ms. None: there are none."""
+        if self.pending_change is not None:
             return None
         late = [each.broker_id for each in self._others if each.in_sync and not self._keeps_up(each, log_end, now_ms)]
         if not late:
             return None
-        return self._wish(tuple(broker_id for broker_id in self.isr if broker_id not in late))
+        return self._request(tuple(broker_id for broker_id in self.isr if broker_id not in late))
 
-    def _wish(self, isr: tuple[int, ...]) -> IsrWish:
-        self.wish = IsrWish(isr, self.leader_epoch, self.partition_epoch)
+    def _request(self, isr: tuple[int, ...]) -> PendingIsrChange:
+        self.pending_change = PendingIsrChange(isr, self.leader_epoch, self.partition_epoch)
         self._mark()
-        return self.wish
+        return self.pending_change
 
-    def wanted_epochs(self, wish: IsrWish, own_broker_epoch: int) -> tuple[tuple[int, int], ...]:
-        """(broker id, broker epoch) as AlterPartition names its members; -1 where none has been heard."""
-        return tuple((each, own_broker_epoch if each == self.broker_id else self._epoch_of(each)) for each in wish.isr)
+    def isr_with_epochs(self, change: PendingIsrChange, own_broker_epoch: int) -> tuple[tuple[int, int], ...]:
+        """Return (broker id, broker epoch) of the requested ISR, for AlterPartition. The epoch is -1 if it is unknown."""
+        return tuple(
+            (each, own_broker_epoch if each == self.broker_id else self._epoch_of(each)) for each in change.isr
+        )
 
     def _epoch_of(self, broker_id: int) -> int:
         replica = self.followers.get(broker_id)
         return UNKNOWN if replica is None else replica.broker_epoch
 
-    def answered(self, wish: IsrWish, error: ErrorCode) -> Settled:
-        """What becomes of `wish`. The state that comes with GRANTED is told through `commit`.
+    def complete(self, change: PendingIsrChange, error: ErrorCode) -> IsrChangeResult:
+        """Apply the controller's response to `change`. `commit` applies the state that comes with COMMITTED.
 
-        A superseded wish stays until the metadata arrives: it may have been carried out.
+        A superseded change stays pending until the metadata arrives: the controller may have carried it out.
         """
-        if self.wish is not wish:
-            return Settled.SUPERSEDED
-        settled = OUTCOMES.get(error, Settled.AGAIN)
-        if settled in {Settled.TAKEN_BACK, Settled.GRANTED}:
-            self.wish = None
+        if self.pending_change is not change:
+            return IsrChangeResult.SUPERSEDED
+        result = RESULTS.get(error, IsrChangeResult.RETRY)
+        if result in {IsrChangeResult.REJECTED, IsrChangeResult.COMMITTED}:
+            self.pending_change = None
             self._mark()
-        return settled
+        return result

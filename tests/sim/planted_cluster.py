@@ -101,10 +101,10 @@ def shrink_alone(original: Callable[..., Any]) -> Callable[..., Any]:
     """The leader takes a follower out of the ISR by itself, and goes on without it."""
 
     def shrinkage(self: LeaderReplicas, log_end: int, now_ms: int) -> None:
-        wish = original(self, log_end, now_ms)
-        if wish is not None:
-            self.wish = None
-            self.isr = wish.isr
+        change = original(self, log_end, now_ms)
+        if change is not None:
+            self.pending_change = None
+            self.isr = change.isr
             self._mark()
 
     return shrinkage

@@ -27,7 +27,7 @@ from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED, EMPTY_IMAGE, MetadataImage
 from odradek.cluster.metadata.records import MetadataRecord
-from odradek.cluster.replication.leader import IsrWish
+from odradek.cluster.replication.leader import PendingIsrChange
 from odradek.protocol.batch import build_batch
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.records.metadata import PartitionRecord, RegisterBrokerRecord, TopicRecord
@@ -198,7 +198,7 @@ class ReplicationOf:
     def __init__(self, metadata: Any) -> None:
         self.lag_max_ms = 30_000
         self.metadata = metadata
-        self.wishes: list[tuple[Partition, IsrWish]] = []
+        self.isr_changes: list[tuple[Partition, PendingIsrChange]] = []
         self.followed: dict[Partition, tuple[int, int]] = {}
         self.elections: list[Partition] = []
         self.lag_looked_for = 0
@@ -214,8 +214,8 @@ class ReplicationOf:
     def went_offline(self, topic: str, index: int, error: OSError) -> None:
         self.offline.append((topic, index))
 
-    def change_isr(self, partition: Partition, wish: IsrWish) -> None:
-        self.wishes.append((partition, wish))
+    def change_isr(self, partition: Partition, change: PendingIsrChange) -> None:
+        self.isr_changes.append((partition, change))
 
     def led(self, partition: Partition) -> None:
         self.elections.append(partition)

@@ -103,21 +103,27 @@ class Controller:
     ) -> tuple[AlteredPartition, ...]:
         self.asked += partitions
         answers = []
-        for wish in partitions:
-            known = self._brokers.newest.topic_by_id(wish.topic_id).partitions[wish.index]
+        for change in partitions:
+            known = self._brokers.newest.topic_by_id(change.topic_id).partitions[change.index]
             error = self.errors.pop(0) if self.errors else ErrorCode.NONE
-            if wish.leader_epoch < known.leader_epoch:
+            if change.leader_epoch < known.leader_epoch:
                 error = ErrorCode.FENCED_LEADER_EPOCH
-            elif wish.partition_epoch < known.partition_epoch:
+            elif change.partition_epoch < known.partition_epoch:
                 error = ErrorCode.INVALID_UPDATE_VERSION
             elif error is ErrorCode.INVALID_UPDATE_VERSION:
-                self._brokers.change(wish.index, isr=list(known.isr))  # what it is that the wish did not know of
+                self._brokers.change(change.index, isr=list(known.isr))  # what it is that the change did not know of
             if error is ErrorCode.NONE:
-                self._brokers.change(wish.index, isr=[member for member, _ in wish.isr])
-            state = self._brokers.newest.topic_by_id(wish.topic_id).partitions[wish.index]
+                self._brokers.change(change.index, isr=[member for member, _ in change.isr])
+            state = self._brokers.newest.topic_by_id(change.topic_id).partitions[change.index]
             answers.append(
                 AlteredPartition(
-                    wish.topic_id, wish.index, error, state.leader, state.leader_epoch, state.partition_epoch, state.isr
+                    change.topic_id,
+                    change.index,
+                    error,
+                    state.leader,
+                    state.leader_epoch,
+                    state.partition_epoch,
+                    state.isr,
                 )
             )
         return tuple(answers)

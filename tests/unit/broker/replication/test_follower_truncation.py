@@ -24,8 +24,8 @@ def followed_by(rig: Rig) -> Any:
     for _ in range(4):
         partition.log.append_as_leader(batch(), leader_epoch=0, origin=Origin.REPLICATION, now_ms=NOW_MS)
     rig.play(PartitionChangeRecord(partition_id=0, topic_id=topic_id, leader=LEADER))
-    following = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
-    return SimpleNamespace(partition=partition, following=following)
+    fetch_state = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
+    return SimpleNamespace(partition=partition, fetch_state=fetch_state)
 
 
 def mender_of(rig: Rig, done: list[tuple[str, int]]) -> Mender:
@@ -84,8 +84,8 @@ async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_
     directory.failing = failing
     peers: Any = Leader()
     mender = Mender(NODE, directory, peers, rig.clock, 1000, lost_heads)
-    following = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
-    followed: Any = SimpleNamespace(partition=partition, following=following)
+    fetch_state = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
+    followed: Any = SimpleNamespace(partition=partition, fetch_state=fetch_state)
     event = await mender.locate(followed, lambda _: partition.online)
     assert event is (Event.DISK_FAILED if failing else Event.TRUNCATED)
     assert done == ([("recovery point", 0)] if failing else [("recovery point", 0), ("log start", 0), ("vouched", 0)])

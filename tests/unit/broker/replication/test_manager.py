@@ -175,7 +175,7 @@ async def test_a_fetch_that_arrives_late_on_another_connection_does_not_keep_its
     leading = brokers[1].partition().leader_term
     assert leading is not None
     own = [session for session in brokers[1].sessions if session.replica_id == 2]
-    assert leading.replicas.followers[2].pulse is max(own, key=lambda session: session.epoch)
+    assert leading.replicas.followers[2].activity is max(own, key=lambda session: session.epoch)
 
 
 async def test_a_watermark_that_moves_alone_waits_while_others_have_records(

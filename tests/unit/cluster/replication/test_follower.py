@@ -5,13 +5,13 @@ import pytest
 from odradek.cluster.replication.follower import (
     TRANSITIONS,
     Event,
-    Following,
+    PartitionFetchState,
     Remedy,
     State,
-    cut_for,
     event_of,
     pause_ms,
     remedy_for,
+    truncation_for,
 )
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.machine import BUG, TransitionBug
@@ -21,8 +21,8 @@ ROADS = [
     ("data", [Event.DATA, Event.DATA], State.FETCHING),
     ("divergence", [Event.DIVERGED, Event.TRUNCATED, Event.DATA], State.FETCHING),
     ("out of range", [Event.OUT_OF_RANGE, Event.LOCATED, Event.TRUNCATED], State.FETCHING),
-    ("not located", [Event.OUT_OF_RANGE, Event.NOT_NOW, Event.PAUSED], State.FETCHING),
-    ("a pause", [Event.NOT_NOW, Event.PAUSED], State.FETCHING),
+    ("not located", [Event.OUT_OF_RANGE, Event.RETRIABLE_ERROR, Event.PAUSE_ENDED], State.FETCHING),
+    ("a pause", [Event.RETRIABLE_ERROR, Event.PAUSE_ENDED], State.FETCHING),
     ("fenced", [Event.FENCED], State.WAITING),
     ("fenced while locating", [Event.OUT_OF_RANGE, Event.FENCED], State.WAITING),
     ("a broken disk", [Event.DISK_FAILED, Event.DISK_FAILED], State.BROKEN),
@@ -32,33 +32,33 @@ ROADS = [
 
 @pytest.mark.parametrize(("events", "ends"), [row[1:] for row in ROADS], ids=[row[0] for row in ROADS])
 def test_roads(events: list[Event], ends: State) -> None:
-    following = Following(2, 7)
+    fetch_state = PartitionFetchState(2, 7)
     for event in events:
-        following.step(event)
-    assert following.state is ends
+        fetch_state.step(event)
+    assert fetch_state.state is ends
 
 
 def test_every_state_is_reached_and_what_cannot_be_is_a_bug() -> None:
     assert {new for new in TRANSITIONS.cells.values() if new is not BUG} == set(State)
     for (state, event), new in TRANSITIONS.cells.items():
-        following = Following(2, 7)
-        following.state = state
+        fetch_state = PartitionFetchState(2, 7)
+        fetch_state.state = state
         if new is BUG:
             with pytest.raises(TransitionBug):
-                following.step(event)
-            assert following.state is state
+                fetch_state.step(event)
+            assert fetch_state.state is state
         else:
-            assert following.step(event) is new
+            assert fetch_state.step(event) is new
 
 
 def test_an_answer_counts_only_for_the_question_asked_last() -> None:
-    following = Following(2, 7)
-    following.asked_offset = 10
-    following.step(Event.DATA)
-    assert following.asked_offset == 10
-    following.step(Event.DIVERGED)
-    following.step(Event.TRUNCATED)
-    assert following.asked_offset == -1
+    fetch_state = PartitionFetchState(2, 7)
+    fetch_state.fetch_offset = 10
+    fetch_state.step(Event.DATA)
+    assert fetch_state.fetch_offset == 10
+    fetch_state.step(Event.DIVERGED)
+    fetch_state.step(Event.TRUNCATED)
+    assert fetch_state.fetch_offset == -1
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_an_answer_counts_only_for_the_question_asked_last() -> None:
     [
         (ErrorCode.OFFSET_OUT_OF_RANGE, Event.OUT_OF_RANGE),
         (ErrorCode.FENCED_LEADER_EPOCH, Event.FENCED),
-        (ErrorCode.UNKNOWN_LEADER_EPOCH, Event.NOT_NOW),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Event.NOT_NOW),
-        (ErrorCode.UNKNOWN_TOPIC_ID, Event.NOT_NOW),
-        (ErrorCode.KAFKA_STORAGE_ERROR, Event.NOT_NOW),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Event.RETRIABLE_ERROR),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Event.RETRIABLE_ERROR),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Event.RETRIABLE_ERROR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, Event.RETRIABLE_ERROR),
     ],
 )
 def test_errors(error: ErrorCode, event: Event) -> None:
@@ -78,12 +78,12 @@ def test_errors(error: ErrorCode, event: Event) -> None:
 
 def test_pauses_double_up_to_the_longest_and_end_with_data() -> None:
     assert [pause_ms(failures, 20, 1_000) for failures in (1, 2, 3, 6, 7, 99)] == [20, 40, 80, 640, 1_000, 1_000]
-    following = Following(2, 7)
-    following.step(Event.NOT_NOW)
-    following.step(Event.PAUSED)
-    assert following.failures == 1
-    following.step(Event.DATA)
-    assert following.failures == 0
+    fetch_state = PartitionFetchState(2, 7)
+    fetch_state.step(Event.RETRIABLE_ERROR)
+    fetch_state.step(Event.PAUSE_ENDED)
+    assert fetch_state.failures == 1
+    fetch_state.step(Event.DATA)
+    assert fetch_state.failures == 0
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ def test_pauses_double_up_to_the_longest_and_end_with_data() -> None:
 )
 def test_cuts(own: list[tuple[int, int]], own_end: int, answer: tuple[int, int], cut: int) -> None:
     epochs = LeaderEpochs(own)
-    assert cut_for(*answer, lambda epoch: epochs.end_offset_for(epoch, own_end), own_end).offset == cut
+    assert truncation_for(*answer, lambda epoch: epochs.end_offset_for(epoch, own_end), own_end).offset == cut
 
 
 @pytest.mark.parametrize(
     ("log_end", "leader_start", "leader_end", "remedy", "offset"),
     [
-        (10, 0, 5, Remedy.CUT, 5),
+        (10, 0, 5, Remedy.TRUNCATE, 5),
         (10, 20, 30, Remedy.START_AT, 20),
-        (10, 5, 30, Remedy.ASK_AGAIN, 10),
-        (10, 10, 10, Remedy.ASK_AGAIN, 10),
+        (10, 5, 30, Remedy.FETCH_AGAIN, 10),
+        (10, 10, 10, Remedy.FETCH_AGAIN, 10),
     ],
 )
 def test_remedies_for_an_offset_out_of_range(

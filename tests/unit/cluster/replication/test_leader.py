@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from odradek.cluster.replication.leader import OUTCOMES, IsrWish, LeaderReplicas, Replica, Settled
+from odradek.cluster.replication.leader import RESULTS, IsrChangeResult, LeaderReplicas, PendingIsrChange, Replica
 from odradek.protocol.errors import ErrorCode
 
 E = ErrorCode
@@ -15,7 +15,7 @@ BROKER_EPOCH = 100
 
 @dataclass
 class Session:
-    heard_ms: int = 0
+    last_fetch_ms: int = 0
 
 
 def led(
@@ -80,17 +80,17 @@ def test_a_wish_to_grow_counts_before_it_is_granted_and_one_to_shrink_only_after
     replicas = led((1, 2), registered=(1, 2, 3))
     fetched(replicas, 2, 10)
     joining = fetched(replicas, 3, 10)
-    wish = replicas.expansion(joining, 5)
-    assert wish == IsrWish((1, 2, 3), EPOCH, 7)
+    change = replicas.expansion(joining, 5)
+    assert change == PendingIsrChange((1, 2, 3), EPOCH, 7)
     assert replicas.maximal_size == 3
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 10
     replicas.own_end = 12
     fetched(replicas, 2, 12, end=12)
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 10, "3 has 10, and may be elected"
-    assert replicas.answered(replicas.wish, E.NONE) is Settled.GRANTED  # type: ignore[arg-type]  # it is there
+    assert replicas.complete(replicas.pending_change, E.NONE) is IsrChangeResult.COMMITTED  # type: ignore[arg-type]  # it is there
     replicas.commit((1, 2, 3), (1, 2, 3), 8, now_ms=0)
     late = replicas.shrinkage(12, now_ms=10 * LAG_MS)
-    assert late == IsrWish((1, 2), EPOCH, 8)
+    assert late == PendingIsrChange((1, 2), EPOCH, 8)
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 10, "still in the committed ISR"
     replicas.commit((1, 2, 3), (1, 2), 9, now_ms=0)
     assert replicas.committed(12, now_ms=10 * LAG_MS) == 12
@@ -115,10 +115,10 @@ def test_a_follower_with_nothing_to_fetch_keeps_up_as_long_as_its_session_is_hea
     replicas = led()
     replica = fetched(replicas, 2, 10)
     fetched(replicas, 3, 10)
-    replica.pulse = session = Session(heard_ms=5 * LAG_MS)
+    replica.activity = session = Session(last_fetch_ms=5 * LAG_MS)
     assert replicas.shrinkage(10, now_ms=9 * LAG_MS) is None, "it has everything"
-    replica.left_behind()
-    assert replica.caught_up_ms == session.heard_ms
+    replica.leader_advanced()
+    assert replica.caught_up_ms == session.last_fetch_ms
     late = replicas.shrinkage(11, now_ms=6 * LAG_MS)
     assert late is not None
     assert late.isr == (1, 2), "3 was never heard of again, 2 in time"
@@ -156,13 +156,13 @@ def test_who_may_join(
 def test_who_is_refused_and_idle_is_asked_for_again_while_it_is_heard_of() -> None:
     replicas = led((1, 2))
     replica = fetched(replicas, 3, 10)
-    assert replicas.waiting(now_ms=0) == []
-    replica.pulse = Session(heard_ms=5 * LAG_MS)
-    assert replicas.waiting(now_ms=6 * LAG_MS) == [replica]
-    assert replicas.waiting(now_ms=6 * LAG_MS + 1) == []
+    assert replicas.out_of_sync(now_ms=0) == []
+    replica.activity = Session(last_fetch_ms=5 * LAG_MS)
+    assert replicas.out_of_sync(now_ms=6 * LAG_MS) == [replica]
+    assert replicas.out_of_sync(now_ms=6 * LAG_MS + 1) == []
 
 
-# ---- one wish at a time, and what becomes of it
+# ---- one change at a time, and what becomes of it
 
 
 def test_there_is_one_wish_at_a_time() -> None:
@@ -175,14 +175,14 @@ def test_there_is_one_wish_at_a_time() -> None:
 @pytest.mark.parametrize("error", list(ErrorCode))
 def test_outcomes(error: ErrorCode) -> None:
     replicas = led((1, 2))
-    wish = replicas.expansion(fetched(replicas, 3, 10), 0)
-    assert wish is not None
-    settled = replicas.answered(wish, error)
-    assert settled is OUTCOMES.get(error, Settled.AGAIN)
-    kept = settled in {Settled.AGAIN, Settled.SUPERSEDED}
-    assert (replicas.wish is wish) is kept
+    change = replicas.expansion(fetched(replicas, 3, 10), 0)
+    assert change is not None
+    settled = replicas.complete(change, error)
+    assert settled is RESULTS.get(error, IsrChangeResult.RETRY)
+    kept = settled in {IsrChangeResult.RETRY, IsrChangeResult.SUPERSEDED}
+    assert (replicas.pending_change is change) is kept
     assert replicas.followers[3].maybe_in_sync is kept, "what may have been carried out still counts"
-    assert replicas.answered(IsrWish((1,), EPOCH, 7), E.NONE) is Settled.SUPERSEDED
+    assert replicas.complete(PendingIsrChange((1,), EPOCH, 7), E.NONE) is IsrChangeResult.SUPERSEDED
 
 
 def test_newer_metadata_voids_a_wish_and_older_metadata_is_ignored() -> None:
@@ -191,15 +191,15 @@ def test_newer_metadata_voids_a_wish_and_older_metadata_is_ignored() -> None:
     assert not replicas.commit((1, 2, 3), (1,), 6, now_ms=0)
     assert replicas.isr == (1, 2)
     assert replicas.commit((1, 2, 3), (1, 2), 7, now_ms=0)
-    assert replicas.wish is not None, "the state it was formed on"
+    assert replicas.pending_change is not None, "the state it was formed on"
     assert replicas.commit((1, 2), (1, 2), 8, now_ms=0)
     assert not replicas.followers[2].maybe_in_sync or replicas.followers[2].in_sync
-    assert replicas.maximal_size == 2, "the wish is void"
+    assert replicas.maximal_size == 2, "the change is void"
     assert list(replicas.followers) == [2], "reassigned away"
 
 
 def test_members_are_named_with_the_broker_epochs_they_fetched_with() -> None:
     replicas = led((1, 2))
-    wish = replicas.expansion(fetched(replicas, 3, 10), 0)
-    assert wish is not None
-    assert replicas.wanted_epochs(wish, 77) == ((1, 77), (2, -1), (3, BROKER_EPOCH))
+    change = replicas.expansion(fetched(replicas, 3, 10), 0)
+    assert change is not None
+    assert replicas.isr_with_epochs(change, 77) == ((1, 77), (2, -1), (3, BROKER_EPOCH))

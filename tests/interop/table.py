@@ -21,45 +21,46 @@ HAND_WRITTEN = """
 
 The following problems come from the clients, in the versions above.
 
-- **librdkafka may read from the beginning instead of from the assigned offset.** It logs this only with `debug=topic`,
-  and does it with `auto.offset.reset=error` too. A ListOffsets response is outdated if its partition was revoked or
-  assigned again after the request. librdkafka does not discard such a response. It repeats the request half a second
-  later, whatever the state of the partition is (`rd_kafka_toppar_handle_Offset`, `rd_kafka_toppar_offset_retry`).
+- **librdkafka may read from the beginning instead of from the assigned offset.** librdkafka logs this only with
+  `debug=topic`. The property `auto.offset.reset=error` does not prevent it. A ListOffsets response is outdated if its
+  partition was revoked or assigned again after the request. librdkafka does not discard such a response. librdkafka
+  repeats the request half a second later, whatever the state of the partition is (`rd_kafka_toppar_handle_Offset`,
+  `rd_kafka_toppar_offset_retry`).
   - A partition that was assigned at offset 150 then starts at 0. To reproduce it each time: stop the broker (SIGSTOP),
     assign the beginning, assign offset 150, and continue the broker. The same happens with Apache Kafka.
   - A revoked partition may be fetched from 0 in the background. When it is assigned again, the application receives
     these records (17 of 48 partitions with Apache Kafka). The reason: librdkafka opens the queue to the application
     before it sets the barrier against old records (`rd_kafka_toppar_op_fetch_start`).
-  - It needs members that join a group without offsets within a tenth of a second. If every partition has a committed
-    offset, no member requests the beginning.
-- **librdkafka may wait without end in `send_offsets_to_transaction`**, whatever its time-out is. It happens if the
-  cached group coordinator is not in the metadata any more. librdkafka has removed that broker, but waits for a
-  connection to it and does not check the time-out (librdkafka issues 5511 and 5456). It has received the
-  AddOffsetsToTxn response, and sends neither FindCoordinator nor TxnOffsetCommit. To reproduce it each time: kill the
-  coordinator between two transactions, and wait until the producer has refreshed its metadata. The same happens with
-  Apache Kafka.
+  - The problem occurs if members join a group without offsets within a tenth of a second. If every partition has a
+    committed offset, no member requests the beginning.
+- **librdkafka may wait without end in `send_offsets_to_transaction`**, whatever its time-out is. The problem occurs if
+  the cached group coordinator is not in the metadata any more. In that case librdkafka has removed the broker, but
+  waits for a connection to it, and does not check the time-out (librdkafka issues 5511 and 5456). At that point
+  librdkafka has received the AddOffsetsToTxn response. It sends neither FindCoordinator nor TxnOffsetCommit. To
+  reproduce it each time: kill the coordinator between two transactions, and wait until the producer has refreshed its
+  metadata. The same happens with Apache Kafka.
 - **aiokafka ignores the group error of OffsetFetch**, and starts at the first record if the coordinator moves or loads
   at that moment. Odradek repeats the error in each partition (decision 0066), and aiokafka then retries. Apache Kafka
   sets only the group error.
 - **kafka-python may forget that it has joined.** If `poll` times out during JoinGroup or SyncGroup, no later call reads
   the response (`join_group_async`). The next `poll` usually joins again: one more rebalance if the member is the group
-  leader. But the next `poll` may also do nothing: if the lost join was for partitions that the member did not know at
-  the last assignment, both metadata snapshots are now equal (`ConsumerCoordinator.need_rejoin`). The member then has no
-  partitions and sends no heartbeats, and the coordinator removes it after the session time-out. It needs short `poll`
-  time-outs on a busy machine. A call of `partitions_for_topic` before the first `poll` prevents the second case. Seen
-  with Odradek and with Apache Kafka.
+  leader. But the next `poll` may also do nothing. The reason: the lost join may have been for partitions that the
+  member did not know at the last assignment. Both metadata snapshots are then equal
+  (`ConsumerCoordinator.need_rejoin`). The member then has no partitions and sends no heartbeats, and the coordinator
+  removes it after the session time-out. Both cases need short `poll` time-outs on a busy machine. A call of
+  `partitions_for_topic` before the first `poll` prevents the second case. Seen with Odradek and with Apache Kafka.
 - **@platformatic/kafka 1.35 ends the process if its coordinator fails**, with an uncaught TypeError in its connection
-  pool. The cached coordinator is not in the metadata any more. Its members do not return. The same happens with Apache
-  Kafka.
-- **kafka-go waits up to six seconds** after the failure of a leader. Its Writer refreshes the metadata periodically,
-  and not after a failed write.
+  pool. The cached coordinator is not in the metadata any more. The group members of the process do not return. The same
+  happens with Apache Kafka.
+- **kafka-go waits up to six seconds** after the failure of a leader. The Writer of kafka-go refreshes the metadata
+  periodically, and not after a failed write.
 - `tests/chaos/README.md` lists further observations of the chaos runs.
 
 ## Manual tests
 
-These clients are not part of the test runs. Each of them was tested once against three brokers of Odradek. If a result
-looked wrong, the test was repeated against three brokers of Apache Kafka. For clients marked *, all brokers were killed
-(kill -9) and restarted, one after the other.
+The following clients are not part of the test runs. Each client was tested once against three brokers of Odradek. If a
+result looked wrong, the test was repeated against three brokers of Apache Kafka. For clients marked *, all brokers were
+killed (kill -9) and restarted, one after the other.
 
 - kafkajs 2.2.4 *: producer, transactions with offsets, groups, admin client. Every record exactly once.
 - sarama 1.61.1 *: five codecs, six protocol versions, idempotent and transactional producers, groups, ClusterAdmin.
@@ -67,7 +68,7 @@ looked wrong, the test was repeated against three brokers of Apache Kafka. For c
 - franz-go 1.22.2 with kadm 1.19 *: GroupTransactSession in groups of both protocols, with killed members too; about 30
   calls of the admin client. Every record exactly once.
 - kafka-go 0.4.51 *: Writer, Reader, groups, Client. No record lost.
-- @platformatic/kafka 1.35: producer, transactions, groups of both protocols, admin client. Its members do not survive
+- @platformatic/kafka 1.35: producer, transactions, groups of both protocols, admin client. Group members do not survive
   the failure of their coordinator (see above).
 - kafka-clients 1.1.1 *, 2.1.1 *, 2.8.2, 3.3.2, 3.9.1: producers, transactions with offsets, groups (cooperative,
   static), all AdminClient calls. Requests of version 1.1 that Kafka 4.3 no longer supports receive the same errors.
@@ -95,8 +96,8 @@ def render() -> str:
     lines = [
         "# Clients",
         "",
-        "Generated from the results of `tests/interop`: real clients against a real broker process. A dash: not tested with",
-        "that client.",
+        "Generated from the results of `tests/interop`: real clients against a real broker process. A dash means that the",
+        "feature was not tested with that client.",
         "",
         "| feature | " + " | ".join(titles) + " |",
         "|---|" + "---|" * len(titles),

@@ -125,7 +125,7 @@ class LeaderTerm:
         if not 0 <= start <= log.high_watermark:
             raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
         if start > log.log_start_offset:
-            log.move_log_start(start)
+            log.advance_log_start(start)
             self.log_start_moved()
         return start
 

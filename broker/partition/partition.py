@@ -223,7 +223,7 @@ class Partition:
         """Apply the leader's high watermark, up to the log end of this replica, and the leader's log start."""
         self.watermarks.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
         if log_start_offset > self.log.log_start_offset:
-            self.log.move_log_start(log_start_offset)
+            self.log.advance_log_start(log_start_offset)
 
     @property
     def unflushed(self) -> int:

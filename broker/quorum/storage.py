@@ -208,7 +208,7 @@ class PartitionRaftStorage:
         for each in self._snapshots.complete():
             if each.end_offset < snapshot.end_offset:
                 self._snapshots.remove(each)
-        self._log.move_log_start(snapshot.end_offset)
+        self._log.advance_log_start(snapshot.end_offset)
         now_ms = self._clock.wall_ms()
         self._log.roll(now_ms)  # only whole segments can go: this one with the snapshot after the next
         self._log.delete_expired_segments(now_ms)

@@ -45,7 +45,7 @@ from odradek.storage.config import COMPRESSION_AS_PRODUCED, LONG_MAX, UNCOMPRESS
 from odradek.storage.producers.entry import EndMarker, Origin
 
 if TYPE_CHECKING:
-    from odradek.storage.disk.port import Buffer
+    from odradek.protocol.schema import Buffer
 
 LEGACY_MESSAGE_BYTES_MIN = 14  # the shortest message of magic 0: what the length of any format must reach
 RECORD_BYTES_MAX = 128 * 1024 * 1024  # what one batch may expand to when it has to be decoded

@@ -36,9 +36,10 @@ from odradek.storage.batches.validation import RECORD_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from odradek.protocol.schema import Buffer
     from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
     from odradek.storage.compaction.offset_map import OffsetMap
-    from odradek.storage.disk.port import Buffer, File
+    from odradek.storage.disk.port import File
 
 T = TypeVar("T")
 Step = tuple["File", int, int] | Callable[[], Any] | None
@@ -55,17 +56,18 @@ HEAVY_BYTES = 4096
 """Larger ones are compressed and decompressed elsewhere: no codec makes more than some megabytes out of so few bytes."""
 
 
-class Turn:
-    """Counts work; `spend` is True when it is time to let others have a turn."""
+class WorkSlice:
+    """Count the work since the last pause of the compaction."""
 
     def __init__(self) -> None:
         self._left = PAUSE_UNITS
 
     def spend_on_batch(self, size: int) -> bool:
-        """As `spend`, for a batch of so many bytes."""
+        """Add a batch of `size` bytes to the work. Return True if a pause is due."""
         return self.spend(BATCH_UNITS + size * PAUSE_UNITS // SLICE_BYTES)
 
     def spend(self, units: int = 1) -> bool:
+        """Add `units` to the work. Return True if a pause is due."""
         self._left -= units
         if self._left > 0:
             return False
@@ -74,8 +76,8 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class LastOfProducer:
-    """The last data offset of a producer that is not forgotten (-1: only markers are known) and its epoch."""
+class LastRecord:
+    """The last data offset of an active producer (-1: it has only markers) and its epoch, as Kafka's `LastRecord`."""
 
     offset: int
     epoch: int
@@ -87,11 +89,11 @@ class BatchFilter:
 
     offsets: OffsetMap
     transactions: CleanedTransactions
-    last_of_producers: Mapping[int, LastOfProducer]
+    last_of_producers: Mapping[int, LastRecord]
     bound: int
     now_ms: int
     delete_retention_ms: int
-    turn: Turn
+    slice: WorkSlice
 
     def clean(self, header: BatchHeader, batch: memoryview) -> Steps[Buffer | None]:
         """What is to be written in place of `batch`: itself, a smaller one, or None. Raises Malformed."""
@@ -111,7 +113,7 @@ class BatchFilter:
         kept: list[RawRecord] = []
         tombstones = False
         for record in read_raw_records(body, header.record_count):
-            if self.turn.spend():
+            if self.slice.spend():
                 yield None
             if header.is_control or self._needed(header, record, horizon):
                 kept.append(record)
@@ -152,7 +154,7 @@ class BatchFilter:
         newest = NO_TIMESTAMP
         pieces: list[Buffer] = []
         for record in kept:
-            if self.turn.spend():
+            if self.slice.spend():
                 yield None
             timestamp = header.base_timestamp + record.timestamp_delta if append_time is None else append_time
             newest = max(newest, timestamp)

@@ -23,7 +23,7 @@ from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verif
 from odradek.protocol.errors import Malformed
 from odradek.protocol.record import read_raw_records
 from odradek.storage.compaction import selection
-from odradek.storage.compaction.batch_filter import BatchFilter, LastOfProducer, Steps, Turn, decompressed, marker_kind
+from odradek.storage.compaction.batch_filter import BatchFilter, LastRecord, Steps, WorkSlice, decompressed, marker_kind
 from odradek.storage.compaction.cleaned_transactions import CleanedTransactions
 from odradek.storage.compaction.offset_map import OffsetMap
 from odradek.storage.config import LONG_MAX
@@ -33,8 +33,8 @@ from odradek.storage.segment.segment import Segment
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from odradek.protocol.schema import Buffer
     from odradek.storage.compaction.selection import Cleanable
-    from odradek.storage.disk.port import Buffer
     from odradek.storage.log.log import PartitionLog
     from odradek.storage.segment.index import AbortedTransaction
 
@@ -75,7 +75,7 @@ class CleaningDone:
 def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
     """Return the part of the log that may be compacted."""
     offsets = selection.Offsets(log.log_start_offset, log.last_stable_offset, log.log_end_offset, log.cleaned_to)
-    return selection.cleanable(log.segments.facts(), log.config, offsets, now_ms=now_ms)
+    return selection.cleanable_part(log.segments.facts(), log.config, offsets, now_ms=now_ms)
 
 
 async def read_first_timestamps(log: PartitionLog) -> None:
@@ -108,7 +108,7 @@ class Cleaning:
         self._pace = pace
         self._now_ms = now_ms
         self._begun_with = log.local.truncation.count, log.cleaned_to
-        self._turn = Turn()
+        self._slice = WorkSlice()
         self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
         self._moved_bytes = 0
 
@@ -231,7 +231,7 @@ class Cleaning:
                     offset = header.base_offset + record.offset_delta
                     if record.key is not None and offset >= first and not self._offsets.put(record.key, offset):
                         return False
-                    if self._turn.spend():
+                    if self._slice.spend():
                         yield None
             self._offsets.note_offset(header.last_offset)
             return True
@@ -246,7 +246,7 @@ class Cleaning:
         """Write what stays of the sources; whether anything has changed."""
         log = self._log
         last_of_producers = {
-            entry.producer_id: LastOfProducer(entry.last_data_offset, entry.epoch)
+            entry.producer_id: LastRecord(entry.last_data_offset, entry.epoch)
             for entry in log.producers.entries.values()
         }
         batches = BatchFilter(
@@ -256,7 +256,7 @@ class Cleaning:
             self._plan.bound,
             self._now_ms,
             log.config.delete_retention_ms,
-            self._turn,
+            self._slice,
         )
         out = _Output(cleaned, log.config.index_interval_bytes, self._limits.chunk_bytes)
         changed = False
@@ -293,7 +293,7 @@ class Cleaning:
             if not (yield from visit(header, window[at : at + header.size])):
                 return False
             position += header.size
-            if self._turn.spend_on_batch(header.size):
+            if self._slice.spend_on_batch(header.size):
                 yield None
         return True
 

@@ -1,7 +1,7 @@
-"""The newest offset of each key in the part of a log that is being compacted, within a bound of memory.
+"""The newest offset of each key in the dirty part of a log, within a bound of memory.
 
-Keys are known by a hash of 128 bits, as in Kafka, so that the memory does not depend on their length. Kafka's is MD5, for which
-anybody can make two keys that are one to it, and lose the value of one; for BLAKE2b nobody can.
+A key is represented by a hash of 128 bits, as in Kafka, so the memory does not depend on the length of keys. Kafka uses MD5. A client
+can construct two keys with equal MD5 hashes, and compaction then removes the value of one. For BLAKE2b that is not feasible.
 """
 
 from __future__ import annotations
@@ -10,52 +10,52 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.storage.disk.port import Buffer
+    from odradek.protocol.schema import Buffer
 
 DIGEST_BYTES = 16
 ENTRY_BYTES = 176
-"""What an entry takes of CPython's memory: the digest 56, the offset 32, its place in the table 88 where that has just grown."""
+"""Memory per entry in CPython: 56 for the digest, 32 for the offset, 88 for the slot in a table that has just grown."""
 NOT_FOUND = -1
 SHARDS = 64
-"""One large table would keep the loop for tens of milliseconds when it grows, and when it goes."""
+"""Number of tables. One large table would block the event loop for tens of milliseconds when it grows or is freed."""
 
 
 class OffsetMap:
-    """`latest_offset` is the last offset that has been looked at: what lies behind it is not in here."""
+    """Map keys to their newest offset. `latest_offset` is the last offset checked; later records are not in the map."""
 
     def __init__(self, buffer_bytes: int, load_factor: float) -> None:
-        """Properties log.cleaner.dedupe.buffer.size and log.cleaner.io.buffer.load.factor."""
+        """Create the map. The arguments are log.cleaner.dedupe.buffer.size and log.cleaner.io.buffer.load.factor."""
         self.entries_max = max(1, int(buffer_bytes * load_factor) // ENTRY_BYTES)
         self.latest_offset = -1
-        self._room = self.entries_max
+        self._free = self.entries_max
         self._shards: list[dict[bytes, int]] = [{} for _ in range(SHARDS)]
 
     def __len__(self) -> int:
-        return self.entries_max - self._room
+        return self.entries_max - self._free
 
     def put(self, key: Buffer, offset: int) -> bool:
-        """False, and nothing has changed, when there is no room: also for a key that is known, as in Kafka."""
-        if not self._room:
+        """Set the offset of a key. Return False, and change nothing, if the map is full; for a known key, too, as in Kafka."""
+        if not self._free:
             return False
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         shard = self._shards[digest[0] % SHARDS]
         if digest not in shard:
-            self._room -= 1
+            self._free -= 1
         shard[digest] = offset
         self.latest_offset = offset
         return True
 
     def get(self, key: Buffer) -> int:
-        """The newest offset of the key, -1 when it was not met."""
+        """Return the newest offset of the key, NOT_FOUND if it is not in the map."""
         digest = blake2b(key, digest_size=DIGEST_BYTES).digest()
         return self._shards[digest[0] % SHARDS].get(digest, NOT_FOUND)
 
     def note_offset(self, offset: int) -> None:
-        """Everything up to `offset` has been looked at."""
+        """Note that all records up to `offset` were checked."""
         self.latest_offset = max(self.latest_offset, offset)
 
     def release(self) -> bool:
-        """Let go of a part of the memory; whether there is more. The map is of no use from then on."""
+        """Free one table. Return whether there are more. The map cannot be used afterwards."""
         if self._shards:
             self._shards.pop().clear()
         return bool(self._shards)

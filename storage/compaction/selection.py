@@ -55,8 +55,8 @@ class Cleanable:
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-def cleanable(segments: Sequence[SegmentFacts], config: LogConfig, offsets: Offsets, *, now_ms: int) -> Cleanable:
-    """The last of `segments` is the active one."""
+def cleanable_part(segments: Sequence[SegmentFacts], config: LogConfig, offsets: Offsets, *, now_ms: int) -> Cleanable:
+    """Return the part of a log that may be compacted. The last of `segments` is the active one."""
     first_dirty = _first_dirty(offsets)
     ends = [segment.base_offset for segment in segments[1:]]
     dirty = [segment for segment, end in zip(segments, ends, strict=False) if end > first_dirty]

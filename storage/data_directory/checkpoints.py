@@ -87,14 +87,14 @@ class Checkpoints:
         for each in (self.recovery_points, self.high_watermarks, self.cleaned):
             each.limit(log_ends)
 
-    def name(self, key: TopicPartition) -> bool:
+    def may_name(self, key: TopicPartition) -> bool:
         """Determine whether a checkpoint on the disk may have an entry for a log of that name."""
-        return any(each.names(key) for each in self._all)
+        return any(each.may_name(key) for each in self._all)
 
     async def remove_stale_entries(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
         """Write each checkpoint that has an entry for none of `logs`. Raise OSError if the disk refuses."""
         for each in self._all:
-            if each.names_others(logs):
+            if each.may_name_other_than(logs):
                 await each.replace()
 
     def write(self) -> None:

@@ -35,7 +35,7 @@ class DataDirectory:
 
     @property
     def claimed(self) -> bool:
-        """Whether this process holds the lock of the directory."""
+        """True while this process holds the lock of the directory."""
         return self._lock is not None
 
     def path_of(self, name: str) -> str:

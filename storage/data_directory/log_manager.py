@@ -152,8 +152,8 @@ class LogManager:
                 return present
             self._keep_as_stray(present)
         path = self.directory.path_of(names.partition_directory(topic, partition))
-        # The entries of a log that Raft has written must stay: they tell what was durable if the log is missing.
-        if topic not in FLUSHED_TOPICS and self._checkpoints.name(key):
+        # The entries of a log that Raft has written must stay: if the log is missing, they record what was durable.
+        if topic not in FLUSHED_TOPICS and self._checkpoints.may_name(key):
             raise StaleCheckpoint(path)
         self._delete_leftover(path, topic, partition, topic_id)
         created = self._open(path, key, topic_id, config, OpenOptions(now_ms, clean=True))
@@ -204,8 +204,8 @@ class LogManager:
     async def remove_stale_entries(self) -> None:
         """Remove the entries of deleted logs from the checkpoints. Raise OSError if the disk refuses.
 
-        After a crash, the high watermark, recovery point and log start of a deleted log would otherwise count for the next log of
-        the same name: it would return records that are not committed, trust batches that were not flushed, and hide records.
+        Otherwise, after a crash, the offsets of a deleted log count for the next log of the same name. Then that log returns records
+        that are not committed, trusts batches that were not flushed, and hides records.
         """
         await self._checkpoints.remove_stale_entries(self._logs)
 

@@ -1,4 +1,4 @@
-"""A file whose un-synced bytes live in this process only, so that killing it loses what a power cut would lose."""
+"""A file whose unsynced bytes are in the memory of this process only: `kill -9` loses what a power failure would lose."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Self
 
-    from odradek.storage.disk.port import Buffer, File
+    from odradek.protocol.schema import Buffer
+    from odradek.storage.disk.port import File
 
 
-class HeldTail:
-    """The bytes from `start` to the end of one file; those below are on the disk. It outlives close and re-open."""
+class UnsyncedBytes:
+    """The bytes of one file from `start` to its end; those below `start` are on the disk. They outlive close and open."""
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -28,78 +29,83 @@ class HeldTail:
 
 
 class HeldFile:
-    """`odradek.storage.disk.port.File` over another one; memory grows with what has not been synced."""
+    """Hold the unsynced bytes of a file, as an `odradek.storage.disk.port.File`. Memory grows until the next sync."""
 
-    def __init__(self, file: File, tail: HeldTail) -> None:
+    def __init__(self, file: File, unsynced: UnsyncedBytes) -> None:
         self._file = file
-        self._tail = tail
+        self._unsynced = unsynced
 
     @property
     def size(self) -> int:
-        return self._tail.end
+        return self._unsynced.end
 
     def write(self, offset: int, *buffers: Buffer) -> None:
-        tail = self._tail.note_change(offset)
-        assert 0 <= offset <= tail.end, f"write at {offset} would leave a hole behind {tail.end}"
-        if offset < tail.start:
-            tail.data[:0] = self._file.read(offset, tail.start - offset)
-            tail.start = offset
+        unsynced = self._unsynced.note_change(offset)
+        assert 0 <= offset <= unsynced.end, f"write at {offset} would leave a hole behind {unsynced.end}"
+        if offset < unsynced.start:
+            unsynced.data[:0] = self._file.read(offset, unsynced.start - offset)
+            unsynced.start = offset
         data = b"".join(buffers)
-        at = offset - tail.start
-        tail.data[at : at + len(data)] = data
+        at = offset - unsynced.start
+        unsynced.data[at : at + len(data)] = data
 
     def read(self, offset: int, size: int) -> Buffer:
-        tail = self._tail
-        end = min(offset + size, tail.end)
+        unsynced = self._unsynced
+        end = min(offset + size, unsynced.end)
         if offset >= end:
             return b""
-        if offset >= tail.start:
-            return bytes(tail.data[offset - tail.start : end - tail.start])
-        below = self._file.read(offset, min(end, tail.start) - offset)
-        return bytes(below) + bytes(tail.data[: max(0, end - tail.start)])
+        if offset >= unsynced.start:
+            return bytes(unsynced.data[offset - unsynced.start : end - unsynced.start])
+        below = self._file.read(offset, min(end, unsynced.start) - offset)
+        return bytes(below) + bytes(unsynced.data[: max(0, end - unsynced.start)])
 
     def read_warm(self, offset: int, size: int) -> Buffer | None:
-        if offset >= self._tail.start or self._file.read_warm(offset, min(size, self._tail.start - offset)) is not None:
+        if (
+            offset >= self._unsynced.start
+            or self._file.read_warm(offset, min(size, self._unsynced.start - offset)) is not None
+        ):
             return self.read(offset, size)
         return None
 
     async def read_cold(self, offset: int, size: int) -> Buffer:
-        below = self._tail.start - offset
+        below = self._unsynced.start - offset
         if below > 0:
-            await self._file.read_cold(offset, min(size, below))  # makes it warm; the tail may change meanwhile
+            await self._file.read_cold(
+                offset, min(size, below)
+            )  # brings it into the page cache; the unsynced bytes may change meanwhile
         return self.read(offset, size)
 
     async def sync(self) -> None:
         end = self._write_out()
         await self._file.sync()
-        self._settle(end)
+        self._drop_durable(end)
 
     def sync_now(self) -> None:
         end = self._write_out()
         self._file.sync_now()
-        self._settle(end)
+        self._drop_durable(end)
 
     def _write_out(self) -> int:
-        tail = self._tail
-        if self._file.size > tail.end:  # cut while an earlier sync was under way
-            self._file.truncate(tail.end)
-        self._file.write(tail.start, tail.data)
-        tail.changed_from = None
-        return tail.end
+        unsynced = self._unsynced
+        if self._file.size > unsynced.end:  # truncated during an earlier sync
+            self._file.truncate(unsynced.end)
+        self._file.write(unsynced.start, unsynced.data)
+        unsynced.changed_from = None
+        return unsynced.end
 
-    def _settle(self, synced_end: int) -> None:
-        """Let go of what is durable now, less what was written or cut while the sync was under way."""
-        tail = self._tail
-        durable_end = synced_end if tail.changed_from is None else min(synced_end, tail.changed_from)
-        if durable_end > tail.start:
-            del tail.data[: durable_end - tail.start]
-            tail.start = durable_end
+    def _drop_durable(self, synced_end: int) -> None:
+        """Drop the bytes that are durable now, except those written or truncated during the sync."""
+        unsynced = self._unsynced
+        durable_end = synced_end if unsynced.changed_from is None else min(synced_end, unsynced.changed_from)
+        if durable_end > unsynced.start:
+            del unsynced.data[: durable_end - unsynced.start]
+            unsynced.start = durable_end
 
     def truncate(self, size: int) -> None:
-        tail = self._tail.note_change(size)
-        assert 0 <= size <= tail.end, f"truncation to {size} would lengthen {tail.end}"
-        del tail.data[max(0, size - tail.start) :]
-        tail.start = min(tail.start, size)
+        unsynced = self._unsynced.note_change(size)
+        assert 0 <= size <= unsynced.end, f"truncation to {size} would lengthen {unsynced.end}"
+        del unsynced.data[max(0, size - unsynced.start) :]
+        unsynced.start = min(unsynced.start, size)
         if size < self._file.size:
             self._file.truncate(size)
 

@@ -12,12 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.storage.disk.held_file import HeldFile, HeldTail
-from odradek.storage.disk.port import Buffer, DirectoryLocked, File
+from odradek.storage.disk.held_file import HeldFile, UnsyncedBytes
+from odradek.storage.disk.port import DirectoryLocked, File
 from odradek.storage.disk.read_buffers import ReadBuffers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from odradek.protocol.schema import Buffer
 
 T = TypeVar("T")
 
@@ -159,18 +161,17 @@ class OsLock:
 
 
 class OsDisk:
-    """The machine's file systems.
+    """The file systems of this machine.
 
-    With `hold_unsynced` the bytes written to files stay in this process until they are synced, so that kill -9 of the
-    process loses what a power cut would: for tests with real processes, at the price of memory. Names (creation,
-    renames, removals) are not held back.
+    With `hold_unsynced`, bytes written to files stay in the memory of this process until they are synced. Then `kill -9` loses what
+    a power failure would lose; tests with real processes use it. Names (creation, renames, removals) are not held back.
     """
 
     def __init__(self, *, hold_unsynced: bool = False) -> None:
         self._pool = ThreadPoolExecutor(IO_THREADS_MAX, thread_name_prefix="disk")
         self._read_buffers = ReadBuffers()
         self._hold_unsynced = hold_unsynced
-        self._tails: dict[tuple[int, int], HeldTail] = {}
+        self._unsynced: dict[tuple[int, int], UnsyncedBytes] = {}
 
     def open(self, path: str, *, create: bool) -> File:
         descriptor = self._open_new(path) if create else -1
@@ -179,14 +180,14 @@ class OsDisk:
         file = OsFile(descriptor, self._pool, self._read_buffers)
         if not self._hold_unsynced:
             return file
-        return HeldFile(file, self._tails.setdefault(_identity(os.fstat(descriptor)), HeldTail(file.size)))
+        return HeldFile(file, self._unsynced.setdefault(_identity(os.fstat(descriptor)), UnsyncedBytes(file.size)))
 
     def _open_new(self, path: str) -> int:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         except FileExistsError:
             return -1
-        self._tails.pop(_identity(os.fstat(descriptor)), None)
+        self._unsynced.pop(_identity(os.fstat(descriptor)), None)
         return descriptor
 
     def exists(self, path: str) -> bool:
@@ -214,7 +215,7 @@ class OsDisk:
         """Drop held bytes of a file that loses its name; whoever has it open keeps them."""
         if self._hold_unsynced:
             with contextlib.suppress(FileNotFoundError):
-                self._tails.pop(_identity(Path(path).stat()), None)
+                self._unsynced.pop(_identity(Path(path).stat()), None)
 
     def _forget_tree(self, path: str) -> None:
         for entry in Path(path).rglob("*"):

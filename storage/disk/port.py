@@ -43,8 +43,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from odradek.protocol.schema import Buffer
+
 T = TypeVar("T")
-Buffer = bytes | bytearray | memoryview
 
 
 class DirectoryLocked(OSError):

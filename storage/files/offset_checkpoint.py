@@ -1,8 +1,8 @@
-"""A file of the data directory that holds an offset for each log, in Kafka's format (`odradek.storage.files.checkpoint`).
+"""A file of the data directory that holds one offset per log, in Kafka's format (`odradek.storage.files.checkpoint`).
 
-The format names a log by topic and partition alone. So what it says speaks for whatever log has that name when it is read,
-also for one that was made after another of the same name had been deleted. That is why it is known here what the file on the
-disk may say: a name has to be gone from there before it is used again (`LogManager`).
+The format names a log by topic and partition only. After a crash, an entry counts for the log that has the name then, even if that log
+was created after another of the same name was deleted. So this class tracks which names the file on the disk may contain. `LogManager`
+removes a name from the file before it uses the name again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """The entries of such a file; none where it is absent or damaged. Raises OSError."""
+    """Return the entries of a checkpoint file; none if it is absent or damaged. Raise OSError if the disk refuses."""
     if not disk.exists(path):
         return {}
     try:
@@ -36,78 +36,84 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 
 class OffsetCheckpoint:
-    """`read` at the start; from then on this is the only one that writes the file."""
+    """One checkpoint file. `read` is called at the start; afterwards no other code writes the file."""
 
     def __init__(self, disk: Disk, path: str, current: Callable[[], dict[TopicPartition, int]]) -> None:
-        """`current`: the offset of each log that is open."""
+        """Create the object. `current` returns the offset of each open log."""
         self._disk = disk
         self._path = path
         self._current = current
         self._entries: dict[TopicPartition, int] = {}
-        self._tried: dict[TopicPartition, int] = {}
-        """What is being written, or was refused: any of it may be there, too."""
+        """The entries of the last completed write."""
+        self._uncertain: dict[TopicPartition, int] = {}
+        """The entries of a write that is under way or was refused: the file may have any of them."""
         self._kept: dict[TopicPartition, int] = {}
-        self._asked = 0
+        """The entries of logs that could not be opened."""
+        self._requested = 0
+        """Calls of `replace` so far."""
         self._written = 0
-        """All who had asked by then have what they asked for."""
+        """Calls of `replace` that the last completed write includes."""
         self._running: asyncio.Future[None] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
-        """What the file says (`read_offsets`). Raises OSError."""
+        """Return the entries of the file (see `read_offsets`). Raise OSError if the disk refuses."""
         self._entries = read_offsets(self._disk, self._path)
         return self._entries
 
     def keep(self, topic_partition: TopicPartition) -> None:
-        """Write the entry on as it is: its log could not be opened, and may be the next time."""
+        """Keep the entry of a log that could not be opened: the next start may open it."""
         if topic_partition in self._entries:
             self._kept[topic_partition] = self._entries[topic_partition]
 
-    def names(self, topic_partition: TopicPartition) -> bool:
-        """Whether the file may say something of a log of that name after a crash."""
-        return topic_partition in self._entries or topic_partition in self._tried
+    def may_name(self, topic_partition: TopicPartition) -> bool:
+        """Determine whether the file may have an entry for that name after a crash."""
+        return topic_partition in self._entries or topic_partition in self._uncertain
 
-    def names_others(self, topic_partitions: Container[TopicPartition]) -> bool:
-        """Whether it may say something of any log but these, and those that could not be opened."""
+    def may_name_other_than(self, topic_partitions: Container[TopicPartition]) -> bool:
+        """Determine whether the file may have an entry for a name that is neither in `topic_partitions` nor kept."""
         return any(
             each not in topic_partitions and each not in self._kept
-            for entries in (self._entries, self._tried)
+            for entries in (self._entries, self._uncertain)
             for each in entries
         )
 
-    def limit(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Let the file say no more of a log than there is, waiting on the spot. Raises OSError."""
-        limited = {key: min(offset, ends.get(key, offset)) for key, offset in self._entries.items()}
+    def limit(self, log_ends: Mapping[TopicPartition, int]) -> None:
+        """Cap the entries at the log ends; wait for the disk. Raise OSError if the disk refuses."""
+        limited = {key: min(offset, log_ends.get(key, offset)) for key, offset in self._entries.items()}
         if limited != self._entries:
             self._write(limited)
 
     def write(self) -> None:
-        """Write what holds, waiting on the spot. Raises OSError."""
+        """Write the current offsets; wait for the disk. Raise OSError if the disk refuses."""
         self._write(self._kept | self._current())
 
     def _write(self, offsets: dict[TopicPartition, int]) -> None:
-        self._tried |= offsets
+        self._uncertain |= offsets
         self._disk.write_atomic(self._path, checkpoint.encode_offsets(offsets))
-        self._entries, self._tried = offsets, {}
+        self._entries, self._uncertain = offsets, {}
 
     async def replace(self) -> None:
-        """Write what holds when its turn comes. Raises OSError.
+        """Write the offsets that are current when the write begins.
 
-        One at a time: several replicas are cut at once, and an older state must not overtake a newer one on its way to the
-        disk. All who come meanwhile share the next turn.
+        One write runs at a time: if several replicas truncate together, an older state must not overwrite a newer one. All calls
+        during a write share the next one.
+
+        Raises:
+            OSError: The disk refuses.
         """
-        self._asked += 1
-        asked = self._asked
+        self._requested += 1
+        request = self._requested
         while self._running is not None:
             await asyncio.shield(self._running)
-            if self._written >= asked:
+            if self._written >= request:
                 return
         done = self._running = asyncio.get_running_loop().create_future()
-        served, offsets = self._asked, self._kept | self._current()
-        self._tried |= offsets
+        included, offsets = self._requested, self._kept | self._current()
+        self._uncertain |= offsets
         try:
             await self._disk.replace_file(self._path, checkpoint.encode_offsets(offsets))
-            self._entries, self._tried = offsets, {}
-            self._written = served
+            self._entries, self._uncertain = offsets, {}
+            self._written = included
         finally:
             self._running = None
             done.set_result(None)

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import uuid
 
     from odradek.protocol.batch import BatchHeader
+    from odradek.protocol.schema import Buffer
     from odradek.storage.config import LogConfig
-    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.storage.disk.port import Disk
     from odradek.storage.log.reads import ColdRead, ReadResult
     from odradek.storage.log.timestamps import Found
     from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
@@ -319,7 +320,7 @@ class PartitionLog:
         self.first_unstable_offset = unstable
         self.last_stable_offset = high_watermark if unstable is None else min(unstable, high_watermark)
 
-    def move_log_start(self, offset: int) -> None:
+    def advance_log_start(self, offset: int) -> None:
         """Advance the log start offset to `offset`, unless that is above the high watermark. It never moves back."""
         if self.log_start_offset < offset <= self.high_watermark:
             self.log_start_offset = offset
@@ -329,7 +330,7 @@ class PartitionLog:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the log has no records that can be read."""
+        """True if the log has no records that can be read."""
         return self.log_end_offset == self.log_start_offset
 
     def assign_epoch(self, leader_epoch: int) -> None:
@@ -391,12 +392,12 @@ class PartitionLog:
 
     @property
     def failed(self) -> bool:
-        """Whether the disk has refused a change: the partition must go offline."""
+        """True after the disk has refused a change: the partition must go offline."""
         return self.local.failed
 
     @property
     def closed(self) -> bool:
-        """Whether the files are closed."""
+        """True after the files were closed."""
         return self.local.closed
 
     @property
@@ -411,7 +412,7 @@ class PartitionLog:
 
     @property
     def sealed_unflushed(self) -> bool:
-        """Whether a rolled segment is not durable yet. Like Kafka, the broker flushes it soon."""
+        """True if a rolled segment is not durable yet. Like Kafka, the broker flushes it soon."""
         return self.recovery_point < self.segments.active.base_offset
 
     async def flush(self, upto: int | None = None) -> None:
@@ -443,7 +444,7 @@ class PartitionLog:
             if count == len(facts):
                 self.roll(now_ms)
             self.local.remove_first(count)
-        self.move_log_start(self.segments.first.base_offset)
+        self.advance_log_start(self.segments.first.base_offset)
         return count
 
     def remove_deleted(self, now_ms: int) -> int:

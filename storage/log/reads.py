@@ -1,6 +1,6 @@
 """Read batches from a log without blocking the event loop.
 
-A read is a generator that asks for pieces of files (`odradek.storage.segment.lookup`). `start` runs it with warm reads. At the first
+A read is a generator that requests pieces of files (`odradek.storage.segment.lookup`). `start` runs it with warm reads. At the first
 piece that is not in the page cache the read becomes a `ColdRead`, which continues with reads in threads.
 """
 
@@ -17,7 +17,8 @@ from odradek.storage.segment.lookup import EXTENT_BYTES, batch_extent, locate, r
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.protocol.schema import Buffer
+    from odradek.storage.disk.port import Disk
     from odradek.storage.log.local_log import LocalLog
     from odradek.storage.log.removal import Hold
     from odradek.storage.log.timestamps import Found

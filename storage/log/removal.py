@@ -44,9 +44,9 @@ class RemovedSegments:
         """
         paths: list[str] = []
         for segment in segments:
-            paths += segment.rename_away()
+            paths += segment.rename_to_deleted()
             if replaced_by is None or segment.base_offset != replaced_by.base_offset:
-                paths += self._snapshots.rename_away(segment.base_offset)
+                paths += self._snapshots.rename_to_deleted(segment.base_offset)
         self._removed.append(_RemovedFiles(paths, segments, WeakSet(self._holds)))
 
     def hold(self) -> Hold:

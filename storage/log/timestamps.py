@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from odradek.protocol.batch import Record
-    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.protocol.schema import Buffer
+    from odradek.storage.disk.port import Disk
     from odradek.storage.segment.lookup import Piece
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments

@@ -20,7 +20,8 @@ from odradek.storage.producers.entry import CachedBatch, ProducerEntry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from odradek.storage.disk.port import Buffer, Disk
+    from odradek.protocol.schema import Buffer
+    from odradek.storage.disk.port import Disk
 
 log = structlog.get_logger(__name__)
 
@@ -126,7 +127,7 @@ class SnapshotFiles:
         if offset in self._unsynced:
             self._unsynced.remove(offset)
 
-    def rename_away(self, offset: int) -> list[str]:
+    def rename_to_deleted(self, offset: int) -> list[str]:
         """Mark the snapshot of `offset`, if there is one, as deleted; its new path."""
         if offset not in self.offsets:
             return []

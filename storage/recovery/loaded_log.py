@@ -53,7 +53,7 @@ class LoadedLog:
     def remove(self, segment: Segment) -> None:
         """Remove the files of a segment that was taken out of the list, and its snapshot. Raise OSError if the disk refuses."""
         self.truncation_mark.set()
-        for path in segment.rename_away():
+        for path in segment.rename_to_deleted():
             self.disk.remove(path)
         segment.close()
         if segment.base_offset in self.snapshots.offsets:

@@ -1,4 +1,4 @@
-"""Find batches in segments by generators that ask for pieces of files and receive their bytes.
+"""Find batches in segments by generators that request pieces of files and receive their bytes.
 
 The caller of a generator decides how the pieces are read: without waiting, in threads, or on the spot.
 """
@@ -24,7 +24,8 @@ from odradek.storage.segment.index import CorruptIndex, OffsetIndex, TimeIndex
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from odradek.storage.disk.port import Buffer, Disk, File
+    from odradek.protocol.schema import Buffer
+    from odradek.storage.disk.port import Disk, File
     from odradek.storage.segment.segment import Segment
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ async def run(reading: Generator[Piece, Buffer, T]) -> T:
 
 
 async def resume(reading: Generator[Piece, Buffer, T], piece: Piece) -> T:
-    """Run a generator that has asked for `piece` to its end."""
+    """Run a generator that has requested `piece` to its end."""
     while True:
         file, position, size = piece
         data = file.read_warm(position, size)

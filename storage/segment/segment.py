@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from odradek.protocol.batch import BatchHeader
+    from odradek.protocol.schema import Buffer
     from odradek.storage.config import LogConfig
-    from odradek.storage.disk.port import Buffer, Disk, File
+    from odradek.storage.disk.port import Disk, File
     from odradek.storage.producers.entry import CompletedTransaction
 
 RECENT_BATCHES_MAX = 32
@@ -341,7 +342,7 @@ class Segment:
         file.truncate(0)
         file.write(0, self.txn_index.encode())
 
-    def rename_away(self) -> list[str]:
+    def rename_to_deleted(self) -> list[str]:
         """Rename all files to `.deleted` and return their new paths. Open files stay readable."""
         return self.rename(names.DELETED_SUFFIX)
 

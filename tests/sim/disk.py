@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from odradek.storage.disk.port import Buffer, DirectoryLocked
+from odradek.protocol.schema import Buffer
+from odradek.storage.disk.port import DirectoryLocked
 from tests.sim.medium import Directory, Inode, Medium, Operation
 
 if TYPE_CHECKING:

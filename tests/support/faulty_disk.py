@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from odradek.storage.disk.os_disk import OsDisk
 
 if TYPE_CHECKING:
-    from odradek.storage.disk.port import Buffer, File
+    from odradek.protocol.schema import Buffer
+    from odradek.storage.disk.port import File
 
 
 class FaultyDisk(OsDisk):

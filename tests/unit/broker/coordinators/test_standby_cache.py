@@ -129,7 +129,7 @@ async def test_what_lies_below_the_start_of_the_log_is_not_there(tmp_path: Path)
         rig.write(key, "1")
     rig.gates[0].open()
     await rig.read_on()
-    rig.partition().log.move_log_start(1)
+    rig.partition().log.advance_log_start(1)
     assert await rig.loaded() == {1: (b"b", b"1"), 2: (b"c", b"1")}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.storage.compaction.selection import GROUP_SEGMENTS_MAX, Offsets, cleanable, groups
+from odradek.storage.compaction.selection import GROUP_SEGMENTS_MAX, Offsets, cleanable_part, groups
 from odradek.storage.config import LogConfig
 from odradek.storage.segment.segments import SegmentFacts
 
@@ -38,7 +38,7 @@ def segments(*sizes: int, ages_ms: tuple[int, ...] = ()) -> list[SegmentFacts]:
     ],
 )
 def test_what_is_dirty(offsets: Offsets, first_dirty: int, bound: int, clean: int, dirty: int) -> None:
-    found = cleanable(segments(100, 200, 300, 50), CONFIG, offsets, now_ms=NOW_MS)
+    found = cleanable_part(segments(100, 200, 300, 50), CONFIG, offsets, now_ms=NOW_MS)
     assert (found.first_dirty, found.bound, found.clean_bytes, found.dirty_bytes) == (first_dirty, bound, clean, dirty)
 
 
@@ -58,14 +58,14 @@ def test_what_is_dirty(offsets: Offsets, first_dirty: int, bound: int, clean: in
 def test_when_it_is_due(cleaned_to: int | None, settings: dict[str, Any], due: bool) -> None:
     config = LogConfig(cleanup_policy=("compact",), **settings)
     rows = segments(100, 200, 300, 50, ages_ms=(700, 600, 500, 0))
-    found = cleanable(rows, config, Offsets(0, 39, 39, cleaned_to), now_ms=NOW_MS)
+    found = cleanable_part(rows, config, Offsets(0, 39, 39, cleaned_to), now_ms=NOW_MS)
     assert found.due(config) is due
 
 
 def test_what_is_too_young_is_not_touched() -> None:
     config = LogConfig(cleanup_policy=("compact",), min_compaction_lag_ms=550)
     rows = segments(100, 200, 300, 50, ages_ms=(700, 600, 500, 0))
-    assert cleanable(rows, config, Offsets(0, 39, 39), now_ms=NOW_MS).bound == 20
+    assert cleanable_part(rows, config, Offsets(0, 39, 39), now_ms=NOW_MS).bound == 20
 
 
 def bases(rows: list[SegmentFacts], config: LogConfig, bound: int) -> list[list[int]]:

@@ -69,7 +69,7 @@ async def test_a_kill_is_recovered_from_the_checkpoints(disk: FaultyDisk, tmp_pa
         append(log, batch(1, size=200))
     assert await manager.flush_sealed() == []
     assert log.recovery_point == log.segments.active.base_offset
-    log.move_log_start(2)
+    log.advance_log_start(2)
     await manager.checkpoint_recovery_points()
     await manager.checkpoint_log_starts()
     await manager.checkpoint_high_watermarks()

@@ -67,7 +67,7 @@ async def remembered(manager: LogManager, partitions: int = 1) -> None:
         for _ in range(8):
             append(log, batch(1, size=200))
         await log.flush()
-        log.move_log_start(5)
+        log.advance_log_start(5)
     await manager.checkpoint_recovery_points()
     await manager.checkpoint_log_starts()
     await manager.checkpoint_high_watermarks()

@@ -133,7 +133,7 @@ def test_who_wrote_below_the_log_start_is_known_after_a_restart(
         log.local.remove_first(1)
     first = append(log, produced(5, 0)).first_offset
     append(log, produced(7, 0, transactional=True))
-    log.move_log_start(first + 2)
+    log.advance_log_start(first + 2)
     append(log, marker(7, commit=False))
     append(log, produced(8, 0, transactional=True))
     append(log, marker(8, commit=True))
@@ -227,7 +227,7 @@ async def test_look_ups_by_time_see_into_batches(disk: FaultyDisk, tmp_path: Pat
     assert await log.offset_for_timestamp(NOW_MS + 1500) == (NOW_MS + 1500, 45, 1)
     assert await log.offset_for_timestamp(NOW_MS + 1951) is None
     assert await log.max_timestamp_offset() == (NOW_MS + 1950, 58, 1)
-    log.move_log_start(44)
+    log.advance_log_start(44)
     assert await log.offset_for_timestamp(0) == (NOW_MS + 1420, 44, 1)
     disk.cold = True
     assert await log.offset_for_timestamp(NOW_MS + 1500) == (NOW_MS + 1500, 45, 1)

@@ -1,5 +1,165 @@
-"""``python -P -m odradek.client``: administration as a client process of its own, answering in JSON.
+"""Odradek's wire client for Kafka's protocol, on asyncio.
 
-The command line starts it and shows what it says. It speaks Kafka's protocol like any other client, so it works against
-any broker; it is no part of a node.
+It works with every broker that speaks Kafka's protocol, and depends on `odradek.protocol` alone. A `Cluster` holds the connections;
+functions and classes use it:
+
+```python
+from odradek import client
+
+async with client.Cluster("127.0.0.1:9092") as cluster:
+    await client.create_topic(cluster, "payments", partitions=6)
+    producer = client.Producer(cluster, transactional_id="payments-1")
+    await producer.begin()
+    await producer.send("payments", [client.ProducerRecord(b"alice", b"3")])
+    await producer.commit()
+    async for batch in client.Consumer(cluster, "payments").batches():
+        print([record.value for record in batch])
+```
+
+- Connections: `Cluster`, `Settings`, `RetryPolicy`. Versions are agreed once per connection. Retriable errors and lost connections are
+  retried by one policy. Times are in seconds if the name ends with `_s`, in milliseconds with `_ms`.
+- Administration: `list_topics`, `describe_partitions`, `create_topic`, `delete_topic`, `list_offsets`, `describe_configs`,
+  `alter_configs`, `list_groups`, `describe_group`, `delete_group`, `committed_offsets`, `plan_offset_reset`, `plan_offsets`,
+  `commit_offsets`, `list_transactions`, `describe_transaction`, `fence_producer`, `blocked_partitions`, `abort_hanging_transaction`,
+  `cluster_status`, `wait_until_serving`, `wait_until_in_sync`. They return frozen dataclasses.
+- Records: `Producer` and `Consumer`.
+- Errors: all exceptions are subclasses of `ClientError`, which has the error code, the problem and the remedy.
+
+Names are imported at first use, so that a program loads only the messages that it needs.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from odradek.client.admin.configs import (
+        ConfigChange,
+        ConfigEntry,
+        ConfigKind,
+        ConfigOperation,
+        ConfigSynonym,
+        alter_configs,
+        describe_configs,
+    )
+    from odradek.client.admin.group_offsets import CommittedOffset, PlannedOffset, commit_offsets, committed_offsets
+    from odradek.client.admin.group_reset import ResetTarget, plan_offset_reset, plan_offsets
+    from odradek.client.admin.groups import (
+        GroupDescription,
+        GroupLag,
+        GroupListing,
+        GroupMember,
+        GroupPartition,
+        delete_group,
+        describe_group,
+        list_groups,
+    )
+    from odradek.client.admin.hanging import (
+        BlockedPartition,
+        HolderState,
+        OpenProducer,
+        abort_hanging_transaction,
+        blocked_partitions,
+    )
+    from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, list_offsets
+    from odradek.client.admin.readiness import wait_until_in_sync, wait_until_serving
+    from odradek.client.admin.status import BrokerDescription, ClusterStatus, cluster_status
+    from odradek.client.admin.topics import (
+        CreatedTopic,
+        PartitionDescription,
+        TopicListing,
+        create_topic,
+        delete_topic,
+        describe_partitions,
+        list_topics,
+    )
+    from odradek.client.admin.transactions import (
+        TransactionDescription,
+        TransactionListing,
+        describe_transaction,
+        fence_producer,
+        list_transactions,
+    )
+    from odradek.client.consumer.consumer import Consumer, ConsumerRecord
+    from odradek.client.errors import (
+        ClientError,
+        ConnectionLost,
+        Fenced,
+        InvalidArgument,
+        InvalidState,
+        NotFound,
+        ProtocolError,
+        Refused,
+        RequestTimedOut,
+        Unreachable,
+        UnsupportedRequest,
+    )
+    from odradek.client.network.cluster import Cluster, CoordinatorType
+    from odradek.client.network.fan_out import PartialResult
+    from odradek.client.network.metadata import Broker, Metadata, Partition, Topic, TopicPartition
+    from odradek.client.network.retry import RetryPolicy
+    from odradek.client.network.settings import Settings
+    from odradek.client.producer.producer import Producer, Written
+    from odradek.client.producer.records import ProducerRecord
+
+_MODULES = {
+    "admin.configs": (
+        "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation", "ConfigSynonym", "alter_configs", "describe_configs",
+    ),
+    "admin.group_offsets": ("CommittedOffset", "PlannedOffset", "commit_offsets", "committed_offsets"),
+    "admin.group_reset": ("ResetTarget", "plan_offset_reset", "plan_offsets"),
+    "admin.groups": (
+        "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "delete_group", "describe_group",
+        "list_groups",
+    ),
+    "admin.hanging": (
+        "BlockedPartition", "HolderState", "OpenProducer", "abort_hanging_transaction", "blocked_partitions",
+    ),
+    "admin.offsets": ("EARLIEST", "LATEST", "IsolationLevel", "list_offsets"),
+    "admin.readiness": ("wait_until_in_sync", "wait_until_serving"),
+    "admin.status": ("BrokerDescription", "ClusterStatus", "cluster_status"),
+    "admin.topics": (
+        "CreatedTopic", "PartitionDescription", "TopicListing", "create_topic", "delete_topic", "describe_partitions",
+        "list_topics",
+    ),
+    "admin.transactions": (
+        "TransactionDescription", "TransactionListing", "describe_transaction", "fence_producer", "list_transactions",
+    ),
+    "consumer.consumer": ("Consumer", "ConsumerRecord"),
+    "errors": (
+        "ClientError", "ConnectionLost", "Fenced", "InvalidArgument", "InvalidState", "NotFound", "ProtocolError", "Refused",
+        "RequestTimedOut", "Unreachable", "UnsupportedRequest",
+    ),
+    "network.cluster": ("Cluster", "CoordinatorType"),
+    "network.fan_out": ("PartialResult",),
+    "network.metadata": ("Broker", "Metadata", "Partition", "Topic", "TopicPartition"),
+    "network.retry": ("RetryPolicy",),
+    "network.settings": ("Settings",),
+    "producer.producer": ("Producer", "Written"),
+    "producer.records": ("ProducerRecord",),
+}  # fmt: skip
+"""Public names by the module that defines them."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "EARLIEST", "LATEST", "BlockedPartition", "Broker", "BrokerDescription", "ClientError", "Cluster",
+    "ClusterStatus", "CommittedOffset", "ConfigChange", "ConfigEntry", "ConfigKind", "ConfigOperation",
+    "ConfigSynonym", "ConnectionLost", "Consumer", "ConsumerRecord", "CoordinatorType", "CreatedTopic", "Fenced",
+    "GroupDescription", "GroupLag", "GroupListing", "GroupMember", "GroupPartition", "HolderState", "InvalidArgument",
+    "InvalidState", "IsolationLevel", "Metadata", "NotFound", "OpenProducer", "PartialResult", "Partition",
+    "PartitionDescription", "PlannedOffset", "Producer", "ProducerRecord", "ProtocolError", "Refused",
+    "RequestTimedOut", "ResetTarget", "RetryPolicy", "Settings", "Topic", "TopicListing", "TopicPartition",
+    "TransactionDescription", "TransactionListing", "Unreachable", "UnsupportedRequest", "Written",
+    "abort_hanging_transaction", "alter_configs", "blocked_partitions", "cluster_status", "commit_offsets",
+    "committed_offsets", "create_topic", "delete_group", "delete_topic", "describe_configs", "describe_group",
+    "describe_partitions", "describe_transaction", "fence_producer", "list_groups", "list_offsets", "list_topics",
+    "list_transactions", "plan_offset_reset", "plan_offsets", "wait_until_in_sync", "wait_until_serving",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

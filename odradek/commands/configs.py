@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
-from odradek.local.output import ask, print_json, show, usage
+from odradek import client
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json, parse_pair
+from odradek.commands.requests import failures, run
+from odradek.commands.rows import row_of
+from odradek.local.output import print_json, show, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 app = typer.Typer(
     help="Settings of topics, brokers and groups: describe, alter.", no_args_is_help=True, rich_markup_mode="rich"
@@ -44,9 +50,10 @@ def describe(
       odradek configs describe broker 1
     """
     named(kind, name)
-    arguments = ["configs", "describe", kind.value, name, "--bootstrap", bootstrap, *(["--all"] if everything else [])]
+    of = client.ConfigKind(kind.value)
+    entries = run(bootstrap, lambda cluster: client.describe_configs(cluster, of, name, defaults=everything))
     show(
-        ask(*arguments),
+        [row_of(entry) for entry in entries],
         {column: column for column in COLUMNS},
         as_json=as_json,
         empty="nothing was set; defaults: --all",
@@ -74,19 +81,30 @@ def alter(
       odradek configs alter broker --set log.retention.ms=86400000
     """
     named(kind, name)
-    verbs = {"set": to_set, "delete": to_delete, "append": append, "subtract": subtract}
-    changes = [f"{verb} {pair}" for verb, pairs in verbs.items() for pair in pairs or []]
+    with failures():
+        changes = list(parsed({"set": to_set, "delete": to_delete, "append": append, "subtract": subtract}))
     if not changes:
         usage("say what to change: --set, --delete, --append or --subtract")
-    arguments = ["configs", "alter", kind.value, name, "--bootstrap", bootstrap]
-    arguments += [f"--change={change}" for change in changes]
-    answer = ask(*arguments, *(["--validate-only"] if dry_run else []))
+    of = client.ConfigKind(kind.value)
+    run(bootstrap, lambda cluster: client.alter_configs(cluster, of, name, changes, validate_only=dry_run))
+    changed = [change.name for change in changes]
     if as_json:
-        print_json(answer)
+        print_json({"kind": kind.value, "name": name, "changed": changed, "validate_only": dry_run})
         return
     whose = " ".join(filter(None, (kind.value, name))) if name or kind is not Kind.BROKER else "all brokers"
     done = "would change" if dry_run else "changed"
-    print(f"{done} {', '.join(answer['changed'])} of {whose}")
+    print(f"{done} {', '.join(changed)} of {whose}")
+
+
+def parsed(options: dict[str, Pairs]) -> Iterator[client.ConfigChange]:
+    """Parse the values of the options by option name. Raise InvalidArgument if one is malformed."""
+    for option, texts in options.items():
+        operation = client.ConfigOperation[option.upper()]
+        for text in texts or []:
+            if operation is client.ConfigOperation.DELETE:
+                yield client.ConfigChange(operation, text)
+            else:
+                yield client.ConfigChange(operation, *parse_pair(text, f"--{option}"))
 
 
 def named(kind: Kind, name: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from odradek import run_module
 from odradek.commands.options import Json
 from odradek.local.output import errors, print_json, text
 
@@ -43,8 +43,9 @@ def dump(
 
 def decoded(files: list[str], *, records: bool) -> Any:
     """Decode the files in a process of its own, since the command line imports no server package. Raise typer.Exit."""
-    command = [sys.executable, "-P", "-m", "odradek.storage.dump", *files, *(["--records"] if records else [])]
-    finished = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+    command = run_module.command("odradek.storage.dump", *files, *(["--records"] if records else []))
+    environment = run_module.environment()
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
     if finished.returncode != 0:
         errors.print(finished.stderr.strip(), markup=False)
         raise typer.Exit(finished.returncode)

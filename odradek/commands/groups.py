@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek import client
+from odradek.commands.offset_targets import parse_duration_ms, parse_moment_ms, parse_scope, read_offsets
 from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
-from odradek.local.output import ask, console, counted, errors, print_json, show, usage
+from odradek.commands.requests import failures, run
+from odradek.commands.rows import row_of
+from odradek.local.output import console, counted, errors, print_json, show, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from odradek.client import Cluster, PlannedOffset
+
+    Planner = Callable[[Cluster], Awaitable[list[PlannedOffset]]]
 
 app = typer.Typer(
     help="Consumer groups: list, describe with lag, reset, delete.", no_args_is_help=True, rich_markup_mode="rich"
@@ -49,12 +60,8 @@ def list_groups(
 
       odradek groups list --state Stable --type consumer --json
     """
-    arguments = ["groups", "list", "--bootstrap", bootstrap]
-    for each in state or []:
-        arguments += ["--state", each]
-    for each in kind or []:
-        arguments += ["--type", each]
-    show(ask(*arguments), {column: column for column in LISTED}, as_json=as_json, empty="no groups")
+    groups = run(bootstrap, lambda cluster: client.list_groups(cluster, state or (), kind or ()))
+    show([row_of(group) for group in groups], {column: column for column in LISTED}, as_json=as_json, empty="no groups")
 
 
 @app.command()
@@ -68,20 +75,21 @@ def describe(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Js
 
       odradek groups describe payments-app
     """
-    answer = ask("groups", "describe", group, "--bootstrap", bootstrap)
+    described = run(bootstrap, lambda cluster: client.describe_group(cluster, group))
+    row = row_of(described)
     if as_json:
-        print_json(answer)
+        print_json(row)
         return
-    words = [f"{answer['type']} group {group}", answer["state"], counted(len(answer["members"]), "member")]
-    if answer["epoch"] is not None:
-        words.append(f"epoch {answer['epoch']}")
-    if answer["assignor"]:
-        words.append(f"assignor {answer['assignor']}")
+    words = [f"{described.type} group {group}", described.state, counted(len(described.members), "member")]
+    if described.epoch is not None:
+        words.append(f"epoch {described.epoch}")
+    if described.assignor:
+        words.append(f"assignor {described.assignor}")
     console.print(", ".join(words), markup=False)
     print()
-    show(answer["members"], {column: column for column in MEMBERS}, as_json=False, empty="no members")
+    show(row["members"], {column: column for column in MEMBERS}, as_json=False, empty="no members")
     print()
-    show(answer["partitions"], PARTITIONS, as_json=False, empty="nothing committed")
+    show(row["partitions"], PARTITIONS, as_json=False, empty="nothing committed")
 
 
 @app.command()
@@ -142,18 +150,48 @@ def reset(
     if from_file is None and bool(topic) == all_topics:
         usage("name the topics with --topic, or take what is committed with --all-topics")
     [(specification, value)] = chosen.items()
-    arguments = ["groups", "reset", group, "--bootstrap", bootstrap, "--specification", specification]
-    if value is not True:
-        arguments.append(f"--value={value}")
-    arguments += [f"--topic={each}" for each in topic or []]
-    answer = ask(*arguments, *(["--execute"] if execute else []))
+    with failures():
+        planned = planner(group, specification, value, topic)
+    plan = run(bootstrap, lambda cluster: carried_out(cluster, group, planned, execute=execute))
+    rows = [row_of(row) for row in plan]
     if as_json:
-        print_json(answer)
+        print_json({"group": group, "executed": execute, "partitions": rows})
         return
     columns = ("topic", "partition", "committed", "new")
-    show(answer["partitions"], {column: column for column in columns}, as_json=False, empty="nothing to reset")
+    show(rows, {column: column for column in columns}, as_json=False, empty="nothing to reset")
     if not execute:
         errors.print("nothing was changed; to do it: the same with --execute", markup=False)
+
+
+def planner(group: str, specification: str, value: str | int, topics: list[str] | None) -> Planner:
+    """Return the request for the plan of a reset. Raise InvalidArgument if the value or a topic is malformed."""
+    scope = None if topics is None else parse_scope(topics)
+
+    def by(target: client.ResetTarget, number: int | None = None) -> Planner:
+        return lambda cluster: client.plan_offset_reset(cluster, group, target, number, scope)
+
+    match specification, value:
+        case "from-file", str(path):
+            offsets = read_offsets(path)
+            return lambda cluster: client.plan_offsets(cluster, group, offsets)
+        case "to-datetime", str(text):
+            return by(client.ResetTarget.TIMESTAMP, parse_moment_ms(text))
+        case "by-duration", str(text):
+            return by(client.ResetTarget.TIMESTAMP, parse_duration_ms(text))
+        case "to-offset", int(offset):
+            return by(client.ResetTarget.OFFSET, offset)
+        case "shift-by", int(number):
+            return by(client.ResetTarget.SHIFT, number)
+        case _:
+            return by(client.ResetTarget[specification.removeprefix("to-").upper()])
+
+
+async def carried_out(cluster: Cluster, group: str, planned: Planner, *, execute: bool) -> list[PlannedOffset]:
+    """Fetch the plan of a reset and, with `execute`, commit it."""
+    plan = await planned(cluster)
+    if execute:
+        await client.commit_offsets(cluster, group, plan)
+    return plan
 
 
 @app.command()
@@ -164,8 +202,8 @@ def delete(group: Group, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json
 
       odradek groups delete payments-app
     """
-    answer = ask("groups", "delete", group, "--bootstrap", bootstrap)
+    run(bootstrap, lambda cluster: client.delete_group(cluster, group))
     if as_json:
-        print_json(answer)
+        print_json({"group": group, "deleted": True})
     else:
         print(f"deleted group {group}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +11,21 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from odradek.commands.status import (
+from odradek import client
+from odradek.commands.requests import settings
+from odradek.commands.status_rows import (
     BROKER_COLUMNS,
     GROUP_COLUMNS,
     PARTITION_COLUMNS,
     TRANSACTION_COLUMNS,
     UNKNOWN,
+    answer_of,
     broker_row,
     known,
     open_known,
     remarks,
 )
 from odradek.local.output import table_of
-from odradek.local.questions import answer_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,18 +36,28 @@ BROKER_SHOWN = tuple(name for name in BROKER_COLUMNS if name != "log")  # a line
 
 
 def follow(cluster: ClusterDirectory, every_s: float, console: Console | None = None) -> None:
-    """Until Ctrl-C. Raises Unanswered."""
+    """Show the status of the cluster every `every_s` seconds, until Ctrl-C."""
     state = cluster.read_state()
     assert state is not None
-    bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in state.plan.node_ids)
     screen = console or Console()
     with (
         contextlib.suppress(KeyboardInterrupt),
         Live(console=screen, screen=screen.is_terminal, auto_refresh=False, vertical_overflow="crop") as live,
     ):
-        for line in answer_lines("status", "--bootstrap", bootstrap, "--every-s", str(every_s)):
-            state = cluster.read_state() or state
-            live.update(view(cluster, state, json.loads(line)), refresh=True)
+        asyncio.run(_follow(cluster, state, every_s, live))
+
+
+async def _follow(cluster: ClusterDirectory, state: ClusterState, every_s: float, live: Live) -> None:
+    bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in state.plan.node_ids)
+    while True:
+        try:
+            async with client.Cluster(bootstrap, settings(partial=True)) as connected:
+                answer = answer_of(await client.cluster_status(connected))
+        except client.ClientError as error:
+            answer = {"failed": str(error)}
+        state = cluster.read_state() or state
+        live.update(view(cluster, state, answer), refresh=True)
+        await asyncio.sleep(every_s)
 
 
 def view(cluster: ClusterDirectory, state: ClusterState, answer: Mapping[str, Any]) -> RenderableType:

@@ -16,7 +16,7 @@ from odradek.local.directory import ClusterDirectory, ClusterState
 from odradek.local.launch import forget, forget_all
 from odradek.local.output import errors
 from odradek.local.processes import STOP_TIMEOUT_S, USAGE, BrokerFailed
-from odradek.local.questions import await_in_sync
+from odradek.local.readiness import await_in_sync
 from odradek.local.startup import stop_identities
 
 

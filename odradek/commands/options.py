@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from odradek import client
 from odradek.local.directory import DEFAULT_HOST, DEFAULT_PORT
 
 BOOTSTRAP_VARIABLE = "ODRADEK_BOOTSTRAP"
@@ -19,3 +20,11 @@ Directory = Annotated[Path, typer.Option("--dir", help="Directory of the cluster
 
 BOOTSTRAP_DEFAULT = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
 DIRECTORY_DEFAULT = Path("odradek-data")
+
+
+def parse_pair(text: str, option: str) -> tuple[str, str]:
+    """Parse NAME=VALUE. Raise InvalidArgument if there is no equals sign."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise client.InvalidArgument(f"{option} {text}: expected name=value")
+    return name, value

@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from odradek import client
 from odradek.commands.options import DIRECTORY_DEFAULT, Directory, Json
+from odradek.commands.requests import run
+from odradek.commands.status_rows import (
+    BROKER_COLUMNS,
+    GROUP_COLUMNS,
+    PARTITION_COLUMNS,
+    TRANSACTION_COLUMNS,
+    UNKNOWN,
+    answer_of,
+    broker_row,
+    open_known,
+    remarks,
+)
 from odradek.commands.up import reasons, state_of
 from odradek.local.directory import ClusterDirectory, ClusterState
-from odradek.local.output import FAILED, ask, console, errors, print_json, show
+from odradek.local.output import FAILED, console, errors, print_json, show
 from odradek.local.watch import outlook
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-BROKER_COLUMNS = ("node_id", "endpoint", "state", "role", "rack", "leads", "pid", "metrics", "log")
-PARTITION_COLUMNS = (
-    "topic",
-    "partition",
-    "leader",
-    "replicas",
-    "isr",
-    "log_start",
-    "last_stable_offset",
-    "high_watermark",
-    "log_end",
-)
-TRANSACTION_COLUMNS = ("transactional_id", "state", "producer_id", "producer_epoch", "open_for_ms", "partitions")
-GROUP_COLUMNS = {"group": "group", "type": "type", "state": "state", "lag": "lag", "stable_lag": "lag to LSO"}
-UNKNOWN: dict[str, Any] = {
-    "controller": None,
-    "brokers": [],
-    "partitions": None,
-    "under_replicated": None,
-    "groups": None,
-    "transactions": None,
-    "unanswered": [],
-}
-"""What no broker says, when none runs."""
+    from collections.abc import Mapping
 
 
 def status(
@@ -85,7 +72,7 @@ def status(
 def once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool) -> None:
     alive = state.alive()
     bootstrap = ",".join(state.plan.endpoint(node_id) for node_id in alive)
-    answer = ask("status", "--bootstrap", bootstrap) if alive else nobody_answers(state)
+    answer = answer_of(run(bootstrap, client.cluster_status, partial=True)) if alive else nobody_answers(state)
     rows = [broker_row(cluster, state, node_id, answer) for node_id in state.plan.node_ids]
     if as_json:
         print_json({**answer, "cluster_id": state.plan.cluster_id, "brokers": rows})
@@ -95,33 +82,6 @@ def once(cluster: ClusterDirectory, state: ClusterState, *, as_json: bool) -> No
 
 def nobody_answers(state: ClusterState) -> dict[str, Any]:
     return {**UNKNOWN, "unanswered": state.plan.node_ids}
-
-
-def broker_row(
-    cluster: ClusterDirectory, state: ClusterState, node_id: int, answer: Mapping[str, Any]
-) -> dict[str, Any]:
-    known: dict[str, Any] = next((row for row in answer["brokers"] if row["node_id"] == node_id), {})
-    running = node_id in state.alive()
-    fenced = known.get("fenced") if running else None
-    return {
-        "node_id": node_id,
-        "endpoint": state.plan.endpoint(node_id),
-        "running": running,
-        "fenced": fenced,
-        "state": "fenced" if fenced else "running" if running else "died" if node_id in state.running else "stopped",
-        "role": role(state, node_id, answer),
-        "rack": known.get("rack"),
-        "leads": sum(row["leader"] == node_id for row in answer["partitions"] or ()),
-        "metrics": state.plan.metrics_url(node_id) if running else None,
-        "pid": state.running[node_id].pid if running else None,
-        "log": str(cluster.log(node_id)),
-    }
-
-
-def role(state: ClusterState, node_id: int, answer: Mapping[str, Any]) -> str:
-    if node_id == answer["controller"]:
-        return "controller"
-    return "voter" if node_id in state.plan.voters else "observer"
 
 
 def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
@@ -145,29 +105,3 @@ def show_tables(rows: list[dict[str, Any]], answer: Mapping[str, Any]) -> None:
         show(answer["transactions"], columns, as_json=False, empty="no open transactions")
     if answer["unanswered"]:
         print(f"open transactions: {open_known(answer)}")
-
-
-def known(found: Sequence[Any] | None) -> str:
-    """How many; None is not known."""
-    return "unknown" if found is None else str(len(found))
-
-
-def open_known(answer: Mapping[str, Any]) -> str:
-    """How many transactions are open, and who may know of others but did not answer."""
-    count = known(answer["transactions"])
-    if not answer["unanswered"]:
-        return count
-    silent = ", ".join(str(node_id) for node_id in answer["unanswered"])
-    return f"{count}{' or more' if answer['transactions'] else ''}, no answer of broker {silent}"
-
-
-def remarks(answer: Mapping[str, Any]) -> list[str]:
-    """What is not as it should be, a line each."""
-    lines = []
-    if behind := answer["under_replicated"]:
-        counts = Counter(name.rpartition("-")[0] for name in behind)
-        lines.append("under-replicated: " + ", ".join(f"{count} of {topic}" for topic, count in counts.items()))
-    return [
-        *lines,
-        *(f"no answer of broker {node_id}: what only it knows is missing here" for node_id in answer["unanswered"]),
-    ]

@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
-from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json
-from odradek.local.output import ask, counted, print_json, show
+from odradek import client
+from odradek.commands.options import BOOTSTRAP_DEFAULT, Bootstrap, Json, parse_pair
+from odradek.commands.requests import failures, run
+from odradek.commands.rows import row_of
+from odradek.local.output import counted, print_json, show
 
 app = typer.Typer(help="Topics: list, describe, create, delete.", no_args_is_help=True, rich_markup_mode="rich")
 
@@ -26,7 +29,7 @@ def list_topics(
 
       odradek topics list --internal --json
     """
-    rows = [row for row in ask("topics", "list", "--bootstrap", bootstrap) if internal or not row["internal"]]
+    rows = [row_of(row) for row in run(bootstrap, client.list_topics) if internal or not row.internal]
     columns = {"name": "topic", "topic_id": "id", "partitions": "partitions", "replication_factor": "replicas"}
     show(rows, columns, as_json=as_json, empty="no topics")
 
@@ -40,7 +43,8 @@ def describe(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json
       odradek topics describe payments
     """
     columns = ("partition", "leader", "leader_epoch", "replicas", "isr", "log_start", "last_stable_offset")
-    rows = ask("topics", "describe", name, "--bootstrap", bootstrap)
+    found = run(bootstrap, lambda cluster: client.describe_partitions(cluster, [name]))
+    rows = [row_of(row) for row in found]
     show(rows, {column: column for column in (*columns, "high_watermark")}, as_json=as_json, empty="no partitions")
 
 
@@ -63,15 +67,18 @@ def create(
 
       odradek topics create payments --partitions 6 --replication-factor 3 --config retention.ms=3600000
     """
-    arguments = ["topics", "create", name, "--bootstrap", bootstrap, "--partitions", str(partitions)]
-    arguments += ["--replication-factor", str(replication_factor)]
-    for config in configs or []:
-        arguments += ["--config", config]
-    answer = ask(*arguments)
+    with failures():
+        pairs = dict(parse_pair(config, "--config") for config in configs or [])
+    created = run(
+        bootstrap,
+        lambda cluster: client.create_topic(
+            cluster, name, partitions=partitions, replication_factor=replication_factor, configs=pairs
+        ),
+    )
     if as_json:
-        print_json(answer)
+        print_json(row_of(created))
     else:
-        print(f"created {name} with {counted(answer['partitions'], 'partition')}, id {answer['topic_id']}")
+        print(f"created {name} with {counted(created.partitions, 'partition')}, id {created.topic_id}")
 
 
 @app.command()
@@ -82,8 +89,8 @@ def delete(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, as_json: Json =
 
       odradek topics delete payments
     """
-    answer = ask("topics", "delete", name, "--bootstrap", bootstrap)
+    topic_id = run(bootstrap, lambda cluster: client.delete_topic(cluster, name))
     if as_json:
-        print_json(answer)
+        print_json({"name": name, "topic_id": str(topic_id)})
     else:
         print(f"deleted {name}")

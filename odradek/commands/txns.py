@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek import client
 from odradek.commands.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, Bootstrap, Json
-from odradek.local.output import FAILED, ask, errors, print_json, show, usage
+from odradek.commands.requests import run
+from odradek.commands.rows import Row, blocked_row, row_of, transaction_row
+from odradek.local.output import FAILED, errors, print_json, show, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 app = typer.Typer(
     help="Transactions: which are open, which hold back readers, and how to end one.",
@@ -61,11 +67,15 @@ def list_transactions(
 
       odradek txns list --state Ongoing
     """
-    arguments = ["txns", "list", "--bootstrap", bootstrap]
-    for name in state or []:
-        arguments += ["--state", name]
+    found = run(bootstrap, lambda cluster: client.list_transactions(cluster, state or ()), partial=True)
     columns = ("transactional_id", "state", "producer_id", "producer_epoch", "coordinator")
-    show_known(arguments, {column: column for column in columns}, as_json=as_json, empty="no transactional ids")
+    show_known(
+        [row_of(row) for row in found.rows],
+        found.unreachable,
+        {column: column for column in columns},
+        as_json=as_json,
+        empty="no transactional ids",
+    )
 
 
 @app.command()
@@ -80,12 +90,12 @@ def describe(
 
       odradek txns describe payments-1
     """
-    answer = ask("txns", "describe", transactional_id, "--bootstrap", bootstrap)
+    row = transaction_row(run(bootstrap, lambda cluster: client.describe_transaction(cluster, transactional_id)))
     if as_json:
-        print_json(answer)
+        print_json(row)
         return
     show(
-        [{"field": name, "value": value} for name, value in answer.items()],
+        [{"field": name, "value": value} for name, value in row.items()],
         {"field": "field", "value": "value"},
         as_json=False,
         empty="",
@@ -107,10 +117,15 @@ def blocking(
 
       odradek txns blocking --topic payments
     """
-    arguments = ["txns", "blocking", "--bootstrap", bootstrap]
-    if topic is not None:
-        arguments += ["--topic", topic]
-    show_known(arguments, BLOCKING, as_json=as_json, empty="no partition is held back by a transaction")
+    topics = None if topic is None else [topic]
+    found = run(bootstrap, lambda cluster: client.blocked_partitions(cluster, topics), partial=True)
+    show_known(
+        [blocked_row(row) for row in found.rows],
+        found.unreachable,
+        BLOCKING,
+        as_json=as_json,
+        empty="no partition is held back by a transaction",
+    )
 
 
 @app.command()
@@ -134,25 +149,42 @@ def abort(
 
       odradek txns abort --topic payments --partition 3 --producer-id 1000
     """
-    arguments = ["txns", "abort", "--bootstrap", bootstrap]
     if transactional_id is not None and topic is None:
-        arguments += ["--transactional-id", transactional_id]
+        row = fence(bootstrap, transactional_id)
     elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
-        arguments += ["--topic", topic, "--partition", str(partition), "--producer-id", str(producer_id)]
+        row = abort_hanging(bootstrap, topic, partition, producer_id)
     else:
         usage("name either a transactional id, or --topic, --partition and --producer-id")
-    answer = ask(*arguments)
     if as_json:
-        print_json(answer)
+        print_json(row)
     else:
-        print(answer["message"])
+        print(row["message"])
 
 
-def show_known(arguments: list[str], columns: dict[str, str], *, as_json: bool, empty: str) -> None:
-    """Print what is known. When brokers have not answered they are named, and the exit code is 1: there may be more."""
-    answer = ask(*arguments)
-    silent = answer["unanswered"]
-    show(answer["rows"], columns, as_json=as_json, empty="none that is known" if silent else empty)
+def fence(bootstrap: str, transactional_id: str) -> Row:
+    """Fence the producer of a transactional id. Raise typer.Exit if that failed."""
+    before = run(bootstrap, lambda cluster: client.fence_producer(cluster, transactional_id))
+    message = f"{transactional_id}: producer {before.producer_id} epoch {before.producer_epoch} is fenced"
+    if before.state == "Ongoing":
+        message += ", its transaction is aborted"
+    return {"transactional_id": transactional_id, "was": before.state, "message": message}
+
+
+def abort_hanging(bootstrap: str, topic: str, partition: int, producer_id: int) -> Row:
+    """Abort a hanging transaction in one partition. Raise typer.Exit if that failed."""
+    aborted = run(bootstrap, lambda cluster: client.abort_hanging_transaction(cluster, topic, partition, producer_id))
+    message = (
+        f"{topic}-{partition}: the transaction of producer {producer_id} that began at offset {aborted.first_offset} "
+        "is aborted"
+    )
+    return {"topic": topic, "partition": partition, "producer_id": producer_id, "message": message}
+
+
+def show_known(
+    rows: Sequence[Row], silent: Mapping[int, str], columns: dict[str, str], *, as_json: bool, empty: str
+) -> None:
+    """Print the rows. If brokers did not respond, name them and exit with code 1, because rows may be missing."""
+    show(list(rows), columns, as_json=as_json, empty="none that is known" if silent else empty)
     for node_id, reason in sorted(silent.items()):
         errors.print(
             f"broker {node_id} did not answer ({reason}): what it leads or coordinates is missing here", markup=False

@@ -31,7 +31,7 @@ from odradek.local.output import FAILED, errors
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerFailed, BrokerProcess, Lifeline, ProcessId
 from odradek.local.progress import StartProgress
-from odradek.local.questions import Unanswered, await_serving
+from odradek.local.readiness import await_serving
 from odradek.local.startup import abandon, wait_ready
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def reasons() -> Iterator[None]:
     """What cannot be done is one line and an exit code."""
     try:
         yield
-    except (BrokerFailed, Damaged, Unanswered, OSError) as failed:
+    except (BrokerFailed, Damaged, OSError) as failed:
         errors.print(str(failed), markup=False)
-        code = failed.exit_code if isinstance(failed, BrokerFailed | Unanswered | Unusable) else FAILED
+        code = failed.exit_code if isinstance(failed, BrokerFailed | Unusable) else FAILED
         raise typer.Exit(code) from failed

@@ -13,7 +13,7 @@ from odradek.local.directory import DEFAULT_HOST, ClusterDirectory, ClusterState
 from odradek.local.launch import Wanted, forget, launch, make_plan, require_supported_platform
 from odradek.local.plan import BROKERS_MAX, Plan
 from odradek.local.processes import BrokerDied, BrokerProcess, Lifeline
-from odradek.local.questions import await_serving
+from odradek.local.readiness import await_serving
 from odradek.local.startup import abandon, stop_all, wait_ready
 
 if TYPE_CHECKING:

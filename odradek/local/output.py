@@ -1,9 +1,9 @@
-"""Answers of a running cluster, as tables or as JSON; a failure is one line and an exit code."""
+"""Output of commands: tables, JSON, and a failure as one line with an exit code."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -12,10 +12,6 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from odradek.local.processes import USAGE
-from odradek.local.questions import Unanswered, answer_lines, question
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)  # a reason is one line, however long
 console = Console(highlight=False)
@@ -24,30 +20,6 @@ FAILED = 1
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
 COLUMNS_MAX = 2_000
-
-
-def ask(*arguments: str) -> Any:
-    """Run one administrative request and return its decoded answer.
-
-    Raises:
-        typer.Exit: the request failed; its reason has been printed.
-    """
-    try:
-        return question(*arguments)
-    except Unanswered as unanswered:
-        errors.print(str(unanswered), markup=False)
-        raise typer.Exit(unanswered.exit_code) from unanswered
-
-
-def stream(*arguments: str) -> Iterator[str]:
-    """Run one request that answers line by line. Raises typer.Exit; the reason has been printed, unless it was Ctrl-C."""
-    try:
-        yield from answer_lines(*arguments)
-    except Unanswered as unanswered:
-        errors.print(str(unanswered), markup=False)
-        raise typer.Exit(unanswered.exit_code) from unanswered
-    except KeyboardInterrupt as interrupted:
-        raise typer.Exit(INTERRUPTED) from interrupted
 
 
 def usage(reason: str) -> NoReturn:

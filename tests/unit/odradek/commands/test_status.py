@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek.__main__ import app
-from odradek.commands.status import TRANSACTION_COLUMNS, UNKNOWN, show_tables
+from odradek.commands.status import show_tables
+from odradek.commands.status_rows import TRANSACTION_COLUMNS, UNKNOWN
 from odradek.local.directory import ClusterDirectory, ClusterState
 from tests.unit.odradek.local.test_directory import GONE, PLAN
 

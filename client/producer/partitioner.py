@@ -1,20 +1,23 @@
-"""Where a key belongs, as Kafka's producers have it: murmur2 of the key."""
+"""The default partitioner of Kafka's producers for records with a key: murmur2 of the key."""
 
 from __future__ import annotations
 
-SEED = 0x9747B28C
-MULTIPLIER = 0x5BD1E995
-SHIFT = 24
-WORD_BYTES = 4
-MASK = 0xFFFF_FFFF
+from typing import Final
+
+SEED: Final = 0x9747B28C
+MULTIPLIER: Final = 0x5BD1E995
+SHIFT: Final = 24
+WORD_BYTES: Final = 4
+MASK: Final = 0xFFFF_FFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition index of a key in a topic of `partitions` partitions."""
     return (murmur2(key) & 0x7FFF_FFFF) % partitions
 
 
 def murmur2(data: bytes) -> int:
-    """32 bits, unsigned (org.apache.kafka.common.utils.Utils.murmur2)."""
+    """Return the hash of org.apache.kafka.common.utils.Utils.murmur2 as 32 unsigned bits."""
     state = SEED ^ len(data)
     whole = len(data) - len(data) % WORD_BYTES
     for position in range(0, whole, WORD_BYTES):

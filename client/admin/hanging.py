@@ -1,0 +1,160 @@
+"""Open transactions by partition: which hold back a last stable offset, and the end of a hanging one (KIP-664)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from odradek.client.admin.offsets import partitions_by_leader
+from odradek.client.admin.topics import partitions_with_offsets, topics_named
+from odradek.client.admin.transactions import open_transactions
+from odradek.client.errors import ClientError, NotFound, check
+from odradek.client.network.fan_out import FanOut, PartialResult
+from odradek.client.network.metadata import TopicPartition
+from odradek.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from odradek.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek.client.admin.transactions import TransactionDescription
+    from odradek.client.network.cluster import Cluster
+    from odradek.client.network.metadata import Topic
+    from odradek.protocol.schema import Message
+
+
+class HolderState(Enum):
+    """State of the transaction that holds back a last stable offset, by what its coordinator knows of it."""
+
+    OPEN = "open"
+    COMPLETING = "completing"
+    HANGING = "hanging"
+    UNKNOWN = "unknown"
+    ENDED = "just ended"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """An open transaction in one partition. `last_timestamp` is that of its last record, in milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    first_offset: int
+    last_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedPartition:
+    """A partition whose last stable offset is below its high watermark, with the open transaction of the smallest first offset.
+
+    HANGING: no coordinator knows the transaction, so none will end it. UNKNOWN: the same, but not all coordinators responded.
+    `producer` is None if the state is ENDED, `transaction` if no coordinator knows it.
+    """
+
+    topic: str
+    partition: int
+    last_stable_offset: int
+    high_watermark: int
+    state: HolderState
+    producer: OpenProducer | None
+    transaction: TransactionDescription | None
+
+
+async def blocked_partitions(cluster: Cluster, names: Sequence[str] | None = None) -> PartialResult[BlockedPartition]:
+    """Return the partitions of the named topics, or of all, whose read_committed readers wait for a transaction.
+
+    Raises:
+        NotFound: A topic does not exist.
+    """
+    fan_out = FanOut(cluster, tolerant=True)
+    topics = await topics_named(cluster, names)
+    partitions = await partitions_with_offsets(fan_out, topics)
+    producers = await _open_producers(fan_out, topics)
+    known = {row.producer_id: row for row in await open_transactions(fan_out)}
+    rows = []
+    for row in partitions:
+        stable, high = row.last_stable_offset, row.high_watermark
+        if stable is None or high is None or stable >= high:
+            continue
+        here = [one for one in producers if (one.topic, one.partition) == (row.topic, row.partition)]
+        holder = min(here, key=lambda one: one.first_offset, default=None)
+        found = None if holder is None else known.get(holder.producer_id)
+        if found is not None and (row.topic, row.partition) not in found.partitions:
+            found = None
+        state = _state(holder, found, complete=not fan_out.unreachable)
+        rows.append(BlockedPartition(row.topic, row.partition, stable, high, state, holder, found))
+    return PartialResult(rows, fan_out.unreachable)
+
+
+def _state(holder: OpenProducer | None, transaction: TransactionDescription | None, *, complete: bool) -> HolderState:
+    """Classify the holder. `complete`: all coordinators responded."""
+    if holder is None:
+        return HolderState.ENDED
+    if transaction is None:
+        return HolderState.HANGING if complete else HolderState.UNKNOWN
+    return HolderState.OPEN if transaction.state == "Ongoing" else HolderState.COMPLETING
+
+
+async def _open_producers(fan_out: FanOut, topics: Sequence[Topic]) -> list[OpenProducer]:
+    """Return the open transactions in all partitions, as their leaders know them."""
+    requests: dict[int, Message] = {
+        leader: DescribeProducersRequest(
+            topics=[TopicRequest(name=name, partition_indexes=list(indexes)) for name, indexes in led.items()]
+        )
+        for leader, led in partitions_by_leader(topics).items()
+    }
+    return [
+        OpenProducer(
+            topic.name,
+            partition.partition_index,
+            state.producer_id,
+            state.producer_epoch,
+            state.coordinator_epoch,
+            state.current_txn_start_offset,
+            state.last_timestamp,
+        )
+        for response in (await fan_out.request_each(requests)).values()
+        for topic in response.topics
+        for partition in topic.partitions
+        for state in partition.active_producers
+        if state.current_txn_start_offset >= 0
+    ]
+
+
+async def abort_hanging_transaction(cluster: Cluster, topic: str, partition: int, producer_id: int) -> OpenProducer:
+    """Write an abort marker into one partition for a transaction that no coordinator will end. Return the transaction.
+
+    Raises:
+        NotFound: The topic does not exist, or the producer has no open transaction in the partition.
+        ClientError: A coordinator knows the transaction, so that it must be ended by its transactional id.
+    """
+    fan_out = FanOut(cluster)
+    topics = await topics_named(cluster, [topic])
+    producers = await _open_producers(fan_out, topics)
+    found = next((one for one in producers if (one.partition, one.producer_id) == (partition, producer_id)), None)
+    if found is None:
+        raise NotFound(f"producer {producer_id} has no open transaction in {topic}-{partition}")
+    for row in await open_transactions(fan_out):
+        if row.producer_id == producer_id and TopicPartition(topic, partition) in row.partitions:
+            remedy = f"end it with: odradek txns abort {row.transactional_id}"
+            raise ClientError(f"the transaction is not hanging, since broker {row.coordinator} coordinates it", remedy)
+    marker = WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=found.producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+        coordinator_epoch=max(found.coordinator_epoch, 0),
+    )
+    leader = topics[0].partition(partition).leader
+    response = await cluster.request(leader, WriteTxnMarkersRequest(markers=[marker]))
+    code = response.markers[0].topics[0].partitions[0].error_code
+    check(code, f"{topic}-{partition}: the marker was refused")
+    return found

@@ -1,0 +1,101 @@
+"""Offsets of partitions: log start, high watermark, last stable offset, and by timestamp."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.network.fan_out import FanOut
+from odradek.client.network.metadata import NO_LEADER
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from odradek.client.network.cluster import Cluster
+    from odradek.client.network.metadata import Topic
+    from odradek.protocol.schema import Message
+
+EARLIEST: Final = -2
+"""Timestamp that stands for the log start offset."""
+LATEST: Final = -1
+"""Timestamp that stands for the end: the high watermark or, with READ_COMMITTED, the last stable offset."""
+
+TIMEOUT_MS: Final = 30_000
+"""Maximum time of a leader for a ListOffsets request, in milliseconds."""
+
+Offsets = dict[tuple[str, int], int]
+"""Offset by topic and partition."""
+
+
+class IsolationLevel(IntEnum):
+    """Visibility of transactional records. READ_COMMITTED ends before the first open transaction and omits aborted records."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class ReplicaId(IntEnum):
+    """Kind of the requester. DEBUGGING returns the log end offset of the leader, whether the records are committed or not."""
+
+    CONSUMER = -1
+    DEBUGGING = -2
+
+
+async def list_offsets(
+    cluster: Cluster,
+    names: Sequence[str],
+    timestamp: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> Offsets:
+    """Return one offset of each partition of the topics. Partitions without a leader are omitted.
+
+    `timestamp` is EARLIEST, LATEST, or milliseconds since 1970: then the offset of the first record that is not older, or -1 if
+    there is none. Raise NotFound if a topic does not exist, ClientError if a leader does not respond.
+    """
+    topics = [await cluster.topic(name, refresh=True) for name in names]
+    return await fetch_offsets(FanOut(cluster), topics, timestamp, isolation)
+
+
+async def fetch_offsets(
+    fan_out: FanOut,
+    topics: Sequence[Topic],
+    timestamp: int,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    *,
+    replica_id: ReplicaId = ReplicaId.CONSUMER,
+) -> Offsets:
+    """Return one offset of each partition that has a leader, by one request per leader."""
+    requests: dict[int, Message] = {
+        leader: ListOffsetsRequest(
+            replica_id=replica_id,
+            isolation_level=isolation,
+            timeout_ms=TIMEOUT_MS,
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes],
+                )
+                for name, indexes in led.items()
+            ],
+        )
+        for leader, led in partitions_by_leader(topics).items()
+    }
+    found: Offsets = {}
+    for response in (await fan_out.request_each(requests)).values():
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code == ErrorCode.NONE:
+                    found[topic.name, partition.partition_index] = partition.offset
+    return found
+
+
+def partitions_by_leader(topics: Sequence[Topic]) -> Mapping[int, Mapping[str, Sequence[int]]]:
+    """Return the partition indexes by leader and topic. Partitions without a leader are omitted."""
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for topic in topics:
+        for partition in topic.partitions.values():
+            if partition.leader != NO_LEADER:
+                by_leader.setdefault(partition.leader, {}).setdefault(topic.name, []).append(partition.index)
+    return by_leader

@@ -1,0 +1,166 @@
+"""Transactions by transactional id: list, describe, and abort by fencing the producer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.errors import InvalidArgument, NotFound, check
+from odradek.client.network.cluster import CoordinatorType
+from odradek.client.network.fan_out import FanOut, PartialResult
+from odradek.client.network.metadata import TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
+from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek.client.network.cluster import Cluster
+    from odradek.protocol.messages import describe_transactions as describe_messages
+    from odradek.protocol.messages import list_transactions as list_messages
+    from odradek.protocol.schema import Message
+
+    Listed = list[tuple[int, list_messages.TransactionState]]
+
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+STATES: Final = ("Empty", *OPEN_STATES, "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
+FENCE_TIMEOUT_MS: Final = 1_000
+"""Transaction time-out that the fencing request sets, in milliseconds. No transaction starts under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id. `coordinator` is a node id. `producer_epoch` is None if the coordinator did not describe the id."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    coordinator: int
+    producer_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id with its transaction.
+
+    `started_ms` is in milliseconds since 1970, None outside a transaction. `client_id` is None if the broker does not return it.
+    """
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    client_id: str | None
+    coordinator: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: list[TopicPartition]
+
+
+async def list_transactions(cluster: Cluster, states: Sequence[str] = ()) -> PartialResult[TransactionListing]:
+    """Return the transactional ids of all coordinators that respond, only those in the given states if there are any.
+
+    A coordinator that is still loading knows only a part of its ids, so it counts as unreachable. Raise InvalidArgument if Kafka has
+    no such state.
+    """
+    fan_out = FanOut(cluster, tolerant=True)
+    listed = await _listed(fan_out, states)
+    epochs = {row.transactional_id: row.producer_epoch for row in await _described(fan_out, listed)}
+    rows = [
+        TransactionListing(
+            state.transactional_id,
+            state.transaction_state,
+            state.producer_id,
+            node_id,
+            epochs.get(state.transactional_id),
+        )
+        for node_id, state in listed
+    ]
+    return PartialResult(sorted(rows, key=lambda row: row.transactional_id), fan_out.unreachable)
+
+
+async def open_transactions(fan_out: FanOut) -> list[TransactionDescription]:
+    """Return the open transactions of all coordinators that respond, oldest first."""
+    rows = await _described(fan_out, await _listed(fan_out, OPEN_STATES))
+    return sorted(rows, key=lambda row: row.started_ms or 0)
+
+
+async def _listed(fan_out: FanOut, states: Sequence[str]) -> Listed:
+    brokers = (await fan_out.cluster.fetch_metadata([])).brokers
+    requests: dict[int, Message] = {node_id: ListTransactionsRequest(state_filters=list(states)) for node_id in brokers}
+    rows: Listed = []
+    for node_id, response in (await fan_out.request_each(requests)).items():
+        if fan_out.tolerates(node_id, response.error_code):
+            continue
+        check(response.error_code, f"listing transactions on broker {node_id}")
+        if response.unknown_state_filters:
+            unknown = ", ".join(response.unknown_state_filters)
+            raise InvalidArgument(f"no such state: {unknown}; there are {', '.join(STATES)}")
+        rows += [(node_id, state) for state in response.transaction_states]
+    return rows
+
+
+async def _described(fan_out: FanOut, listed: Listed) -> list[TransactionDescription]:
+    """Describe listed ids by the coordinators that listed them. Ids that ended or moved in between are omitted."""
+    by_node: dict[int, list[str]] = {}
+    for node_id, state in listed:
+        by_node.setdefault(node_id, []).append(state.transactional_id)
+    requests: dict[int, Message] = {
+        node_id: DescribeTransactionsRequest(transactional_ids=ids) for node_id, ids in by_node.items()
+    }
+    return [
+        _description(state, node_id)
+        for node_id, response in (await fan_out.request_each(requests)).items()
+        for state in response.transaction_states
+        if state.error_code == ErrorCode.NONE
+    ]
+
+
+def _description(state: describe_messages.TransactionState, node_id: int) -> TransactionDescription:
+    client_id = dict(state.unknown_tagged_fields).get(DESCRIBED_CLIENT_ID_TAG)
+    return TransactionDescription(
+        state.transactional_id,
+        state.transaction_state,
+        state.producer_id,
+        state.producer_epoch,
+        client_id.decode(errors="replace") if client_id else None,
+        node_id,
+        state.transaction_timeout_ms,
+        state.transaction_start_time_ms if state.transaction_start_time_ms >= 0 else None,
+        [TopicPartition(topic.topic, index) for topic in state.topics for index in topic.partitions],
+    )
+
+
+async def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
+    """Return a transactional id with its transaction. Raise NotFound if the id does not exist."""
+    response = await cluster.request_coordinator(
+        CoordinatorType.TRANSACTION,
+        transactional_id,
+        DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+        lambda response: int(response.transaction_states[0].error_code),
+    )
+    state = response.transaction_states[0]
+    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+        remedy = "list the transactional ids with: odradek txns list"
+        raise NotFound(f"transactional id {transactional_id} does not exist", remedy, code=state.error_code)
+    check(state.error_code, f"transactional id {transactional_id}")
+    return _description(state, await cluster.coordinator(CoordinatorType.TRANSACTION, transactional_id))
+
+
+async def fence_producer(cluster: Cluster, transactional_id: str) -> TransactionDescription:
+    """Fence the producer of a transactional id, which aborts its open transaction. Return the state before.
+
+    This is what fenceProducers of Kafka's Admin does: InitProducerId for the id. Raise NotFound if the id does not exist.
+    """
+    before = await describe_transaction(cluster, transactional_id)
+    response = await cluster.request_coordinator(
+        CoordinatorType.TRANSACTION,
+        transactional_id,
+        InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=FENCE_TIMEOUT_MS),
+        lambda response: int(response.error_code),
+    )
+    check(response.error_code, f"transactional id {transactional_id} was not fenced")
+    return before

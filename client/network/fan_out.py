@@ -1,0 +1,82 @@
+"""Requests to several brokers at the same time, of which some may be unreachable."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from odradek.client.errors import ClientError, name_of
+from odradek.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from odradek.client.network.cluster import Cluster
+    from odradek.protocol.schema import Message
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PartialResult(Generic[T]):
+    """The rows that were found, and the brokers whose rows are missing: reason by node id."""
+
+    rows: list[T]
+    unreachable: dict[int, str]
+
+
+class FanOut:
+    """The requests of one operation to several brokers.
+
+    With `tolerant`, the operation continues without a broker that does not respond, and `unreachable` maps its node id to the
+    reason. Such a broker gets no further request of this operation. Without `tolerant` the exception is raised.
+    """
+
+    def __init__(self, cluster: Cluster, *, tolerant: bool = False) -> None:
+        self.cluster = cluster
+        self.unreachable: dict[int, str] = {}
+        self._tolerant = tolerant
+
+    async def request(self, node_id: int, request: Message, retry_on: Callable[[Any], int] | None = None) -> Any | None:
+        """Return the response of one broker, or None if it is unreachable and this is tolerated.
+
+        `retry_on` returns the error code of a response. A retriable code is retried under the retry policy.
+        """
+        if node_id in self.unreachable:
+            return None
+        attempts = self.cluster.attempts()
+        try:
+            while True:
+                response = await self.cluster.request(node_id, request)
+                if retry_on is None or await attempts.prepare(retry_on(response)) is None:
+                    return response
+        except ClientError as error:
+            if not self._tolerant:
+                raise
+            self.unreachable[node_id] = str(error)
+            return None
+
+    async def request_each(
+        self, requests: Mapping[int, Message], retry_on: Callable[[Any], int] | None = None
+    ) -> dict[int, Any]:
+        """Send a request to each of several brokers. Return the responses by node id, without those of unreachable brokers."""
+        responses = await gathered(*(self.request(node_id, each, retry_on) for node_id, each in requests.items()))
+        found = zip(requests, responses, strict=True)
+        return {node_id: response for node_id, response in found if response is not None}
+
+    def tolerates(self, node_id: int, error_code: int) -> bool:
+        """Omit a broker that responded with an error code. Return False if this is not tolerated, or for NONE."""
+        if not self._tolerant or error_code == ErrorCode.NONE:
+            return False
+        self.unreachable[node_id] = name_of(error_code)
+        return True
+
+
+async def gathered(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    """Run coroutines concurrently and return their results in order. Wait for all, then raise the first exception."""
+    results = await asyncio.gather(*coroutines, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

@@ -1,0 +1,27 @@
+"""Settings of a client: its name, its time limits, and the bound of a response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from odradek.client.network.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings that hold for all connections of a `Cluster`.
+
+    Attributes:
+        client_id: Name in quotas, metrics and logs of the broker.
+        connect_timeout_s: Seconds for the TCP connection and the version agreement. A broker that does not respond must not delay
+            the attempt at the next address for long.
+        request_timeout_s: Seconds from sending a request to its response.
+        response_bytes_max: Maximum size of a response in bytes. Memory is allocated as bytes arrive, not by the announced size.
+        retry: The retry policy.
+    """
+
+    client_id: str = "odradek-client"
+    connect_timeout_s: float = 5.0
+    request_timeout_s: float = 30.0
+    response_bytes_max: int = 2**28
+    retry: RetryPolicy = field(default_factory=RetryPolicy)

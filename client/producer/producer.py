@@ -1,0 +1,322 @@
+"""An idempotent producer, optionally with transactions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.client.errors import ClientError, Fenced, InvalidState, check, refused
+from odradek.client.network.cluster import CoordinatorType
+from odradek.client.network.connection import VERSION_MAX
+from odradek.client.network.fan_out import gathered
+from odradek.client.network.metadata import NO_LEADER, TopicPartition
+from odradek.client.producer.partitioner import partition_of
+from odradek.client.producer.records import batches_of
+from odradek.protocol.batch import build_batch, increment_sequence
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from odradek.protocol.messages.end_txn import EndTxnRequest
+from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from odradek.client.network.cluster import Cluster
+    from odradek.client.network.metadata import Topic
+    from odradek.client.producer.records import ProducerRecord
+    from odradek.protocol.record import NewRecord
+    from odradek.protocol.schema import Message
+
+PRODUCE_TIMEOUT_MS: Final = 30_000
+"""Maximum time of a leader for the acknowledgement of all in-sync replicas, in milliseconds."""
+TRANSACTION_TIMEOUT_MS: Final = 60_000
+"""Default time after which the coordinator aborts an open transaction, in milliseconds, as in Kafka's producers."""
+ALL_REPLICAS: Final = -1
+"""Value of `acks` that requires all in-sync replicas."""
+ADD_PARTITIONS_VERSION_MAX: Final = 3
+PRODUCE_VERSION_MAX: Final = 11
+END_TXN_VERSION_MAX: Final = 4
+"""Last versions of the transaction protocol TV1, which every broker with transactions serves. Requests of TV2 (KIP-890) may only be used
+together, and only if the cluster's transaction.version is 2."""
+
+
+class State(Enum):
+    """State of a producer."""
+
+    NEW = "without a producer id"
+    READY = "outside a transaction"
+    OPEN = "in a transaction"
+    FAILED = "in a transaction that can only be aborted"
+    FENCED = "fenced by a newer producer"
+
+
+class Operation(Enum):
+    """Operation of a producer."""
+
+    SEND = "send"
+    SEND_IN_TRANSACTION = "send in a transaction"
+    BEGIN = "begin a transaction"
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+ALLOWED: Final[Mapping[Operation, frozenset[State]]] = {
+    Operation.SEND: frozenset({State.NEW, State.READY}),
+    Operation.SEND_IN_TRANSACTION: frozenset({State.OPEN}),
+    Operation.BEGIN: frozenset({State.NEW, State.READY}),
+    Operation.COMMIT: frozenset({State.OPEN}),
+    Operation.ABORT: frozenset({State.OPEN, State.FAILED}),
+}
+"""States in which an operation is possible. In all others it raises InvalidState, or Fenced if the producer is fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Consecutive records in one partition, written from `base_offset` on."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    records: int
+
+
+class Producer:
+    """A producer whose records are written once and in order, acknowledged by all in-sync replicas.
+
+    Without a transactional id, only `send` is possible. With one, records belong to transactions:
+
+    ```python
+    producer = Producer(cluster, transactional_id="payments-1")
+    await producer.begin()
+    await producer.send("payments", [ProducerRecord(b"key", b"value")])
+    await producer.commit()
+    ```
+
+    The first `begin` fences other producers of the same transactional id and aborts their open transaction. After a failed or
+    cancelled `send`, the records may have been written or not: a transaction must be aborted, and the next operation begins with a
+    new producer id or epoch. Calls must not overlap.
+
+    Args:
+        cluster: The cluster. It stays open when the producer is no longer used.
+        transactional_id: The transactional id, None for a producer without transactions.
+        transaction_timeout_ms: Time after which the coordinator aborts an open transaction, in milliseconds.
+        clock_ms: Clock for the timestamps of records, in milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        transactional_id: str | None = None,
+        *,
+        transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+        clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.state = State.NEW
+        self._cluster = cluster
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._clock_ms = clock_ms
+        self._producer_id, self._epoch = -1, -1
+        self._sequences: dict[TopicPartition, int] = {}
+        self._added: dict[TopicPartition, None] = {}
+        self._keyless = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        """True if a transaction is open that `abort` can end."""
+        return self.state in ALLOWED[Operation.ABORT]
+
+    async def send(self, topic: str, records: Iterable[ProducerRecord]) -> list[Written]:
+        """Write records and return their offsets, in the order of batches and partitions.
+
+        Raises:
+            NotFound: The topic, or the partition of a record, does not exist.
+            InvalidState: The producer has a transactional id, and no transaction is open.
+            Fenced: A newer producer has the transactional id.
+            ClientError: A leader refused, or none acknowledged in time. Records may have been written or not.
+        """
+        if self.transactional_id is None:
+            self._require(Operation.SEND)
+            await self._initialize()
+        else:
+            self._require(Operation.SEND_IN_TRANSACTION)
+        described = await self._cluster.topic(topic)
+        written = []
+        for batch in batches_of(records):
+            now_ms = self._clock_ms()
+            by_partition: dict[TopicPartition, list[NewRecord]] = {}
+            for record in batch:
+                timestamp = now_ms if record.timestamp_ms is None else record.timestamp_ms
+                key = TopicPartition(topic, self._partition(described, record))
+                by_partition.setdefault(key, []).append((record.key, record.value, timestamp, record.headers))
+            try:
+                await self._add(topic, [key for key in by_partition if key not in self._added])
+                written += await gathered(*(self._write(key, rows) for key, rows in by_partition.items()))
+            except BaseException as error:
+                self._fail(error)
+                raise
+        return written
+
+    async def begin(self) -> None:
+        """Begin a transaction. Raise InvalidState if one is open or if the producer has no transactional id."""
+        if self.transactional_id is None:
+            raise InvalidState("cannot begin a transaction: the producer has no transactional id")
+        self._require(Operation.BEGIN)
+        await self._initialize()
+        self.state = State.OPEN
+
+    async def commit(self) -> None:
+        """Commit the open transaction.
+
+        Raises:
+            InvalidState: No transaction is open, or a `send` of it failed.
+            Fenced: A newer producer has the transactional id. The transaction was aborted.
+            ClientError: The coordinator refused, or did not respond in time. Then the outcome is unknown.
+        """
+        self._require(Operation.COMMIT)
+        await self._end(committed=True)
+
+    async def abort(self) -> None:
+        """Abort the open transaction. See `commit` for the exceptions."""
+        self._require(Operation.ABORT)
+        await self._end(committed=False)
+
+    def _require(self, operation: Operation) -> None:
+        if self.state is State.FENCED:
+            problem = f"cannot {operation.value}: a newer producer has the transactional id {self.transactional_id}"
+            raise Fenced(problem, code=ErrorCode.PRODUCER_FENCED)
+        if self.state not in ALLOWED[operation]:
+            raise InvalidState(f"cannot {operation.value}: the producer is {self.state.value}")
+
+    def _fail(self, error: BaseException) -> None:
+        """Record that the fate of sent records is unknown, so that their sequence numbers cannot be continued."""
+        if isinstance(error, Fenced):
+            self.state = State.FENCED
+        elif self.transactional_id is None:
+            self.state = State.NEW
+        else:
+            self.state = State.FAILED
+
+    async def _initialize(self) -> None:
+        """Fetch a producer id, or raise the epoch of the transactional id. It has no effect if the producer has one."""
+        if self.state is not State.NEW:
+            return
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=self._transaction_timeout_ms
+        )
+        response = await (self._any(request) if self.transactional_id is None else self._coordinator(request))
+        check(response.error_code, "no producer id was assigned")
+        self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+        self._sequences.clear()
+        self.state = State.READY
+
+    async def _end(self, *, committed: bool) -> None:
+        new_id_needed = self.state is State.FAILED
+        if self._added:
+            request = EndTxnRequest(self.transactional_id or "", self._producer_id, self._epoch, committed=committed)
+            self.state = State.FAILED
+            try:
+                response = await self._coordinator(request, version_max=END_TXN_VERSION_MAX)
+                check(response.error_code, f"the transaction was not {'committed' if committed else 'aborted'}")
+            except Fenced:
+                self.state = State.FENCED
+                raise
+        self._added.clear()
+        self.state = State.NEW if new_id_needed else State.READY
+
+    async def _any(self, request: Message) -> Any:
+        """Send a request that every broker serves, under the retry policy."""
+        attempts = self._cluster.attempts()
+        while True:
+            response = await self._cluster.request_any(request)
+            if await attempts.prepare(response.error_code) is None:
+                return response
+
+    async def _coordinator(
+        self,
+        request: Message,
+        error_of: Callable[[Any], int] = lambda response: int(response.error_code),
+        version_max: int = VERSION_MAX,
+    ) -> Any:
+        assert self.transactional_id is not None
+        return await self._cluster.request_coordinator(
+            CoordinatorType.TRANSACTION, self.transactional_id, request, error_of, version_max=version_max
+        )
+
+    def _partition(self, topic: Topic, record: ProducerRecord) -> int:
+        if record.partition is not None:
+            return topic.partition(record.partition).index
+        if record.key is not None:
+            return partition_of(record.key, len(topic.partitions))
+        self._keyless += 1
+        return (self._keyless - 1) % len(topic.partitions)
+
+    async def _add(self, topic: str, partitions: Sequence[TopicPartition]) -> None:
+        """Add partitions to the transaction, which must happen before records are written to them."""
+        if self.transactional_id is None or not partitions:
+            return
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self._producer_id,
+            v3_and_below_producer_epoch=self._epoch,
+            v3_and_below_topics=[AddPartitionsToTxnTopic(topic, [key.partition for key in partitions])],
+        )
+        self._added |= dict.fromkeys(partitions)
+        response = await self._coordinator(request, _added_error, ADD_PARTITIONS_VERSION_MAX)
+        check(_added_error(response), f"{topic} was not added to the transaction")
+
+    async def _write(self, key: TopicPartition, rows: Sequence[NewRecord]) -> Written:
+        sequence = self._sequences.get(key, 0)
+        batch = build_batch(
+            rows,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence,
+            transactional=self.transactional_id is not None,
+        )
+        self._sequences[key] = increment_sequence(sequence, len(rows))
+        data = TopicProduceData(
+            name=key.topic, partition_data=[PartitionProduceData(index=key.partition, records=batch)]
+        )
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=ALL_REPLICAS,
+            timeout_ms=PRODUCE_TIMEOUT_MS,
+            topic_data=[data],
+        )
+        return Written(key.topic, key.partition, await self._acknowledged(key, request), len(rows))
+
+    async def _acknowledged(self, key: TopicPartition, request: ProduceRequest) -> int:
+        """Send a batch until its leader acknowledges it, and return its base offset.
+
+        The leader recognizes a repeated batch by its sequence numbers and writes it once.
+        """
+        attempts = self._cluster.attempts()
+        refresh = False
+        while True:
+            failure: int | ClientError = ErrorCode.LEADER_NOT_AVAILABLE
+            message = None
+            try:
+                leader = (await self._cluster.topic(key.topic, refresh=refresh)).partition(key.partition).leader
+                if leader != NO_LEADER:
+                    response = await self._cluster.request(leader, request, version_max=PRODUCE_VERSION_MAX)
+                    row = response.responses[0].partition_responses[0]
+                    if row.error_code == ErrorCode.NONE:
+                        return int(row.base_offset)
+                    failure, message = row.error_code, row.error_message
+            except ClientError as error:
+                failure = error
+            if await attempts.prepare(failure) is None:
+                if isinstance(failure, ClientError):
+                    raise failure
+                raise refused(failure, f"{key} was not written", message)
+            refresh = True
+
+
+def _added_error(response: Any) -> int:
+    results = [each for topic in response.results_by_topic_v3_and_below for each in topic.results_by_partition]
+    codes = (each.partition_error_code for each in results)
+    return next((int(code) for code in codes if code), ErrorCode.NONE)

@@ -1,0 +1,194 @@
+"""Transactions that hold back a last stable offset, by what their coordinators know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.client import (
+    ClientError,
+    Cluster,
+    HolderState,
+    NotFound,
+    TopicPartition,
+    abort_hanging_transaction,
+    blocked_partitions,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.extensions import DESCRIBED_CLIENT_ID_TAG
+from odradek.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from odradek.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from odradek.protocol.messages.list_transactions import TransactionState as ListedState
+from odradek.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tests.support.fake_kafka import FakeKafka, Fault, run
+
+if TYPE_CHECKING:
+    from odradek.client import BlockedPartition, PartialResult
+
+TOPIC, ID, PRODUCER_ID = "t", "id", 7
+STABLE, HIGH = 3, 9
+
+
+@pytest.fixture
+def held(kafka: FakeKafka) -> FakeKafka:
+    """A partition led by broker 2 with an open transaction from offset 3 on."""
+    kafka.leaders[TOPIC] = [2]
+    kafka.script(ListOffsetsRequest, *[offsets] * 4)
+    state = ProducerState(
+        producer_id=PRODUCER_ID,
+        producer_epoch=1,
+        coordinator_epoch=-1,
+        current_txn_start_offset=STABLE,
+        last_timestamp=5,
+    )
+    done = ProducerState(producer_id=8, current_txn_start_offset=-1)
+    row = PartitionResponse(partition_index=0, active_producers=[done, state])
+    kafka.script(
+        DescribeProducersRequest, DescribeProducersResponse(topics=[TopicResponse(name=TOPIC, partitions=[row])])
+    )
+    return kafka
+
+
+def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    offset = STABLE if request.isolation_level else HIGH
+    row = ListOffsetsPartitionResponse(partition_index=0, offset=offset)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=[row])])
+
+
+def known(kafka: FakeKafka, state: str | None, *, partition: int = 0) -> None:
+    """Let broker 3 coordinate the transaction in a state; None: no coordinator knows it."""
+
+    def listed(_: ListTransactionsRequest) -> ListTransactionsResponse:
+        if state is None or kafka.received[-1].node_id != 3:
+            return ListTransactionsResponse()
+        return ListTransactionsResponse(transaction_states=[ListedState(ID, PRODUCER_ID, state)])
+
+    described = TransactionState(
+        transactional_id=ID,
+        transaction_state=state or "",
+        producer_id=PRODUCER_ID,
+        transaction_start_time_ms=5,
+        topics=[TopicData(TOPIC, [partition])],
+        unknown_tagged_fields=((DESCRIBED_CLIENT_ID_TAG, b"app"),),
+    )
+    kafka.script(ListTransactionsRequest, *[listed] * 3)
+    kafka.script(DescribeTransactionsRequest, DescribeTransactionsResponse(transaction_states=[described]))
+
+
+def blocked(kafka: FakeKafka) -> PartialResult[BlockedPartition]:
+    async def test() -> PartialResult[BlockedPartition]:
+        async with Cluster(kafka.bootstrap) as cluster:
+            return await blocked_partitions(cluster)
+
+    return run(kafka, test())
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("Ongoing", HolderState.OPEN),
+        ("PrepareCommit", HolderState.COMPLETING),
+        ("PrepareAbort", HolderState.COMPLETING),
+    ],
+)
+def test_a_transaction_that_its_coordinator_knows_is_open_or_completing(
+    held: FakeKafka, state: str, expected: HolderState
+) -> None:
+    known(held, state)
+    [row] = blocked(held).rows
+    assert (row.topic, row.partition, row.last_stable_offset, row.high_watermark) == (TOPIC, 0, STABLE, HIGH)
+    assert row.state is expected
+    assert row.producer is not None
+    assert row.producer.producer_id == PRODUCER_ID
+    assert row.transaction is not None
+    assert (row.transaction.transactional_id, row.transaction.client_id, row.transaction.coordinator) == (ID, "app", 3)
+    assert row.transaction.partitions == [TopicPartition(TOPIC, 0)]
+
+
+@pytest.mark.parametrize("state", [None, "Ongoing"])
+def test_a_transaction_that_no_coordinator_knows_in_this_partition_is_hanging(
+    held: FakeKafka, state: str | None
+) -> None:
+    known(held, state, partition=1)
+    [row] = blocked(held).rows
+    assert (row.state, row.transaction) == (HolderState.HANGING, None)
+
+
+@pytest.mark.parametrize("step", [Fault.DISCONNECT, ListTransactionsResponse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)])
+def test_without_all_coordinators_the_state_is_unknown(held: FakeKafka, step: Fault | ListTransactionsResponse) -> None:
+    step = (
+        step if isinstance(step, Fault) else ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    )
+    held.script(ListTransactionsRequest, step, *[ListTransactionsResponse()] * 2)
+    result = blocked(held)
+    assert [row.state for row in result.rows] == [HolderState.UNKNOWN]
+    assert len(result.unreachable) == 1
+
+
+def test_a_transaction_that_ends_meanwhile_has_no_holder(held: FakeKafka) -> None:
+    known(held, None)
+    held.scripts[DescribeProducersRequest].clear()
+    held.script(DescribeProducersRequest, DescribeProducersResponse())
+    [row] = blocked(held).rows
+    assert (row.state, row.producer) == (HolderState.ENDED, None)
+
+
+def abort(kafka: FakeKafka, producer_id: int = PRODUCER_ID) -> int:
+    async def test() -> int:
+        async with Cluster(kafka.bootstrap) as cluster:
+            return (await abort_hanging_transaction(cluster, TOPIC, 0, producer_id)).first_offset
+
+    return run(kafka, test())
+
+
+def test_a_hanging_transaction_is_aborted_by_a_marker_at_the_leader(held: FakeKafka) -> None:
+    known(held, None)
+    result = WritableTxnMarkerPartitionResult(partition_index=0)
+    topics = [WritableTxnMarkerTopicResult(name=TOPIC, partitions=[result])]
+    markers = [WritableTxnMarkerResult(producer_id=PRODUCER_ID, topics=topics)]
+    held.script(WriteTxnMarkersRequest, WriteTxnMarkersResponse(markers=markers))
+    assert abort(held) == STABLE
+    [received] = held.of(WriteTxnMarkersRequest)
+    [marker] = received.request.markers
+    assert received.node_id == 2
+    assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (PRODUCER_ID, 1, False)
+    assert marker.coordinator_epoch == 0
+
+
+def test_a_transaction_with_a_coordinator_is_not_aborted_by_a_marker(held: FakeKafka) -> None:
+    known(held, "Ongoing")
+    with pytest.raises(
+        ClientError, match="not hanging, since broker 3 coordinates it; end it with: odradek txns abort id"
+    ):
+        abort(held)
+    assert held.of(WriteTxnMarkersRequest) == []
+
+
+def test_a_producer_without_an_open_transaction_is_not_found(held: FakeKafka) -> None:
+    with pytest.raises(NotFound, match="producer 8 has no open transaction in t-0"):
+        abort(held, 8)

@@ -1,0 +1,73 @@
+"""Arguments of ``odradek groups reset``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.client import InvalidArgument, TopicPartition
+from odradek.commands.offset_targets import parse_duration_ms, parse_moment_ms, parse_scope, read_offsets
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_topics_with_and_without_partitions_are_parsed() -> None:
+    assert parse_scope(["a", "b:0,2", "c:1", "c"]) == {"a": [], "b": [0, 2], "c": []}
+
+
+def test_a_partition_that_is_no_number_is_an_invalid_argument() -> None:
+    with pytest.raises(InvalidArgument, match="partition x: expected a number"):
+        parse_scope(["a:x"])
+
+
+def test_a_time_without_an_offset_is_utc() -> None:
+    assert parse_moment_ms("1970-01-01T00:00:01.5") == parse_moment_ms("1970-01-01T01:00:01.500+01:00") == 1_500
+
+
+@pytest.mark.parametrize("text", ["", "soon", "2026-13-01"])
+def test_a_malformed_time_is_an_invalid_argument(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="expected a time such as"):
+        parse_moment_ms(text)
+
+
+def test_a_duration_counts_back_from_now() -> None:
+    ago = int(time.time() * 1000) - parse_duration_ms("P1DT1H1M1.5S")
+    assert 90_061_500 <= ago < 90_071_500
+
+
+@pytest.mark.parametrize("duration", ["P", "PT", "1H", "P1M"])
+def test_a_malformed_duration_is_an_invalid_argument(duration: str) -> None:
+    with pytest.raises(InvalidArgument, match="expected a duration such as"):
+        parse_duration_ms(duration)
+
+
+@pytest.mark.parametrize("duration", ["P999999999999D", "P900000D", "PT99999999999999H"])
+def test_a_duration_that_begins_before_the_first_year_is_an_invalid_argument(duration: str) -> None:
+    with pytest.raises(InvalidArgument, match="there was no time so long ago"):
+        parse_duration_ms(duration)
+
+
+def test_a_file_of_offsets_is_read(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_text("a,0,2\n\nb, 1 ,7\n")
+    assert read_offsets(str(plan)) == {TopicPartition("a", 0): 2, TopicPartition("b", 1): 7}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a,0\n", "line 1: expected topic,partition,offset"),
+        (b"a,0,x\n", "line 1 x: expected a number"),
+        (b"\xff", "utf-8"),
+    ],
+)
+def test_a_malformed_file_is_an_invalid_argument(tmp_path: Path, content: bytes, said: str) -> None:
+    plan = tmp_path / "plan.csv"
+    plan.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=said):
+        read_offsets(str(plan))
+    with pytest.raises(InvalidArgument, match="No such file"):
+        read_offsets(str(tmp_path / "none"))

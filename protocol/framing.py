@@ -21,9 +21,9 @@ RECEIVE_BUFFER_BYTES: Final = 32_768
 It can hold a producer's default batch of 16 KiB.
 """
 LARGE_FRAME_START_BYTES: Final = 65_536
-"""First size in bytes of the separate buffer of a large frame."""
+"""Initial size of the separate buffer of a large frame, in bytes."""
 LARGE_FRAME_GROWTH: Final = 4
-"""Growth factor of that buffer. It needs fewer copies than doubling.
+"""Growth factor of the buffer of a large frame. It needs fewer copies than doubling.
 
 With it, a hostile client can allocate at most four bytes per byte sent.
 """

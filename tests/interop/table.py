@@ -96,8 +96,8 @@ def render() -> str:
     lines = [
         "# Clients",
         "",
-        "Generated from the results of `tests/interop`: real clients against a real broker process. A dash means that the",
-        "feature was not tested with that client.",
+        "Generated from the results of `tests/interop`: real clients against a real broker process. A dash means that",
+        "the feature was not tested with that client.",
         "",
         "| feature | " + " | ".join(titles) + " |",
         "|---|" + "---|" * len(titles),

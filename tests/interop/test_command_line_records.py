@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.interop.test_command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
+from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,15 +32,7 @@ def topic(there: tuple[str, str]) -> str:
 
 
 def piped(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(ODRADEK), *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-        env=terminal(250),
-    )
+    return odradek(*arguments, stdin=text)
 
 
 def consumed(*arguments: str) -> list[dict[str, Any]]:
@@ -119,7 +111,7 @@ def test_consume_follows_until_it_is_interrupted(topic: str, there: tuple[str, s
         [str(ODRADEK), "consume", topic, "--follow", "--json", *there],
         stdout=subprocess.PIPE,
         text=True,
-        env=terminal(250),
+        env=terminal(),
         start_new_session=True,
     )
     assert following.stdout is not None
@@ -139,7 +131,7 @@ def test_an_interrupted_transaction_is_aborted(topic: str, there: tuple[str, str
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=terminal(250),
+        env=terminal(),
         start_new_session=True,
     )
     assert sending.stdin is not None

@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Producer
 
-from tests.interop.test_command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
 from tests.interop.test_command_line_records import piped
+from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import ProducerOptions
-from tests.support.local_clusters import TIMEOUT_S, detached, odradek, status
+from tests.support.command_line import TIMEOUT_S, odradek
+from tests.support.local_clusters import detached, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

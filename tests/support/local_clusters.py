@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from odradek.local.directory import ClusterDirectory
 from odradek.local.processes import ProcessId
+from tests.support.command_line import TIMEOUT_S, odradek
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ODRADEK = Path(sys.executable).with_name("odradek")
-TIMEOUT_S = 120.0
-
-
-def odradek(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "250", "NO_COLOR": "1"}
-    return subprocess.run(
-        [str(ODRADEK), *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=environment
-    )
+    from pathlib import Path
 
 
 def status(directory: Path) -> Any:

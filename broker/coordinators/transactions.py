@@ -14,8 +14,8 @@ from odradek.broker.partition.background_jobs import repeat
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
-from odradek.coordinator.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
+from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.coordinator.txn.state import Partitions as TopicPartitions
 from odradek.runtime.tasks import Spawn

@@ -13,7 +13,7 @@ from odradek.broker.dispatch.request_metrics import BOUNDS_US, Histogram
 from odradek.broker.metrics.families import FAMILIES, Family, Kind
 from odradek.broker.metrics.loop_lag import US_PER_S
 from odradek.cluster.metadata.topic_names import is_internal
-from odradek.coordinator.group.offsets.state import unpacked
+from odradek.coordinator.group.offset_store import unpacked
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
 

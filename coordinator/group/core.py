@@ -1,16 +1,17 @@
 """The replicated core of the group coordinator: the groups of one `__consumer_offsets` partition.
 
-It hands each command and each record to the part that knows it: `offsets`, `classic` (JoinGroup and its kin) or `modern`
-(KIP-848). Each part is a table of decisions by type of command and of applications by type of key.
+It hands each command and each record to the part that knows it: `offsets`, `classic` or `modern` (KIP-848), and requests of the
+classic protocol to `classic_requests`. A part is a table of decisions by type of command and of applications by type of key.
 """
 
 from collections.abc import Callable
 from typing import Any, Final
 
+from odradek.coordinator.group import classic_requests
 from odradek.coordinator.group.classic import core as classic
 from odradek.coordinator.group.modern import core as modern
+from odradek.coordinator.group.offset_store import OffsetStore
 from odradek.coordinator.group.offsets import core as offsets
-from odradek.coordinator.group.offsets.state import OffsetStore
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 from odradek.coordinator.group.records import Entry, from_record
 from odradek.coordinator.group.state import State
@@ -45,7 +46,7 @@ def _joined(tables: list[dict[type[Any], Any]]) -> dict[type[Any], Any]:
     return table
 
 
-_DECISIONS: Final[dict[type[Any], Decide]] = _joined([part.DECISIONS for part in _PARTS])
+_DECISIONS: Final[dict[type[Any], Decide]] = _joined([classic_requests.DECISIONS, *(part.DECISIONS for part in _PARTS)])
 _APPLICATIONS: Final[dict[type[Any], Apply]] = _joined([part.APPLICATIONS for part in _PARTS])
 
 

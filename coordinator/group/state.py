@@ -8,17 +8,13 @@ response, how far regular expressions are resolved.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.coordinator.by_id import ById
 from odradek.coordinator.group.memory_accounting import MemoryAccounting
-from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
-
-if TYPE_CHECKING:
-    from odradek.coordinator.group.offsets.state import OffsetStore
-    from odradek.coordinator.group.ports import TopicInfo
-    from odradek.runtime.shard import ShardRecord, Timer
-
+from odradek.coordinator.group.offset_store import OffsetStore
+from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, TopicInfo, Topics
+from odradek.runtime.shard import ShardRecord, Timer
 
 GROUPS_MAX: Final = 20_000
 """Groups in one partition of `__consumer_offsets` up to which a request makes a new one; Kafka has no limit."""
@@ -63,7 +59,7 @@ class Group(Protocol):
     ) -> None:
         """May this member, of an older epoch, commit for this partition (KIP-1251)? Raises Refusal."""
 
-    def commit_timers(self, member_id: str) -> "tuple[Timer, ...]":
+    def commit_timers(self, member_id: str) -> tuple[Timer, ...]:
         """The timers that a commit of this member sets anew: it keeps the session of a classic member alive."""
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
@@ -83,7 +79,7 @@ class Group(Protocol):
         now (KIP-211: a group with members keeps what it is subscribed to, an empty one counts from when it became empty).
         """
 
-    def tombstones(self) -> "tuple[ShardRecord, ...]":
+    def tombstones(self) -> tuple[ShardRecord, ...]:
         """The records that make the group itself be gone from the log (its offsets are not its business)."""
 
 
@@ -95,7 +91,7 @@ class State:
     topics: Topics
     features: FeatureLevels
     new_id: Callable[[], str]
-    offsets: "OffsetStore"
+    offsets: OffsetStore
     groups: ById[Group] = field(default_factory=ById)
     leader_epoch: int = -1
     committed: int = 0
@@ -104,7 +100,7 @@ class State:
     """Records of types or versions that this broker does not know."""
     memory: MemoryAccounting = field(default_factory=MemoryAccounting)
     """Soft: what members may still take in memory."""
-    topic_hashes: "dict[str, tuple[TopicInfo, int]]" = field(default_factory=dict)
+    topic_hashes: dict[str, tuple[TopicInfo, int]] = field(default_factory=dict)
     """A memo, not state: the hash of a topic that a consumer group subscribes to, and what it was computed from."""
 
     def has_room_for(self, group_id: str) -> bool:

@@ -13,13 +13,13 @@ from typing import Any, Final
 import structlog
 
 from odradek.coordinator.hashing import partition_for
-from odradek.coordinator.producer_ids import ProducerIdPool
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.marker_driver import MarkerDriver
 from odradek.coordinator.txn.markers import Completion, Finished, Verdict
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
+from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.errors import ErrorCode, Refusal

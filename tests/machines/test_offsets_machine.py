@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.offset_store import Stored, unpacked
 from odradek.coordinator.group.offsets import deletion, expiry
 from odradek.coordinator.group.offsets.records import tombstone
-from odradek.coordinator.group.offsets.state import Stored, unpacked
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.records import to_record
 from odradek.protocol.records.group_metadata import GroupMetadataKey

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from odradek.coordinator.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
+from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.tasks import Tasks

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from odradek.coordinator.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.commands import TV2, ProducerIdentity
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition, TxnConfig
+from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.protocol.batch import control_type, iter_batches, iter_records
 from odradek.protocol.errors import ErrorCode, Refusal

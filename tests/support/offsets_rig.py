@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.group import commands as c
+from odradek.coordinator.group.offset_store import OffsetStore, Stored
 from odradek.coordinator.group.offsets import core as offsets
 from odradek.coordinator.group.offsets.expiry import SweepOffsets
-from odradek.coordinator.group.offsets.state import OffsetStore, Stored
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.records import Entry, from_record, to_record
 from odradek.coordinator.group.state import GroupKind, State

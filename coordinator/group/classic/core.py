@@ -1,4 +1,6 @@
-"""The classic protocol of groups (JoinGroup and its kin), as decisions and applications of the group coordinator's core.
+"""Groups of the classic protocol: the decisions on their timers and the applications of their records.
+
+Requests of the classic protocol come from `coordinator.group.classic_requests`.
 
 What the log says is changed by `apply_group` alone: that a group exists, that its leader has assigned, that a static
 member has a new id. A rebalance is in memory only: soft changes of the decisions drive it.
@@ -9,8 +11,7 @@ from typing import Any, Final
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.classic import commands as own
 from odradek.coordinator.group.classic.describe import decide_describe
-from odradek.coordinator.group.classic.join import decide_join
-from odradek.coordinator.group.classic.membership import decide_heartbeat, decide_leave, decide_session_over
+from odradek.coordinator.group.classic.membership import decide_session_over
 from odradek.coordinator.group.classic.phases import (
     decide_initial_delay_over,
     decide_join_time_up,
@@ -19,17 +20,12 @@ from odradek.coordinator.group.classic.phases import (
 )
 from odradek.coordinator.group.classic.records import Assigned, Emptied, restored_group
 from odradek.coordinator.group.classic.state import ClassicGroup
-from odradek.coordinator.group.classic.sync import decide_sync
 from odradek.coordinator.group.records import Entry
 from odradek.coordinator.group.state import State
 from odradek.protocol.records.group_metadata import GroupMetadataKey
 from odradek.runtime.shard import Loaded
 
 DECISIONS: Final[dict[type[Any], Any]] = {
-    c.JoinGroup: decide_join,
-    c.SyncGroup: decide_sync,
-    c.Heartbeat: decide_heartbeat,
-    c.LeaveGroup: decide_leave,
     c.DescribeClassic: decide_describe,
     own.SessionOver: decide_session_over,
     own.JoinTimeUp: decide_join_time_up,

@@ -1,6 +1,6 @@
 """JoinGroup (v0-9): of new members, dynamic (KIP-394) and static (KIP-345), and of members that join again."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,19 +12,16 @@ from odradek.coordinator.group.classic.state import ClassicGroup, Member, Protoc
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, JoinGroup
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
-from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import Group, State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.runtime.machine import To
-from odradek.runtime.shard import Again, Decision
+from odradek.runtime.shard import Decision
 
 KNOWN_MEMBER_ID_MIN: Final = 4
 """From this version on a client without an id is sent away with one before it counts (KIP-394)."""
 SKIP_ASSIGNMENT_MIN: Final = 9
 """From this version on a leader can be told not to assign (KIP-814)."""
-REBALANCE_TIMEOUT_MIN: Final = 1
-"""Before this version the session time-out stands for the other."""
 ANY_UUID: Final = UUID(int=0)
 """As long as every other, in an id that is not made yet."""
 PENDING_MAX: Final = 10_000
@@ -53,17 +50,10 @@ class _Joining:
         return WAITING
 
 
-def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | Again:
+def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
     """Reply: JoinGroupResponse, also where it refuses, or WAITING."""
-    command = _timed(command)
-    request, config = command.request, state.configs.broker()
-    if not request.group_id:
-        return Decision(join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id))
-    if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-        return Decision(join_refused(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+    request = command.request
     group = state.groups.get(request.group_id)
-    if group is not None and not isinstance(group, ClassicGroup) and not group.is_empty:
-        return classic_members.decide_join(state, command, now_ms)
     is_there = isinstance(group, ClassicGroup)
     if not is_there and request.member_id:
         look_up(ClassicState.DEAD, Event.STRANGER)
@@ -82,14 +72,6 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
     if not is_there and _is_made(joining):
         draft.records = [*_in_the_way(group), new_group_record(draft.group, now_ms)]
     return draft.decision(reply)
-
-
-def _timed(command: JoinGroup) -> JoinGroup:
-    """With a rebalance time-out, whatever the version and the protocol of the group."""
-    if command.caller.api_version >= REBALANCE_TIMEOUT_MIN:
-        return command
-    request = command.request
-    return replace(command, request=replace(request, rebalance_timeout_ms=request.session_timeout_ms))
 
 
 def _is_made(joining: _Joining) -> bool:

@@ -1,7 +1,6 @@
 """Being a member: Heartbeat (v0-4), LeaveGroup (v0-5, KIP-345 batches), and sessions that end."""
 
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from odradek.coordinator.group.classic.commands import SessionOver
 from odradek.coordinator.group.classic.draft import ClassicDraft
@@ -9,29 +8,21 @@ from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import Heartbeat, LeaveGroup
-from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
-from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
+from odradek.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from odradek.runtime.machine import Refuse, To
-from odradek.runtime.shard import Again, Decision
-
-BATCHES_MIN: Final = 3
-"""From this version on LeaveGroup names several members."""
+from odradek.runtime.shard import Decision
 
 
-def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any] | Again:
+def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
     """Reply: HeartbeatResponse. Raises Refusal; a member that must join again is heard of all the same."""
     request = command.request
-    if not request.group_id:
-        raise Refusal(ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(request.group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         look_up(ClassicState.DEAD, Event.STRANGER)
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
-    if not isinstance(group, ClassicGroup):
-        return classic_members.decide_heartbeat(state, command, now_ms)
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
         raise Refusal(ErrorCode.ILLEGAL_GENERATION)
@@ -41,31 +32,14 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     return draft.decision(Refusal(action.error) if isinstance(action, Refuse) else HeartbeatResponse())
 
 
-def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
-    """Reply: LeaveGroupResponse, with an error for each member. Raises Refusal."""
-    if not command.request.group_id:
-        raise Refusal(ErrorCode.INVALID_GROUP_ID)
-    if command.caller.api_version >= BATCHES_MIN:
-        return _leave(state, command, now_ms)
-    request = LeaveGroupRequest(
-        group_id=command.request.group_id, members=[MemberIdentity(member_id=command.request.member_id)]
-    )
-    decision = _leave(state, replace(command, request=request), now_ms)
-    if isinstance(decision, Again) or not isinstance(decision.reply, LeaveGroupResponse):
-        return decision
-    only = decision.reply.error_code or decision.reply.members[0].error_code
-    return replace(decision, reply=LeaveGroupResponse(error_code=only))
-
-
-def _leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:
+def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any]:
+    """Reply: LeaveGroupResponse, with an error for each member."""
     request = command.request
     group = state.groups.get(request.group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         look_up(ClassicState.DEAD, Event.STRANGER)
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         return Decision(LeaveGroupResponse(members=[_left(identity, unknown) for identity in request.members]))
-    if not isinstance(group, ClassicGroup):
-        return classic_members.decide_leave(state, command, now_ms)
     draft = ClassicDraft.of(state, group, now_ms)
     answers = [_left(identity, _leave_one(draft, identity)) for identity in request.members]
     if any(answer.error_code == ErrorCode.NONE for answer in answers):

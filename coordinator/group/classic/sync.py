@@ -9,22 +9,17 @@ from odradek.coordinator.group.classic.records import Assigned, group_record
 from odradek.coordinator.group.classic.state import ClassicGroup, Member
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, SyncGroup
-from odradek.coordinator.group.modern import classic_members
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.sync_group import SyncGroupResponse
 from odradek.runtime.machine import Refuse
-from odradek.runtime.shard import Again, Decision, Timer
+from odradek.runtime.shard import Decision, Timer
 
 
-def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any] | Again:
-    """Reply: SyncGroupResponse or WAITING. Raises Refusal."""
+def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
+    """Reply: SyncGroupResponse or WAITING. Raise Refusal."""
     request = command.request
-    if not request.group_id:
-        raise Refusal(ErrorCode.INVALID_GROUP_ID)
     group = state.groups.get(request.group_id)
-    if group is not None and not isinstance(group, ClassicGroup) and not group.is_empty:
-        return classic_members.decide_sync(state, command, now_ms)
     if not isinstance(group, ClassicGroup):
         look_up(ClassicState.DEAD, Event.STRANGER)
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)

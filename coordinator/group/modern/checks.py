@@ -3,6 +3,7 @@
 from typing import Final
 
 from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
+from odradek.coordinator.group.modern.assignment.reconcile import Owned
 from odradek.coordinator.group.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -11,7 +12,6 @@ from odradek.coordinator.group.modern.member import (
     Member,
     Partitions,
 )
-from odradek.coordinator.group.modern.reconcile import Owned
 from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal

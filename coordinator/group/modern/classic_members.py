@@ -11,17 +11,22 @@ from typing import Any, Final
 from odradek.coordinator.group.classic.commands import join_refused
 from odradek.coordinator.group.classic.state import Protocols, protocols_of
 from odradek.coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from odradek.coordinator.group.modern.assignment.target import may_assign, target_for
 from odradek.coordinator.group.modern.checks import check_instance, check_room
-from odradek.coordinator.group.modern.consumer_protocol import by_topic_id, written_assignment
-from odradek.coordinator.group.modern.downgrade import is_settled, may_downgrade_by, to_classic
+from odradek.coordinator.group.modern.conversion.consumer_protocol import by_topic_id, written_assignment
+from odradek.coordinator.group.modern.conversion.downgrade import is_settled, may_downgrade_by, to_classic
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.finding import group_for
 from odradek.coordinator.group.modern.heartbeat import reconciled, take_place
 from odradek.coordinator.group.modern.leaving import fenced
 from odradek.coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
 from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
-from odradek.coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
-from odradek.coordinator.group.modern.target import may_assign, target_for
+from odradek.coordinator.group.modern.subscriptions.changes import (
+    RegexChange,
+    follow_metadata,
+    follow_regex,
+    write_member,
+)
 from odradek.coordinator.group.state import State
 from odradek.protocol.consumer_protocol import subscription_of, version_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal

@@ -16,8 +16,8 @@ from odradek.coordinator.group.modern.draft import (
 from odradek.coordinator.group.modern.heartbeat import decide_heartbeat
 from odradek.coordinator.group.modern.leaving import decide_expired, decide_rebalance_expired
 from odradek.coordinator.group.modern.member import MemberState
-from odradek.coordinator.group.modern.resolution import decide_resolve
 from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.modern.subscriptions.regexes import decide_resolve
 from odradek.coordinator.group.state import State
 from odradek.runtime.shard import Loaded
 

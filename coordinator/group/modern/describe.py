@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from odradek.coordinator.group.commands import DescribeConsumer
+from odradek.coordinator.group.modern.assignment.target import most_wanted
 from odradek.coordinator.group.modern.finding import group_for
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.modern.target import most_wanted
 from odradek.coordinator.group.ports import Topics
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import Refusal

@@ -1,8 +1,8 @@
 """Which group a request is about: one of the consumer protocol, a new one, or a classic one that becomes one."""
 
+from odradek.coordinator.group.modern.conversion.upgrade import to_consumer
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.modern.upgrade import to_consumer
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 

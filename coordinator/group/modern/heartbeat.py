@@ -8,6 +8,8 @@ from uuid import UUID
 from odradek.coordinator.group.commands import ConsumerGroupHeartbeat
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
+from odradek.coordinator.group.modern.assignment.reconcile import Owned, Situation, reconcile
+from odradek.coordinator.group.modern.assignment.target import subscribed_names, target_for
 from odradek.coordinator.group.modern.checks import (
     check_epoch,
     check_instance,
@@ -27,11 +29,14 @@ from odradek.coordinator.group.modern.member import (
     MemberState,
     Partitions,
 )
-from odradek.coordinator.group.modern.reconcile import Owned, Situation, reconcile
 from odradek.coordinator.group.modern.state import Assignment as TargetAssignment
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.modern.subscription import RegexChange, follow_metadata, follow_regex, write_member
-from odradek.coordinator.group.modern.target import subscribed_names, target_for
+from odradek.coordinator.group.modern.subscriptions.changes import (
+    RegexChange,
+    follow_metadata,
+    follow_regex,
+    write_member,
+)
 from odradek.coordinator.group.modern.transitions import Event, look_up
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import Refusal

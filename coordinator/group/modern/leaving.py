@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from odradek.coordinator.group.modern import records as r
-from odradek.coordinator.group.modern.downgrade import may_downgrade, to_classic
+from odradek.coordinator.group.modern.conversion.downgrade import may_downgrade, to_classic
 from odradek.coordinator.group.modern.draft import (
     ConsumerDraft,
     JoinExpired,
@@ -14,9 +14,9 @@ from odradek.coordinator.group.modern.draft import (
     SyncExpired,
 )
 from odradek.coordinator.group.modern.member import NO_PARTITIONS, STATIC_LEAVE_EPOCH, Member
-from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.modern.subscription import drop_unused
+from odradek.coordinator.group.modern.subscriptions.changes import drop_unused
+from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_hash
 from odradek.coordinator.group.modern.transitions import Action, Event, look_up
 from odradek.coordinator.group.state import State
 from odradek.runtime.shard import Decision

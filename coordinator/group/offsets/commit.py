@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
+from odradek.coordinator.group.offset_store import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
 from odradek.coordinator.group.offsets.records import commit_record
-from odradek.coordinator.group.offsets.state import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
 from odradek.coordinator.group.state import Group, GroupKind, State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_commit import (

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.coordinator.group.commands import DeletedTopic, DeleteGroup, DeleteOffsets, TopicsDeleted
+from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, OffsetStore, Place, record_offset_of, unpacked
 from odradek.coordinator.group.offsets.expiry import EXAMINED_MAX, group_ids
 from odradek.coordinator.group.offsets.records import Batch, tombstone
-from odradek.coordinator.group.offsets.state import ZERO_TOPIC_ID, OffsetStore, Place, record_offset_of, unpacked
 from odradek.coordinator.group.state import Group, State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_delete import (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from odradek.coordinator.group.offset_store import NEVER_MS, unpacked
 from odradek.coordinator.group.offsets.records import Batch, tombstone
-from odradek.coordinator.group.offsets.state import NEVER_MS, unpacked
 from odradek.coordinator.group.state import Group, State
 from odradek.runtime.shard import Decision, Timer
 

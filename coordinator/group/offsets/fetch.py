@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.coordinator.group.commands import FetchOffsets
-from odradek.coordinator.group.offsets.state import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpacked
+from odradek.coordinator.group.offset_store import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpacked
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_fetch import (

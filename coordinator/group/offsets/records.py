@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.coordinator.group.offsets.state import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, Place, Stored
+from odradek.coordinator.group.offset_store import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, Place, Stored
 from odradek.coordinator.group.records import Entry, to_record
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue

@@ -5,8 +5,8 @@ from collections import deque
 
 import pytest
 
-from odradek.coordinator import producer_ids
-from odradek.coordinator.producer_ids import ProducerIdPool
+from odradek.coordinator.txn import producer_ids
+from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.protocol.errors import ErrorCode, Refusal
 
 

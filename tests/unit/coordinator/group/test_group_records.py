@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.coordinator.group.core import GroupShard
-from odradek.coordinator.group.offsets.state import Stored
+from odradek.coordinator.group.offset_store import Stored
 from odradek.coordinator.group.records import _TYPES, Entry, from_record, to_record
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records.consumer_group_current_member_assignment import (

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from odradek.coordinator.group.modern.metadata_hash import combined, group_hash, topic_hash
+from odradek.coordinator.group.modern.subscriptions.metadata_hash import combined, group_hash, topic_hash
 from odradek.coordinator.group.modern.xxh3 import xxh3_64
 from odradek.coordinator.group.ports import TopicInfo
 from tests.support.group_ports import FakeTopics

@@ -6,7 +6,7 @@ from typing import Any
 
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.modern.state import ConsumerGroup
-from odradek.coordinator.group.modern.subscription import REGEX_PAUSE_MS
+from odradek.coordinator.group.modern.subscriptions.changes import REGEX_PAUSE_MS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.classic_rig import GROUP, WAITS, EngineRig, caller, outcome

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from odradek.coordinator.group import state as group_state
+from odradek.coordinator.group.offset_store import Stored
 from odradek.coordinator.group.offsets import commit as commits
-from odradek.coordinator.group.offsets.state import Stored
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.records import from_record
 from odradek.coordinator.group.state import GroupKind

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.coordinator.group.offsets.state import NO_EPOCH
+from odradek.coordinator.group.offset_store import NO_EPOCH
 from odradek.coordinator.group.state import GroupKind
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.primitives import ZERO_UUID

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.draft import ConsumerDraft, ResolveRegexes
-from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import ConsumerGroup, Resolution
+from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_hash
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import Refusal
 from odradek.protocol.patterns import compiled

@@ -6,8 +6,8 @@ from typing import Final
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
-from odradek.coordinator.group.modern.metadata_hash import group_hash
 from odradek.coordinator.group.modern.state import Subscriptions
+from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_hash
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.patterns import compiled
 

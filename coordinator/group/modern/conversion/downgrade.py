@@ -8,7 +8,7 @@ from odradek.coordinator.group.classic import state as c
 from odradek.coordinator.group.classic.commands import JoinTimeUp, join_key, session_timer
 from odradek.coordinator.group.classic.records import group_record
 from odradek.coordinator.group.classic.transitions import ClassicState
-from odradek.coordinator.group.modern.consumer_protocol import written_assignment
+from odradek.coordinator.group.modern.conversion.consumer_protocol import written_assignment
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup

@@ -13,8 +13,9 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import check_group
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import GROUP_METADATA
@@ -24,33 +25,32 @@ from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest,
 
 
 def handle(
-    context: RequestContext, request: AddOffsetsToTxnRequest
+    context: BrokerRequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse]:
     if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     check_group(context, AclOperation.READ, request.group_id)
-    services = context.services
-    added = services.transactions.add_partitions(
+    added = context.broker.transactions.add_partitions(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        [(GROUP_METADATA, services.groups.partition_of(request.group_id))],
+        [(GROUP_METADATA, context.broker.groups.partition_of(request.group_id))],
         client_id=context.client_id,
     )
     return _response(context, added.result()) if added.done() else _later(context, added)
 
 
 def refuse(
-    context: RequestContext, request: AddOffsetsToTxnRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: AddOffsetsToTxnRequest, error: ErrorCode, message: str | None
 ) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(error_code=error)
 
 
-async def _later(context: RequestContext, added: Future[PartitionErrors]) -> AddOffsetsToTxnResponse:
+async def _later(context: BrokerRequestContext, added: Future[PartitionErrors]) -> AddOffsetsToTxnResponse:
     return _response(context, await added)
 
 
-def _response(context: RequestContext, errors: PartitionErrors) -> AddOffsetsToTxnResponse:
+def _response(context: BrokerRequestContext, errors: PartitionErrors) -> AddOffsetsToTxnResponse:
     (error,) = errors.values()
     return AddOffsetsToTxnResponse(error_code=wire_error(context.api_key, context.api_version, error))
 

@@ -19,7 +19,8 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.broker.requests.listener import BROKER, CLIENT
@@ -53,7 +54,7 @@ class _Asked:
 
 
 def handle(
-    context: RequestContext, request: AddPartitionsToTxnRequest
+    context: BrokerRequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     batched = context.api_version >= BATCHED_MIN_VERSION
     if batched and not (BROKER in context.session.listener.roles and _may_act(context)):
@@ -66,7 +67,7 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: AddPartitionsToTxnRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: AddPartitionsToTxnRequest, error: ErrorCode, message: str | None
 ) -> AddPartitionsToTxnResponse:
     if context.api_version >= BATCHED_MIN_VERSION:
         return AddPartitionsToTxnResponse(error_code=error)
@@ -74,12 +75,12 @@ def refuse(
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_grouped(dict.fromkeys(partitions, error)))
 
 
-def _may_act(context: RequestContext) -> bool:
+def _may_act(context: BrokerRequestContext) -> bool:
     return context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
 
 
 def _transactions(
-    context: RequestContext, request: AddPartitionsToTxnRequest
+    context: BrokerRequestContext, request: AddPartitionsToTxnRequest
 ) -> Sequence[AddPartitionsToTxnTransaction]:
     if context.api_version >= BATCHED_MIN_VERSION:
         return request.transactions
@@ -92,7 +93,7 @@ def _transactions(
     return (only,)
 
 
-def _ask(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> _Asked:
+def _ask(context: BrokerRequestContext, asked: AddPartitionsToTxnTransaction) -> _Asked:
     partitions = _flat(asked.topics)
     try:
         outcome: PartitionErrors | Future[PartitionErrors] = _add_or_verify(context, asked, partitions)
@@ -102,7 +103,7 @@ def _ask(context: RequestContext, asked: AddPartitionsToTxnTransaction) -> _Aske
 
 
 def _add_or_verify(
-    context: RequestContext, asked: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]
+    context: BrokerRequestContext, asked: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]
 ) -> PartitionErrors | Future[PartitionErrors]:
     batched = context.api_version >= BATCHED_MIN_VERSION
     if not batched and not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
@@ -110,7 +111,7 @@ def _add_or_verify(
     bad = _bad_partitions(context, partitions, from_client=not batched)
     if bad:
         return {partition: bad.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
-    transactions = context.services.transactions
+    transactions = context.broker.transactions
     if asked.verify_only:
         return transactions.verify_partitions(
             asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions, wait_ms=BATCHED_WAIT_MS_MAX
@@ -127,7 +128,7 @@ def _add_or_verify(
 
 
 def _bad_partitions(
-    context: RequestContext, partitions: tuple[TopicPartition, ...], *, from_client: bool
+    context: BrokerRequestContext, partitions: tuple[TopicPartition, ...], *, from_client: bool
 ) -> PartitionErrors:
     topics = list(dict.fromkeys(partition.topic for partition in partitions))
     allowed = topics
@@ -135,7 +136,7 @@ def _bad_partitions(
         allowed = context.split_allowed(AclOperation.WRITE, ResourceType.TOPIC, topics)[0]
         allowed = [topic for topic in allowed if not is_internal(topic)]
     writable = dict.fromkeys(allowed)
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     bad: PartitionErrors = {}
     for partition in partitions:
         if partition.topic not in writable:
@@ -154,7 +155,7 @@ def _settled(one: _Asked) -> tuple[str, PartitionErrors]:
         return one.transactional_id, dict.fromkeys(one.partitions, refusal.error)
 
 
-def _response(context: RequestContext, asked: list[_Asked]) -> AddPartitionsToTxnResponse:
+def _response(context: BrokerRequestContext, asked: list[_Asked]) -> AddPartitionsToTxnResponse:
     told = [
         (
             transactional_id,

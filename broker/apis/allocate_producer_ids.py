@@ -7,7 +7,8 @@ Behavior:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import ProducerIdBlock
@@ -15,10 +16,12 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 
-def handle(context: RequestContext, request: AllocateProducerIdsRequest) -> Awaitable[AllocateProducerIdsResponse]:
+def handle(
+    context: QuorumRequestContext, request: AllocateProducerIdsRequest
+) -> Awaitable[AllocateProducerIdsResponse]:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return _answer(context.services.controller.allocate_producer_ids(request.broker_id, request.broker_epoch))
+    return _answer(context.quorum.controller.allocate_producer_ids(request.broker_id, request.broker_epoch))
 
 
 async def _answer(block: Awaitable[ProducerIdBlock]) -> AllocateProducerIdsResponse:
@@ -27,7 +30,7 @@ async def _answer(block: Awaitable[ProducerIdBlock]) -> AllocateProducerIdsRespo
 
 
 def refuse(
-    context: RequestContext, request: AllocateProducerIdsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: AllocateProducerIdsRequest, error: ErrorCode, message: str | None
 ) -> AllocateProducerIdsResponse:
     return AllocateProducerIdsResponse(error_code=error)
 

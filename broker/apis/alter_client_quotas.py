@@ -10,7 +10,8 @@ Version notes: the body is the same in both; v1 is flexible.
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import QuotaChange
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -23,10 +24,10 @@ from odradek.protocol.messages.alter_client_quotas import (
 )
 
 
-async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def handle(context: QuorumRequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    done = await context.services.controller.alter_client_quotas(
+    done = await context.quorum.controller.alter_client_quotas(
         [_change(entry) for entry in request.entries], validate_only=request.validate_only
     )
     return AlterClientQuotasResponse(
@@ -47,7 +48,7 @@ def _change(entry: RequestEntryData) -> QuotaChange:
 
 
 def refuse(
-    context: RequestContext, request: AlterClientQuotasRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: AlterClientQuotasRequest, error: ErrorCode, message: str | None
 ) -> AlterClientQuotasResponse:
     return AlterClientQuotasResponse(
         entries=[
@@ -67,6 +68,6 @@ API: Final = Api(
     response=AlterClientQuotasResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER_CONFIGS on the cluster",
 )

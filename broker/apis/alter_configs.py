@@ -10,7 +10,8 @@ Version notes: the body is the same in all; v2 is flexible.
 from typing import Final
 
 from odradek.broker.config.requests import alter
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.alter_configs import (
@@ -21,8 +22,10 @@ from odradek.protocol.messages.alter_configs import (
 )
 
 
-async def handle(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    done = await alter(context, request.resources, _change, validate_only=request.validate_only)
+async def handle(context: QuorumRequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    done = await alter(
+        context, context.quorum.controller, request.resources, _change, validate_only=request.validate_only
+    )
     return AlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(each.error, each.message, each.kind, each.name) for each in done]
     )
@@ -34,7 +37,7 @@ def _change(resource: AlterConfigsResource) -> ConfigChange:
 
 
 def refuse(
-    context: RequestContext, request: AlterConfigsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: AlterConfigsRequest, error: ErrorCode, message: str | None
 ) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=[
@@ -52,7 +55,7 @@ API: Final = Api(
     response=AlterConfigsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers are not resources here",),
 )

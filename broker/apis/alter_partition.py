@@ -11,7 +11,8 @@ back without its records is not taken for the one that had caught up (KIP-903).
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
@@ -28,7 +29,7 @@ ISR_WITH_EPOCHS: Final = 3
 EPOCH_NOT_KNOWN: Final = -1
 
 
-async def handle(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     with_epochs = context.api_version >= ISR_WITH_EPOCHS
@@ -46,7 +47,7 @@ async def handle(context: RequestContext, request: AlterPartitionRequest) -> Alt
         for topic in request.topics
         for partition in topic.partitions
     ]
-    done = iter(await context.services.controller.alter_partition(request.broker_id, request.broker_epoch, asked))
+    done = iter(await context.quorum.controller.alter_partition(request.broker_id, request.broker_epoch, asked))
     return AlterPartitionResponse(
         topics=[
             ResponseTopicData(topic_id=topic.topic_id, partitions=[_result(next(done)) for _ in topic.partitions])
@@ -69,7 +70,7 @@ def _result(altered: AlteredPartition) -> ResponsePartitionData:
 
 
 def refuse(
-    context: RequestContext, request: AlterPartitionRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: AlterPartitionRequest, error: ErrorCode, message: str | None
 ) -> AlterPartitionResponse:
     return AlterPartitionResponse(error_code=error)
 

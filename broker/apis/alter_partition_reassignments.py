@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.partitions import NewReplicas, PartitionResult
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -24,7 +25,7 @@ from odradek.protocol.messages.alter_partition_reassignments import (
 
 
 async def handle(
-    context: RequestContext, request: AlterPartitionReassignmentsRequest
+    context: QuorumRequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -33,7 +34,7 @@ async def handle(
         for topic in request.topics
         for item in topic.partitions
     ]
-    done = await context.services.controller.alter_reassignments(
+    done = await context.quorum.controller.alter_reassignments(
         asked, allow_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
     )
     return AlterPartitionReassignmentsResponse(
@@ -59,7 +60,7 @@ def _topics(results: Iterable[PartitionResult]) -> list[ReassignableTopicRespons
 
 
 def refuse(
-    context: RequestContext, request: AlterPartitionReassignmentsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: AlterPartitionReassignmentsRequest, error: ErrorCode, message: str | None
 ) -> AlterPartitionReassignmentsResponse:
     return AlterPartitionReassignmentsResponse(error_code=error, error_message=message)
 
@@ -72,6 +73,6 @@ API: Final = Api(
     response=AlterPartitionReassignmentsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER on the cluster",
 )

@@ -14,7 +14,8 @@ Version notes:
 import re
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode
@@ -31,25 +32,24 @@ ZERO_LEVELS_FROM: Final = 4
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.api_version >= SOFTWARE_NAMED_FROM:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version
-    services = context.services
-    image = services.metadata.image
+    image = context.node.metadata.image
     roles = context.session.listener.roles
     # What only controllers ask is not for clients to know, wherever they ask.
     announced = [role for role in roles if role != CONTROLLER] or roles
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.lowest_announced, max_version=api.max_version)
-            for api in services.apis
+            for api in context.broker.apis
             if any(role in announced for role in api.listeners)
         ],
-        supported_features=_supported(image, services.node_id, context.api_version),
+        supported_features=_supported(image, context.node.node_id, context.api_version),
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
@@ -70,7 +70,7 @@ def _supported(image: MetadataImage, node_id: int, version: int) -> list[Support
 
 
 def refuse(
-    context: RequestContext, request: ApiVersionsRequest | None, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ApiVersionsRequest | None, error: ErrorCode, message: str | None
 ) -> ApiVersionsResponse:
     rows = []
     if error is ErrorCode.UNSUPPORTED_VERSION:

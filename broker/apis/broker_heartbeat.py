@@ -11,7 +11,8 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat, HeartbeatReply
@@ -19,11 +20,10 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 
-def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]:
+def handle(context: QuorumRequestContext, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    services = context.services
-    services.peers.heard(request.broker_id)
+    context.quorum.peers.heard(request.broker_id)
     beat = BrokerHeartbeat(
         request.broker_id,
         request.broker_epoch,
@@ -31,7 +31,7 @@ def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> Awaitabl
         request.want_fence,
         request.want_shut_down,
     )
-    return _answer(services.controller.heartbeat(beat))
+    return _answer(context.quorum.controller.heartbeat(beat))
 
 
 async def _answer(reply: Awaitable[HeartbeatReply]) -> BrokerHeartbeatResponse:
@@ -42,7 +42,7 @@ async def _answer(reply: Awaitable[HeartbeatReply]) -> BrokerHeartbeatResponse:
 
 
 def refuse(
-    context: RequestContext, request: BrokerHeartbeatRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: BrokerHeartbeatRequest, error: ErrorCode, message: str | None
 ) -> BrokerHeartbeatResponse:
     return BrokerHeartbeatResponse(error_code=error)
 

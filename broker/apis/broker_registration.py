@@ -11,7 +11,8 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import BrokerRegistration
@@ -20,7 +21,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 
-def handle(context: RequestContext, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]:
+def handle(context: QuorumRequestContext, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.is_migrating_zk_broker:
@@ -35,7 +36,7 @@ def handle(context: RequestContext, request: BrokerRegistrationRequest) -> Await
         request.rack or None,
         request.previous_broker_epoch,
     )
-    return _answer(context.services.controller.register_broker(registration))
+    return _answer(context.quorum.controller.register_broker(registration))
 
 
 async def _answer(epoch: Awaitable[int]) -> BrokerRegistrationResponse:
@@ -43,7 +44,7 @@ async def _answer(epoch: Awaitable[int]) -> BrokerRegistrationResponse:
 
 
 def refuse(
-    context: RequestContext, request: BrokerRegistrationRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: BrokerRegistrationRequest, error: ErrorCode, message: str | None
 ) -> BrokerRegistrationResponse:
     return BrokerRegistrationResponse(error_code=error)
 

@@ -12,8 +12,9 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.image import GROUP_VERSION
@@ -27,21 +28,25 @@ from odradek.protocol.messages.consumer_group_describe import (
 TOPICS_HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Awaitable[ConsumerGroupDescribeResponse]:
-    if context.services.metadata.image.feature(GROUP_VERSION) < 1:
+def handle(
+    context: BrokerRequestContext, request: ConsumerGroupDescribeRequest
+) -> Awaitable[ConsumerGroupDescribeResponse]:
+    if context.node.metadata.image.feature(GROUP_VERSION) < 1:
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     return _described(context, request)
 
 
 def refuse(
-    context: RequestContext, request: ConsumerGroupDescribeRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ConsumerGroupDescribeRequest, error: ErrorCode, message: str | None
 ) -> ConsumerGroupDescribeResponse:
     return ConsumerGroupDescribeResponse(groups=[_refused(group, error, message) for group in request.group_ids])
 
 
-async def _described(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+async def _described(
+    context: BrokerRequestContext, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
-    asked = ask_each(allowed, context.services.groups.describe_consumer)
+    asked = ask_each(allowed, context.broker.groups.describe_consumer)
     groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
     for group in await answers_of(context, asked, _refused):
         if request.include_authorized_operations and not group.error_code:

@@ -12,8 +12,9 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, caller_of, check_group, now_or_later
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import GROUP_VERSION
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -24,19 +25,19 @@ from odradek.protocol.messages.consumer_group_heartbeat import (
 
 
 def handle(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    context: BrokerRequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
-    if context.services.metadata.image.feature(GROUP_VERSION) < 1:
+    if context.node.metadata.image.feature(GROUP_VERSION) < 1:
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     check_group(context, AclOperation.READ, request.group_id)
     topics = dict.fromkeys(request.subscribed_topic_names or ())
     if len(allowed_topics(context, AclOperation.DESCRIBE, list(topics))) < len(topics):
         raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return now_or_later(context.services.groups.consumer_heartbeat(request, caller_of(context)))
+    return now_or_later(context.broker.groups.consumer_heartbeat(request, caller_of(context)))
 
 
 def refuse(
-    context: RequestContext, request: ConsumerGroupHeartbeatRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ConsumerGroupHeartbeatRequest, error: ErrorCode, message: str | None
 ) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
 

@@ -6,7 +6,8 @@ Behavior:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.brokers import ControllerRegistration
@@ -18,7 +19,9 @@ from odradek.protocol.messages.controller_registration import (
 )
 
 
-async def handle(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
+async def handle(
+    context: QuorumRequestContext, request: ControllerRegistrationRequest
+) -> ControllerRegistrationResponse:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     registration = ControllerRegistration(
@@ -27,12 +30,12 @@ async def handle(context: RequestContext, request: ControllerRegistrationRequest
         tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in request.listeners),
         {each.name: VersionRange(each.min_supported_version, each.max_supported_version) for each in request.features},
     )
-    await context.services.controller.register_controller(registration)
+    await context.quorum.controller.register_controller(registration)
     return ControllerRegistrationResponse(error_message=None)
 
 
 def refuse(
-    context: RequestContext, request: ControllerRegistrationRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: ControllerRegistrationRequest, error: ErrorCode, message: str | None
 ) -> ControllerRegistrationResponse:
     return ControllerRegistrationResponse(error_code=error, error_message=message)
 

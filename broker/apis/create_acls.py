@@ -8,20 +8,21 @@ Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answe
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+def handle(context: BrokerRequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
 
 def refuse(
-    context: RequestContext, request: CreateAclsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: CreateAclsRequest, error: ErrorCode, message: str | None
 ) -> CreateAclsResponse:
     return CreateAclsResponse(results=[AclCreationResult(error, message) for _ in request.creations])
 

@@ -9,7 +9,8 @@ Version notes: the body is the same in all; v2 is flexible, v3 may answer THROTT
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import NewPartitions
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -23,19 +24,19 @@ from odradek.protocol.messages.create_partitions import (
 STRICT_FROM: Final = 3
 
 
-async def handle(context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def handle(context: QuorumRequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     _, denied = context.split_allowed(AclOperation.ALTER, ResourceType.TOPIC, names)
     results = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
-    mutations = context.services.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.node.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
     for topic in request.topics:
-        known = context.services.metadata.image.topic(topic.name)
+        known = context.node.metadata.image.topic(topic.name)
         if topic.name not in results and known is not None and topic.count > len(known.partitions):
             try:
                 mutations.record(topic.count - len(known.partitions))
             except Refusal as refusal:
                 results[topic.name] = _result(topic.name, refusal.error, refusal.message)
-    done = await context.services.controller.create_partitions(
+    done = await context.quorum.controller.create_partitions(
         [_new_partitions(topic) for topic in request.topics if topic.name not in results],
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
@@ -56,7 +57,7 @@ def _result(name: str, error: ErrorCode, message: str | None) -> CreatePartition
 
 
 def refuse(
-    context: RequestContext, request: CreatePartitionsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: CreatePartitionsRequest, error: ErrorCode, message: str | None
 ) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(results=[_result(topic.name, error, message) for topic in request.topics])
 
@@ -69,6 +70,6 @@ API: Final = Api(
     response=CreatePartitionsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER on the topic",
 )

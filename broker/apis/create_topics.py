@@ -13,7 +13,8 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import USE_DEFAULT, CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import METADATA_TOPIC
@@ -30,17 +31,17 @@ STRICT_FROM: Final = 6
 """Clients of these versions understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
-async def handle(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def handle(context: QuorumRequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     refused = _refused(context, request)
-    mutations = context.services.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.node.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
     for topic in request.topics:
-        if topic.name not in refused and context.services.metadata.image.topic(topic.name) is None:
+        if topic.name not in refused and context.node.metadata.image.topic(topic.name) is None:
             try:
                 mutations.record(_partition_count(context, topic))
             except Refusal as refusal:
                 refused[topic.name] = _error(topic.name, refusal.error, refusal.message)
     wanted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]
-    created = await context.services.controller.create_topics(
+    created = await context.quorum.controller.create_topics(
         wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     _, denied = context.split_allowed(
@@ -57,15 +58,13 @@ async def handle(context: RequestContext, request: CreateTopicsRequest) -> Creat
     )
 
 
-def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
+def _partition_count(context: QuorumRequestContext, topic: CreatableTopic) -> int:
     if topic.assignments:
         return len(topic.assignments)
-    return max(
-        0, context.services.config.num_partitions if topic.num_partitions == USE_DEFAULT else topic.num_partitions
-    )
+    return max(0, context.node.config.num_partitions if topic.num_partitions == USE_DEFAULT else topic.num_partitions)
 
 
-def _refused(context: RequestContext, request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
+def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
     """Topics that this client may not create, or nobody may."""
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     refused: dict[str, CreatableTopicResult] = {}
@@ -121,7 +120,7 @@ def _error(name: str, error: ErrorCode, message: str | None) -> CreatableTopicRe
 
 
 def refuse(
-    context: RequestContext, request: CreateTopicsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: CreateTopicsRequest, error: ErrorCode, message: str | None
 ) -> CreateTopicsResponse:
     return CreateTopicsResponse(topics=[_error(topic.name, error, message) for topic in request.topics])
 
@@ -134,6 +133,6 @@ API: Final = Api(
     response=CreateTopicsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its settings",
 )

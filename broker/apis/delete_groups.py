@@ -12,28 +12,29 @@ from asyncio import Future
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import answers_of, ask_each
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-def handle(context: RequestContext, request: DeleteGroupsRequest) -> Awaitable[DeleteGroupsResponse]:
+def handle(context: BrokerRequestContext, request: DeleteGroupsRequest) -> Awaitable[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
     allowed, denied = context.split_allowed(AclOperation.DELETE, ResourceType.GROUP, names)
-    asked = ask_each(allowed, context.services.groups.delete)
+    asked = ask_each(allowed, context.broker.groups.delete)
     return _deleted(context, asked, [_result(group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied])
 
 
 def refuse(
-    context: RequestContext, request: DeleteGroupsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DeleteGroupsRequest, error: ErrorCode, message: str | None
 ) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[_result(group, error) for group in request.groups_names])
 
 
 async def _deleted(
-    context: RequestContext, asked: list[tuple[str, Future[None] | Refusal]], denied: list[DeletableGroupResult]
+    context: BrokerRequestContext, asked: list[tuple[str, Future[None] | Refusal]], denied: list[DeletableGroupResult]
 ) -> DeleteGroupsResponse:
     errors = await answers_of(context, asked, lambda _group, error, _message: error)
     return DeleteGroupsResponse(

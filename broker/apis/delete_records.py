@@ -15,8 +15,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.partition.waiters import CommitWait
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -31,7 +32,7 @@ from odradek.protocol.messages.delete_records import (
 UNKNOWN: Final = -1
 
 
-def handle(context: RequestContext, request: DeleteRecordsRequest) -> Coroutine[Any, Any, DeleteRecordsResponse]:
+def handle(context: BrokerRequestContext, request: DeleteRecordsRequest) -> Coroutine[Any, Any, DeleteRecordsResponse]:
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     allowed, _ = context.split_allowed(AclOperation.DELETE, ResourceType.TOPIC, names)
     permitted = dict.fromkeys(allowed)
@@ -51,7 +52,7 @@ def handle(context: RequestContext, request: DeleteRecordsRequest) -> Coroutine[
 
 
 def _delete(
-    context: RequestContext,
+    context: BrokerRequestContext,
     topic: str,
     asked: DeleteRecordsPartition,
     result: DeleteRecordsPartitionResult,
@@ -62,11 +63,11 @@ def _delete(
     """Delete, and let `wait` wait for what `result` will say. Raises Refusal."""
     if not allowed:
         raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if context.services.metadata.image.partition(topic, asked.partition_index) is None:
+    if context.node.metadata.image.partition(topic, asked.partition_index) is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if is_internal(topic):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = context.services.partitions.find(topic, asked.partition_index)
+    partition = context.broker.partitions.find(topic, asked.partition_index)
     partition.check_leader()
     term = partition.leader_term
     assert term is not None
@@ -85,14 +86,14 @@ def _settled(result: DeleteRecordsPartitionResult, start: int, error: ErrorCode)
 
 
 async def _durably(
-    context: RequestContext,
+    context: BrokerRequestContext,
     response: DeleteRecordsResponse,
     wait: CommitWait[DeleteRecordsResponse],
     timeout_ms: int,
 ) -> DeleteRecordsResponse:
     followed = wait.start(timeout_ms)
     try:
-        await context.services.partitions.keep_log_starts()
+        await context.broker.partitions.keep_log_starts()
     except OSError:
         followed.cancel()
         for result in (each for topic in response.topics for each in topic.partitions if not each.error_code):
@@ -102,7 +103,7 @@ async def _durably(
 
 
 def refuse(
-    context: RequestContext, request: DeleteRecordsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DeleteRecordsRequest, error: ErrorCode, message: str | None
 ) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=[

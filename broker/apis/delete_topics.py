@@ -11,7 +11,8 @@ Version notes:
 from collections import Counter
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import TopicName
 from odradek.cluster.metadata.image import TopicImage
@@ -25,14 +26,14 @@ STRICT_FROM: Final = 5
 """Clients of these versions understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
-async def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    if not context.services.config.delete_topic_enable:
+async def handle(context: QuorumRequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if not context.node.config.delete_topic_enable:
         known = context.api_version >= DISABLED_NAMED_FROM
         raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
     items = _items(context, request)
     times = Counter(items)
     refused = {item: result for item in times if (result := _refused(context, item, times[item])) is not None}
-    mutations = context.services.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.node.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
     for item in times:
         topic = _known(context, item)
         if item not in refused and topic is not None:
@@ -41,7 +42,7 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
             except Refusal as refusal:
                 refused[item] = _result(item, refusal.error, refusal.message)
     wanted = [item for item in times if item not in refused]
-    done = await context.services.controller.delete_topics(wanted, timeout_ms=request.timeout_ms)
+    done = await context.quorum.controller.delete_topics(wanted, timeout_ms=request.timeout_ms)
     results = {
         item: DeletableTopicResult(
             name=each.name, topic_id=each.topic_id, error_code=each.error, error_message=each.message
@@ -53,18 +54,18 @@ async def handle(context: RequestContext, request: DeleteTopicsRequest) -> Delet
     )
 
 
-def _known(context: RequestContext, item: TopicName) -> TopicImage | None:
-    image = context.services.metadata.image
+def _known(context: QuorumRequestContext, item: TopicName) -> TopicImage | None:
+    image = context.node.metadata.image
     return image.topic_by_id(item.topic_id) if item.name is None else image.topic(item.name)
 
 
-def _items(context: RequestContext, request: DeleteTopicsRequest) -> list[TopicName]:
+def _items(context: QuorumRequestContext, request: DeleteTopicsRequest) -> list[TopicName]:
     if context.api_version < ITEMS_FROM:
         return [TopicName(name) for name in request.topic_names]
     return [TopicName(topic.name, topic.topic_id) for topic in request.topics]
 
 
-def _refused(context: RequestContext, item: TopicName, times: int) -> DeletableTopicResult | None:
+def _refused(context: QuorumRequestContext, item: TopicName, times: int) -> DeletableTopicResult | None:
     by_id = item.topic_id != ZERO_UUID
     if by_id == (item.name is not None):
         message = (
@@ -73,7 +74,7 @@ def _refused(context: RequestContext, item: TopicName, times: int) -> DeletableT
         return _result(item, ErrorCode.INVALID_REQUEST, message)
     if times > 1:
         return _result(item, ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-    topic = context.services.metadata.image.topic_by_id(item.topic_id) if by_id else None
+    topic = context.node.metadata.image.topic_by_id(item.topic_id) if by_id else None
     name = item.name if topic is None else topic.name
     if name is None:
         return None
@@ -89,7 +90,7 @@ def _result(item: TopicName, error: ErrorCode, message: str | None) -> Deletable
 
 
 def refuse(
-    context: RequestContext, request: DeleteTopicsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: DeleteTopicsRequest, error: ErrorCode, message: str | None
 ) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=[_result(item, error, message) for item in _items(context, request)])
 
@@ -102,6 +103,6 @@ API: Final = Api(
     response=DeleteTopicsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="DELETE on the topic; DESCRIBE too when it is named by its id",
 )

@@ -9,20 +9,21 @@ Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answe
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 
-def handle(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(context: BrokerRequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     raise Refusal(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
 
 
 def refuse(
-    context: RequestContext, request: DescribeAclsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeAclsRequest, error: ErrorCode, message: str | None
 ) -> DescribeAclsResponse:
     return DescribeAclsResponse(error_code=error, error_message=message)
 

@@ -10,7 +10,8 @@ Version notes: the body is the same in both; v1 is flexible.
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.settings.client_quotas import CLIENT_ID, IP, USER
 from odradek.cluster.metadata.image import QuotaEntity
@@ -30,7 +31,7 @@ SPECIFIED: Final = 2
 MATCHES: Final = {EXACT: "EXACT", DEFAULT: "DEFAULT", SPECIFIED: "SPECIFIED"}
 
 
-def handle(context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+def handle(context: BrokerRequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     _check(request.components)
@@ -38,7 +39,7 @@ def handle(context: RequestContext, request: DescribeClientQuotasRequest) -> Des
         EntryData(
             [EntityData(kind, name) for kind, name in entity], [ValueData(key, value) for key, value in values.items()]
         )
-        for entity, values in context.services.metadata.image.client_quotas.items()
+        for entity, values in context.node.metadata.image.client_quotas.items()
         if _fits(entity, request.components, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
@@ -83,7 +84,7 @@ def _fits(entity: QuotaEntity, components: Sequence[ComponentData], *, strict: b
 
 
 def refuse(
-    context: RequestContext, request: DescribeClientQuotasRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeClientQuotasRequest, error: ErrorCode, message: str | None
 ) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
 

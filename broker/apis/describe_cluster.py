@@ -11,7 +11,8 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import cluster_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -25,15 +26,15 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(context: BrokerRequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
         raise Refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint describes brokers, not controllers")
     if request.endpoint_type != BROKERS:
         raise Refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is not known")
-    view = MetadataView(context.services.metadata.image, context.session.listener.name)
+    view = MetadataView(context.node.metadata.image, context.session.listener.name)
     response = DescribeClusterResponse(
         endpoint_type=BROKERS,
-        cluster_id=context.services.cluster_id,
+        cluster_id=context.node.cluster_id,
         controller_id=view.controller_id(),
         brokers=[
             DescribeClusterBroker(
@@ -52,7 +53,7 @@ def handle(context: RequestContext, request: DescribeClusterRequest) -> Describe
 
 
 def refuse(
-    context: RequestContext, request: DescribeClusterRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeClusterRequest, error: ErrorCode, message: str | None
 ) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=error, error_message=message)
 

@@ -26,7 +26,8 @@ from odradek.broker.config.topics import (
     broker_synonyms,
     source_of,
 )
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.partitions.topics import invalid_name
 from odradek.cluster.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
@@ -41,12 +42,12 @@ from odradek.protocol.messages.describe_configs import (
 )
 
 
-def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(context: BrokerRequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_resource(context, request, resource) for resource in request.resources])
 
 
 def _resource(
-    context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    context: BrokerRequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
         check_right(context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
@@ -70,14 +71,16 @@ def _resource(
     )
 
 
-def _topic(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
+def _topic(
+    context: BrokerRequestContext, request: DescribeConfigsRequest, name: str
+) -> list[DescribeConfigsResourceResult]:
     reason = invalid_name(name)
     if reason is not None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     if image.topic(name) is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    settings: TopicSettings = context.services.topic_settings
+    settings: TopicSettings = context.node.topic_settings
     given = image.topic_config(name)
     return [
         _entry(request, prop, key, settings.text(key, given), _shown(prop, settings.synonyms(key, given)))
@@ -91,15 +94,16 @@ def _shown(prop: Property, synonyms: list[Synonym]) -> list[Synonym]:
     return own + list(dropwhile(lambda each: each.name != prop.name, synonyms[len(own) :]))
 
 
-def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
-    services = context.services
-    defaults = services.metadata.image.config(RESOURCE_BROKER, "")
+def _broker(
+    context: BrokerRequestContext, request: DescribeConfigsRequest, name: str
+) -> list[DescribeConfigsResourceResult]:
+    defaults = context.node.metadata.image.config(RESOURCE_BROKER, "")
     if not name:
         return [_entry(request, prop, prop.name, text, [dynamic]) for prop, text, dynamic in _dynamic(defaults)]
-    if name != str(services.node_id):
-        message = f"Unexpected broker id, expected {services.node_id} or empty string, but received {name}"
+    if name != str(context.node.node_id):
+        message = f"Unexpected broker id, expected {context.node.node_id} or empty string, but received {name}"
         raise Refusal(ErrorCode.INVALID_REQUEST, message)
-    config, settings = services.config, services.topic_settings
+    config, settings = context.node.config, context.node.topic_settings
     entries = []
     for prop in BROKER_PROPERTIES.values():
         synonyms = [*settings.dynamic_synonyms(prop), *broker_synonyms(config, prop)]
@@ -109,16 +113,17 @@ def _broker(context: RequestContext, request: DescribeConfigsRequest, name: str)
     return entries
 
 
-def _group(context: RequestContext, request: DescribeConfigsRequest, name: str) -> list[DescribeConfigsResourceResult]:
+def _group(
+    context: BrokerRequestContext, request: DescribeConfigsRequest, name: str
+) -> list[DescribeConfigsResourceResult]:
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    services = context.services
-    given = services.metadata.image.config(RESOURCE_GROUP, name)
+    given = context.node.metadata.image.config(RESOURCE_GROUP, name)
     entries = []
     for key, prop in GROUP_PROPERTIES.items():
         own = [Synonym(key, str(prop.parse(given[key])), Source.GROUP)] if key in given else []
-        dynamic = services.topic_settings.dynamic_synonyms(prop)
-        synonyms = [*own, *dynamic, *broker_synonyms(services.config, prop)]
+        dynamic = context.node.topic_settings.dynamic_synonyms(prop)
+        synonyms = [*own, *dynamic, *broker_synonyms(context.node.config, prop)]
         entries.append(_entry(request, prop, key, synonyms[0].value, synonyms))
     return entries
 
@@ -159,7 +164,7 @@ def _refused(resource: DescribeConfigsResource, error: ErrorCode, message: str |
 
 
 def refuse(
-    context: RequestContext, request: DescribeConfigsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeConfigsRequest, error: ErrorCode, message: str | None
 ) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_refused(resource, error, message) for resource in request.resources])
 

@@ -12,8 +12,9 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import answers_of, ask_each
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import group_operations
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
@@ -23,19 +24,19 @@ OPERATIONS_FROM: Final = 3
 MESSAGE_FROM: Final = 6
 
 
-def handle(context: RequestContext, request: DescribeGroupsRequest) -> Awaitable[DescribeGroupsResponse]:
+def handle(context: BrokerRequestContext, request: DescribeGroupsRequest) -> Awaitable[DescribeGroupsResponse]:
     return _described(context, request)
 
 
 def refuse(
-    context: RequestContext, request: DescribeGroupsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeGroupsRequest, error: ErrorCode, message: str | None
 ) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(groups=[_refused(context, group, error, message) for group in request.groups])
 
 
-async def _described(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def _described(context: BrokerRequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
-    asked = ask_each(allowed, lambda group: context.services.groups.describe(group, context.api_version))
+    asked = ask_each(allowed, lambda group: context.broker.groups.describe(group, context.api_version))
     groups = [_refused(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
     for group in await answers_of(context, asked, partial(_refused, context)):
         if request.include_authorized_operations and context.api_version >= OPERATIONS_FROM and not group.error_code:
@@ -44,7 +45,7 @@ async def _described(context: RequestContext, request: DescribeGroupsRequest) ->
     return DescribeGroupsResponse(groups=groups)
 
 
-def _refused(context: RequestContext, group: str, error: ErrorCode, message: str | None) -> DescribedGroup:
+def _refused(context: BrokerRequestContext, group: str, error: ErrorCode, message: str | None) -> DescribedGroup:
     told = message if context.api_version >= MESSAGE_FROM else None
     return DescribedGroup(error_code=error, error_message=told, group_id=group)
 

@@ -9,7 +9,8 @@ Version notes: v3 a top-level error; v4 the size of the volume (KIP-827); v5 cor
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_log_dirs import (
@@ -23,24 +24,23 @@ from odradek.protocol.messages.describe_log_dirs import (
 TOP_LEVEL_ERROR_FROM: Final = 3
 
 
-def handle(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(context: BrokerRequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    services = context.services
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for partition in services.partitions:
+    for partition in context.broker.partitions:
         log = partition.log
         if wanted is None or (log.topic, log.partition) in wanted:
             topics.setdefault(log.topic, []).append(
                 DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.segments.size)
             )
     found = [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()]
-    directory = services.config.log_dirs
+    directory = context.node.config.log_dirs
     result = DescribeLogDirsResult(log_dir=directory, topics=found)
-    for partition in services.partitions:
+    for partition in context.broker.partitions:
         disk = partition.log.disk
         result.total_bytes, result.usable_bytes = disk.total_bytes(directory), disk.free_bytes(directory)
         break
@@ -48,7 +48,7 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Describe
 
 
 def refuse(
-    context: RequestContext, request: DescribeLogDirsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeLogDirsRequest, error: ErrorCode, message: str | None
 ) -> DescribeLogDirsResponse:
     if context.api_version >= TOP_LEVEL_ERROR_FROM:
         return DescribeLogDirsResponse(error_code=error)

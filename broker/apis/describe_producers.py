@@ -7,7 +7,8 @@ Behavior:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata import topic_names
 from odradek.protocol.errors import ERRORS, ErrorCode, Refusal
@@ -20,7 +21,7 @@ from odradek.protocol.messages.describe_producers import (
 )
 
 
-def handle(context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
     topics: list[TopicResponse] = []
     for topic in request.topics:
         allowed = context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name)
@@ -39,7 +40,7 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
 
 
 def refuse(
-    context: RequestContext, request: DescribeProducersRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeProducersRequest, error: ErrorCode, message: str | None
 ) -> DescribeProducersResponse:
     topics = [
         TopicResponse(topic.name, [_refused(index, error) for index in topic.partition_indexes])
@@ -52,8 +53,8 @@ def _refused(index: int, error: ErrorCode) -> PartitionResponse:
     return PartitionResponse(index, error, ERRORS[error].message)
 
 
-def _producers(context: RequestContext, topic: str, index: int) -> list[ProducerState]:
-    partition = context.services.partitions.find(topic, index)
+def _producers(context: BrokerRequestContext, topic: str, index: int) -> list[ProducerState]:
+    partition = context.broker.partitions.find(topic, index)
     partition.check_readable()
     return [
         ProducerState(

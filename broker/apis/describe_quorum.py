@@ -12,7 +12,8 @@ Version notes:
 from typing import Final
 
 from odradek.broker.config.addresses import parse_voters
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import METADATA_TOPIC
@@ -36,7 +37,7 @@ LISTENER_NAME: Final = "CONTROLLER"
 """Voters are configured by address alone; Kafka's tools print some name before it."""
 
 
-def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(context: QuorumRequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     topics = [
@@ -45,20 +46,20 @@ def handle(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQ
     ]
     nodes = [
         Node(voter.node_id, [Listener(LISTENER_NAME, voter.host, voter.port)])
-        for voter in parse_voters(context.services.config)
+        for voter in parse_voters(context.node.config)
         if context.api_version >= NODES_MIN_VERSION
     ]
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 
 
-def _describe(context: RequestContext, topic: str, asked: RequestPartitionData) -> ResponsePartitionData:
-    core = context.services.raft.core
+def _describe(context: QuorumRequestContext, topic: str, asked: RequestPartitionData) -> ResponsePartitionData:
+    core = context.quorum.raft.core
     if topic != METADATA_TOPIC or asked.partition_index != 0:
         return _failed(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     leader = core.leader_state
     if leader is None:
         return _failed(asked.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    clock = context.services.clock
+    clock = context.node.clock
     now_ms = clock.monotonic_ms()
     behind_ms = clock.wall_ms() - now_ms
     observers = [
@@ -101,7 +102,7 @@ def _failed(partition: int, error: ErrorCode) -> ResponsePartitionData:
 
 
 def refuse(
-    context: RequestContext, request: DescribeQuorumRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: DescribeQuorumRequest, error: ErrorCode, message: str | None
 ) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(error_code=error, error_message=message)
 
@@ -115,6 +116,6 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     listeners=(CLIENT, CONTROLLER),
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="DESCRIBE on the cluster",
 )

@@ -10,7 +10,8 @@ Behavior:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import topic_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -26,8 +27,8 @@ from odradek.protocol.messages.describe_topic_partitions import (
 )
 
 
-def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    image = context.services.metadata.image
+def handle(context: BrokerRequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    image = context.node.metadata.image
     named = [topic.name for topic in request.topics]
     first_topic, first_partition = _start(request, named)
     candidates = sorted(dict.fromkeys(named or image.topics))
@@ -37,7 +38,7 @@ def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> 
     if named:
         response.topics = [_without(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
     view = MetadataView(image, context.session.listener.name)
-    limit = context.services.config.max_request_partition_size_limit
+    limit = context.node.config.max_request_partition_size_limit
     room = max(1, min(limit, request.response_partition_limit))
     for name in allowed:
         if room == 0:
@@ -95,7 +96,7 @@ def _partitions(
 
 
 def _with(
-    context: RequestContext, topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
+    context: BrokerRequestContext, topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -111,7 +112,7 @@ def _without(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopi
 
 
 def refuse(
-    context: RequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode, message: str | None
 ) -> DescribeTopicPartitionsResponse:
     return DescribeTopicPartitionsResponse(topics=[_without(topic.name, error) for topic in request.topics])
 

@@ -10,7 +10,8 @@ Behavior:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.service import Described
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -24,18 +25,20 @@ from odradek.protocol.messages.describe_transactions import (
 
 
 def handle(
-    context: RequestContext, request: DescribeTransactionsRequest
+    context: BrokerRequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
     return _described(context, request)
 
 
 def refuse(
-    context: RequestContext, request: DescribeTransactionsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeTransactionsRequest, error: ErrorCode, message: str | None
 ) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(transaction_states=[_error(name, error) for name in request.transactional_ids])
 
 
-async def _described(context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+async def _described(
+    context: BrokerRequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
     asked = request.transactional_ids
     _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)
     hidden = dict.fromkeys(denied)
@@ -45,7 +48,7 @@ async def _described(context: RequestContext, request: DescribeTransactionsReque
             states.append(_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             continue
         try:
-            states.append(_state(context, await context.services.transactions.describe(transactional_id)))
+            states.append(_state(context, await context.broker.transactions.describe(transactional_id)))
         except Refusal as refusal:
             states.append(_error(transactional_id, refusal.error))
     return DescribeTransactionsResponse(transaction_states=states)
@@ -55,7 +58,7 @@ def _error(transactional_id: str, error: ErrorCode) -> TransactionState:
     return TransactionState(transactional_id=transactional_id, error_code=error)
 
 
-def _state(context: RequestContext, described: Described) -> TransactionState:
+def _state(context: BrokerRequestContext, described: Described) -> TransactionState:
     txn = described.transaction
     topics: dict[str, list[int]] = {}
     for topic, partition in described.partitions:

@@ -8,7 +8,8 @@ Behavior:
 from collections import Counter
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.describe_user_scram_credentials import (
@@ -19,7 +20,7 @@ from odradek.protocol.messages.describe_user_scram_credentials import (
 
 
 def handle(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest
+    context: BrokerRequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -36,7 +37,7 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: DescribeUserScramCredentialsRequest, error: ErrorCode, message: str | None
 ) -> DescribeUserScramCredentialsResponse:
     return DescribeUserScramCredentialsResponse(error_code=error, error_message=message)
 

@@ -9,7 +9,8 @@ Version notes: v0 elects preferred leaders alone; v2 is flexible.
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.elect_leaders import (
@@ -24,7 +25,7 @@ UNCLEAN: Final = 1
 TOP_LEVEL_ERROR_FROM: Final = 1
 
 
-async def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.election_type not in {PREFERRED, UNCLEAN}:
@@ -32,7 +33,7 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
     asked = None
     if request.topic_partitions is not None:
         asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-    done = await context.services.controller.elect_leaders(
+    done = await context.quorum.controller.elect_leaders(
         asked, unclean=request.election_type == UNCLEAN, timeout_ms=request.timeout_ms
     )
     topics: dict[str, list[PartitionResult]] = {}
@@ -48,7 +49,7 @@ async def handle(context: RequestContext, request: ElectLeadersRequest) -> Elect
 
 
 def refuse(
-    context: RequestContext, request: ElectLeadersRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: ElectLeadersRequest, error: ErrorCode, message: str | None
 ) -> ElectLeadersResponse:
     if context.api_version >= TOP_LEVEL_ERROR_FROM:
         return ElectLeadersResponse(error_code=error)
@@ -74,6 +75,6 @@ API: Final = Api(
     response=ElectLeadersResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER on the cluster",
 )

@@ -10,19 +10,19 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.quorum import wire as raft_wire
 from odradek.broker.quorum.requests import ask_core
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.raft.messages import EndQuorumEpochReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 
 
-def handle(context: RequestContext, request: EndQuorumEpochRequest) -> Awaitable[EndQuorumEpochResponse]:
-    services = context.services
-    asked = raft_wire.asked_end(request, services.node_id, services.cluster_id)
-    return _answer(ask_core(context, asked))
+def handle(context: QuorumRequestContext, request: EndQuorumEpochRequest) -> Awaitable[EndQuorumEpochResponse]:
+    asked = raft_wire.asked_end(request, context.node.node_id, context.node.cluster_id)
+    return _answer(ask_core(context, context.quorum.network, asked))
 
 
 async def _answer(reply: Awaitable[EndQuorumEpochReply]) -> EndQuorumEpochResponse:
@@ -30,7 +30,7 @@ async def _answer(reply: Awaitable[EndQuorumEpochReply]) -> EndQuorumEpochRespon
 
 
 def refuse(
-    context: RequestContext, request: EndQuorumEpochRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: EndQuorumEpochRequest, error: ErrorCode, message: str | None
 ) -> EndQuorumEpochResponse:
     return EndQuorumEpochResponse(error)
 

@@ -15,7 +15,8 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.commands import TV2, ProducerIdentity
@@ -25,11 +26,11 @@ from odradek.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 TV2_MIN_VERSION: Final = 5
 
 
-def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+def handle(context: BrokerRequestContext, request: EndTxnRequest) -> EndTxnResponse | Awaitable[EndTxnResponse]:
     if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     tv2 = context.api_version >= TV2_MIN_VERSION
-    identity = context.services.transactions.end_txn(
+    identity = context.broker.transactions.end_txn(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
@@ -41,7 +42,9 @@ def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse | 
     return when_done(lambda: _response(identity.result(), tv2=tv2), identity)
 
 
-def refuse(context: RequestContext, request: EndTxnRequest, error: ErrorCode, message: str | None) -> EndTxnResponse:
+def refuse(
+    context: BrokerRequestContext, request: EndTxnRequest, error: ErrorCode, message: str | None
+) -> EndTxnResponse:
     return EndTxnResponse(error_code=error)
 
 

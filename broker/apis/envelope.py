@@ -5,12 +5,11 @@ Behavior:
   request is judged by the principal of that client. Requests of other kinds are refused (INVALID_REQUEST).
 """
 
-from collections.abc import Awaitable
-from inspect import isawaitable
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Embedded, Routing, always
 from odradek.broker.requests.listener import CLIENT, CONTROLLER, Listener
 from odradek.broker.requests.session import Session
 from odradek.cluster.authorizer import ANONYMOUS, Principal
@@ -18,46 +17,28 @@ from odradek.protocol.connection import parse_request
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 
-if TYPE_CHECKING:
-    from odradek.broker.dispatch.dispatcher import Call
-
 NO_CONNECTION: Final = -1
+"""The connection id of a session whose client is connected to another broker."""
 
 
-def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse | Awaitable[EnvelopeResponse]:
-    services = context.services
-    if not services.controller.is_active:
+def handle(context: QuorumRequestContext, request: EnvelopeRequest) -> Embedded[EnvelopeResponse]:
+    if not context.quorum.controller.is_active:
         raise Refusal(ErrorCode.NOT_CONTROLLER)
     try:
-        call = services.dispatcher.open(parse_request(request.request_data), _sender(context, request))
+        frame = parse_request(request.request_data)
     except Malformed as error:
         raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
-    if not call.api.forward:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"{call.api.name} is not for the controller")
-    result = services.dispatcher.handle(call)
-    return _later(context, call, result) if isawaitable(result) else _sealed(context, call, result)
+    return Embedded(frame, _client_session(context, request), EnvelopeResponse)
 
 
 def refuse(
-    context: RequestContext, request: EnvelopeRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: EnvelopeRequest, error: ErrorCode, message: str | None
 ) -> EnvelopeResponse:
     return EnvelopeResponse(None, error)
 
 
-async def _later(context: RequestContext, call: "Call", answer: Awaitable[Any]) -> EnvelopeResponse:
-    try:
-        result = await answer
-    except Exception as exception:  # noqa: BLE001  what goes wrong inside is told inside
-        result = context.services.dispatcher.refused(call, exception)
-    return _sealed(context, call, result)
-
-
-def _sealed(context: RequestContext, call: "Call", result: Any) -> EnvelopeResponse:
-    return EnvelopeResponse(b"".join(context.services.dispatcher.encode(call, result)))
-
-
-def _sender(context: RequestContext, request: EnvelopeRequest) -> Session:
-    """Who has sent the request inside: the broker that passed it on says so."""
+def _client_session(context: QuorumRequestContext, request: EnvelopeRequest) -> Session:
+    """Return a session for the client that sent the embedded request, as the forwarding broker describes it."""
     own = context.session.listener
     listener = Listener(own.name, own.host, own.port, own.advertised_host, own.advertised_port, (CLIENT,))
     kind, _, name = bytes(request.request_principal or b"").decode("utf-8", "replace").partition(":")
@@ -79,5 +60,6 @@ API: Final = Api(
     refuse=refuse,
     listeners=(CONTROLLER,),
     early=always,
+    routing=Routing.ENVELOPE,
     acl="CLUSTER_ACTION on the cluster",
 )

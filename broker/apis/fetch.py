@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from odradek.broker.contexts import BrokerRequestContext, QuorumRequestContext
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.preferred_replica import RACK_AWARE, STAY, preferred_replica
 from odradek.broker.fetch.read import ColdFetch, FetchLimits, FetchPass, Reading, find, refused, unread
@@ -36,7 +37,8 @@ from odradek.broker.partition.partition import NO_EPOCH, Partition
 from odradek.broker.partition.waiters import FetchWait, Watermark
 from odradek.broker.quorum.requests import fetch_metadata
 from odradek.broker.quorum.wire import is_metadata_fetch
-from odradek.broker.requests.api import Api, Ordered, RequestContext
+from odradek.broker.requests.api import Api, Ordered
+from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.listener import BROKER, CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -70,7 +72,7 @@ HINTED_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADE
 class _Fetch:
     """One request on its way."""
 
-    context: RequestContext
+    context: BrokerRequestContext
     plan: FetchPlan
     limits: FetchLimits
     max_wait_ms: int
@@ -79,10 +81,10 @@ class _Fetch:
 
 
 def handle(
-    context: RequestContext, request: FetchRequest
+    context: BrokerRequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse] | Ordered[FetchResponse]:
     if is_metadata_fetch(request):
-        return fetch_metadata(context, request)
+        return fetch_metadata(context, context.quorum.network, request)
     version = context.api_version
     replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_MIN_VERSION else request.replica_id
     if replica_id >= 0:
@@ -110,13 +112,13 @@ def handle(
 
 
 def _fetch_as_replica(
-    context: RequestContext, request: FetchRequest, replica_id: int
+    context: BrokerRequestContext, request: FetchRequest, replica_id: int
 ) -> FetchResponse | Awaitable[FetchResponse]:
     if BROKER not in context.session.listener.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1
-    context.services.peers.heard(replica_id)
-    return context.services.replica_fetches.handle(context, request, replica_id, broker_epoch)
+    context.quorum.peers.heard(replica_id)
+    return context.broker.replica_fetches.handle(context, request, replica_id, broker_epoch)
 
 
 def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, message: str | None) -> FetchResponse:
@@ -135,7 +137,7 @@ def refuse(context: RequestContext, request: FetchRequest, error: ErrorCode, mes
 # ---- what is asked --------------------------------------------------------------------------------------------------
 
 
-def _plan(context: RequestContext, request: FetchRequest) -> FetchPlan:
+def _plan(context: BrokerRequestContext, request: FetchRequest) -> FetchPlan:
     version = context.api_version
     by_id = version >= TOPIC_ID_MIN_VERSION
     asked = [
@@ -155,19 +157,20 @@ def _plan(context: RequestContext, request: FetchRequest) -> FetchPlan:
         for topic in request.forgotten_topics_data
         for index in topic.partitions
     ]
-    return context.services.fetch_sessions.plan(
+    return context.broker.fetch_sessions.plan(
         asked,
         forgotten,
         session_id=request.session_id if version >= SESSIONS_MIN_VERSION else NO_SESSION,
         session_epoch=request.session_epoch if version >= SESSIONS_MIN_VERSION else FINAL_EPOCH,
         uses_ids=by_id,
-        now_ms=context.services.clock.monotonic_ms(),
+        now_ms=context.node.clock.monotonic_ms(),
     )
 
 
-def _limits(context: RequestContext, request: FetchRequest, replica_id: int) -> FetchLimits:
-    services = context.services
-    max_bytes = min(request.max_bytes, services.config.fetch_max_bytes, services.quotas.fetch_bytes_max(context))
+def _limits(context: BrokerRequestContext, request: FetchRequest, replica_id: int) -> FetchLimits:
+    max_bytes = min(
+        request.max_bytes, context.node.config.fetch_max_bytes, context.node.quotas.fetch_bytes_max(context)
+    )
     committed_only = replica_id == CONSUMER and request.isolation_level == READ_COMMITTED
     if replica_id != CONSUMER:
         watermark = Watermark.LOG_END
@@ -184,10 +187,10 @@ def _limits(context: RequestContext, request: FetchRequest, replica_id: int) -> 
     )
 
 
-def _rack(context: RequestContext, request: FetchRequest, replica_id: int) -> str:
+def _rack(context: BrokerRequestContext, request: FetchRequest, replica_id: int) -> str:
     if replica_id != CONSUMER or context.api_version < READ_REPLICA_MIN_VERSION:
         return ""
-    return request.rack_id if context.services.config.replica_selector_class == RACK_AWARE else ""
+    return request.rack_id if context.node.config.replica_selector_class == RACK_AWARE else ""
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -197,7 +200,7 @@ def _survey(fetch: _Fetch) -> FetchPass:
     """A fresh pass over all partitions of the plan. Those that cannot be read at all have their answer already."""
     allowed: dict[str, bool] = {}
     readings = [_reading(fetch, slot, allowed) for slot in fetch.plan.slots]
-    max_bytes = min(fetch.limits.max_bytes, fetch.context.services.budget.answer_room())
+    max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.answer_room())
     read = FetchPass(fetch.limits, readings, max_bytes)
     # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
     read.answer_now = any(
@@ -209,11 +212,10 @@ def _survey(fetch: _Fetch) -> FetchPass:
 
 def _reading(fetch: _Fetch, slot: FetchSlot, allowed: dict[str, bool]) -> Reading:
     """`allowed` remembers, for this request, which topics the session may read."""
-    services = fetch.context.services
     error = ErrorCode.NONE
     partition = None
     try:
-        partition = find(services.partitions, slot)
+        partition = find(fetch.context.broker.partitions, slot)
         topic = partition.topic
     except Refusal as refusal:
         error = refusal.error
@@ -236,7 +238,7 @@ def _sent_elsewhere(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> Par
     if slot.current_leader_epoch not in {NO_EPOCH, partition.leader_epoch}:
         return None
     context = fetch.context
-    brokers = context.services.metadata.image.brokers
+    brokers = context.node.metadata.image.brokers
     named = preferred_replica(partition, slot.fetch_offset, fetch.rack, brokers, context.session.listener.name)
     if named == STAY:
         return None
@@ -251,7 +253,7 @@ def _sent_elsewhere(fetch: _Fetch, slot: FetchSlot, partition: Partition) -> Par
 def _topic_name(fetch: _Fetch, slot: FetchSlot) -> str:
     if isinstance(slot.topic, str):
         return slot.topic
-    image = fetch.context.services.metadata.image.topic_by_id(slot.topic)
+    image = fetch.context.node.metadata.image.topic_by_id(slot.topic)
     return "" if image is None else image.name
 
 
@@ -291,14 +293,14 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
 
 def _handed_over(fetch: _Fetch, read: FetchPass) -> FetchResponse:
     """The answer of a coroutine. Its bytes count from now on, or fetches that wake together would all see the same room."""
-    budget = fetch.context.services.budget
+    budget = fetch.context.broker.budget
     budget.take(read.size)
     get_running_loop().call_soon(budget.give, read.size)  # right before the connection takes the answer, and counts it
     return _respond(fetch, read)
 
 
 async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> None:
-    budget = fetch.context.services.budget
+    budget = fetch.context.broker.budget
     while cold is not None:
         expected = max(0, min(read.max_bytes - read.size, read.next_max_bytes))
         budget.take(expected)
@@ -337,14 +339,14 @@ def _respond(fetch: _Fetch, read: FetchPass) -> FetchResponse:
             if reading.partition is not None:
                 reading.partition.traffic.bytes_out += reading.size
     answers = [reading.answer for reading in read.readings]
-    error, session_id, told = fetch.plan.finish(answers, context.services.clock.monotonic_ms())
+    error, session_id, told = fetch.plan.finish(answers, context.node.clock.monotonic_ms())
     response.error_code = error
     response.session_id = session_id
     response.responses = _grouped(told, by_id=fetch.limits.by_id)
     return response
 
 
-def _translate(context: RequestContext, readings: Sequence[Reading], response: FetchResponse) -> None:
+def _translate(context: BrokerRequestContext, readings: Sequence[Reading], response: FetchResponse) -> None:
     """Error codes as the version knows them, with hints to the leader where the version has room for one."""
     for reading in readings:
         error = reading.error
@@ -353,7 +355,8 @@ def _translate(context: RequestContext, readings: Sequence[Reading], response: F
         reading.answer.error_code = wire_error(context.api_key, context.api_version, error)
         if error not in HINTED_ERRORS or context.api_version < LEADER_HINT_MIN_VERSION:
             continue
-        hint = leader_hint(context, reading.topic, reading.slot.index)
+        image, listener = context.node.metadata.image, context.session.listener.name
+        hint = leader_hint(image, listener, reading.topic, reading.slot.index)
         if hint is None:
             continue
         reading.answer.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)
@@ -388,6 +391,23 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     listeners=(CLIENT, BROKER, CONTROLLER),
-    early=is_metadata_fetch,
     acl="READ on each topic; CLUSTER_ACTION for replicas",
 )
+
+
+def _handle_in_quorum(context: QuorumRequestContext, request: FetchRequest) -> Awaitable[FetchResponse]:
+    return fetch_metadata(context, context.quorum.network, request)
+
+
+METADATA_API: Final = Api(
+    key=API.key,
+    min_version=API.min_version,
+    max_version=API.max_version,
+    request=FetchRequest,
+    response=FetchResponse,
+    handle=_handle_in_quorum,
+    refuse=refuse,
+    listeners=API.listeners,
+    early=is_metadata_fetch,
+)
+"""The row of Fetch before the broker is registered: it serves the metadata log."""

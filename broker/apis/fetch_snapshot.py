@@ -11,19 +11,19 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.quorum import wire as raft_wire
 from odradek.broker.quorum.requests import ask_core
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.raft.messages import FetchSnapshotReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
 
 
-def handle(context: RequestContext, request: FetchSnapshotRequest) -> Awaitable[FetchSnapshotResponse]:
-    services = context.services
-    asked = raft_wire.asked_snapshot(request, services.node_id, services.cluster_id)
-    return _answer(ask_core(context, asked))
+def handle(context: QuorumRequestContext, request: FetchSnapshotRequest) -> Awaitable[FetchSnapshotResponse]:
+    asked = raft_wire.asked_snapshot(request, context.node.node_id, context.node.cluster_id)
+    return _answer(ask_core(context, context.quorum.network, asked))
 
 
 async def _answer(reply: Awaitable[FetchSnapshotReply]) -> FetchSnapshotResponse:
@@ -31,7 +31,7 @@ async def _answer(reply: Awaitable[FetchSnapshotReply]) -> FetchSnapshotResponse
 
 
 def refuse(
-    context: RequestContext, request: FetchSnapshotRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: FetchSnapshotRequest, error: ErrorCode, message: str | None
 ) -> FetchSnapshotResponse:
     return FetchSnapshotResponse(error_code=error)
 

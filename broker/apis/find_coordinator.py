@@ -16,7 +16,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import GROUP_METADATA, TRANSACTION_STATE
@@ -49,54 +50,58 @@ _KINDS: Final = {
 
 
 def handle(
-    context: RequestContext, request: FindCoordinatorRequest
+    context: BrokerRequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     key_type = request.key_type if context.api_version >= KEY_TYPE_NAMED_FROM else GROUP
     known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_FROM)
     if not known:
         return refuse(context, request, ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")
-    if context.services.doubts.standing():
+    if context.broker.suspected_leaders.any():
         return _when_settled(context, request, key_type)
     return _now(context, request, key_type)
 
 
 async def _when_settled(
-    context: RequestContext, request: FindCoordinatorRequest, key_type: int
+    context: BrokerRequestContext, request: FindCoordinatorRequest, key_type: int
 ) -> FindCoordinatorResponse:
     """A broker has just been lost: who coordinates instead is known in a moment."""
-    await context.services.doubts.settled()
+    await context.broker.suspected_leaders.decided()
     answer = _now(context, request, key_type)
     return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
 def _now(
-    context: RequestContext, request: FindCoordinatorRequest, key_type: int
+    context: BrokerRequestContext, request: FindCoordinatorRequest, key_type: int
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     kind = _KINDS.get(key_type)
-    if kind is not None and context.services.metadata.image.topic(kind.topic) is None:
+    if kind is not None and context.node.metadata.image.topic(kind.topic) is None:
         return _when_made(context, request, kind)
     return _answer(context, request, kind)
 
 
-async def _when_made(context: RequestContext, request: FindCoordinatorRequest, kind: _Kind) -> FindCoordinatorResponse:
+async def _when_made(
+    context: BrokerRequestContext, request: FindCoordinatorRequest, kind: _Kind
+) -> FindCoordinatorResponse:
     # A refusal shows in the answer: the topic is still not there.
-    await context.services.topic_maker.create([kind.topic])
+    await context.broker.auto_topic_creation.create([kind.topic])
     return _answer(context, request, kind)
 
 
-def _answer(context: RequestContext, request: FindCoordinatorRequest, kind: _Kind | None) -> FindCoordinatorResponse:
+def _answer(
+    context: BrokerRequestContext, request: FindCoordinatorRequest, kind: _Kind | None
+) -> FindCoordinatorResponse:
     keys = _keys(context, request)
     if kind is None:
         return _response(context, [_share(context, key) for key in keys])
-    view = MetadataView(context.services.metadata.image, context.session.listener.name)
+    view = MetadataView(context.node.metadata.image, context.session.listener.name)
     return _response(context, [_coordinator(context, view, kind, key) for key in keys])
 
 
-def _keys(context: RequestContext, request: FindCoordinatorRequest) -> list[str]:
+def _keys(context: BrokerRequestContext, request: FindCoordinatorRequest) -> list[str]:
     return request.coordinator_keys if context.api_version >= MANY_KEYS_FROM else [request.key]
 
 
-def _coordinator(context: RequestContext, view: MetadataView, kind: _Kind, key: str) -> Coordinator:
+def _coordinator(context: BrokerRequestContext, view: MetadataView, kind: _Kind, key: str) -> Coordinator:
     if not context.allowed(AclOperation.DESCRIBE, kind.resource, key):
         return _nobody(key, kind.denied)
     topic = view.image.topic(kind.topic)
@@ -109,7 +114,7 @@ def _coordinator(context: RequestContext, view: MetadataView, kind: _Kind, key: 
     return Coordinator(key=key, node_id=partition.leader, host=endpoint.host, port=endpoint.port, error_message=None)
 
 
-def _share(context: RequestContext, key: str) -> Coordinator:
+def _share(context: BrokerRequestContext, key: str) -> Coordinator:
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, key):
         return _nobody(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -119,7 +124,7 @@ def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinat
     return Coordinator(key=key, node_id=NO_NODE, host="", port=-1, error_code=error, error_message=message)
 
 
-def _response(context: RequestContext, found: list[Coordinator]) -> FindCoordinatorResponse:
+def _response(context: BrokerRequestContext, found: list[Coordinator]) -> FindCoordinatorResponse:
     if context.api_version >= MANY_KEYS_FROM:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
@@ -133,7 +138,7 @@ def _response(context: RequestContext, found: list[Coordinator]) -> FindCoordina
 
 
 def refuse(
-    context: RequestContext, request: FindCoordinatorRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: FindCoordinatorRequest, error: ErrorCode, message: str | None
 ) -> FindCoordinatorResponse:
     return _response(context, [_nobody(key, error, message) for key in _keys(context, request)])
 

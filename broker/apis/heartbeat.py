@@ -10,20 +10,21 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import caller_of, check_group
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(context: RequestContext, request: HeartbeatRequest) -> Awaitable[HeartbeatResponse]:
+def handle(context: BrokerRequestContext, request: HeartbeatRequest) -> Awaitable[HeartbeatResponse]:
     check_group(context, AclOperation.READ, request.group_id)
-    return context.services.groups.heartbeat(request, caller_of(context))
+    return context.broker.groups.heartbeat(request, caller_of(context))
 
 
 def refuse(
-    context: RequestContext, request: HeartbeatRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: HeartbeatRequest, error: ErrorCode, message: str | None
 ) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error)
 

@@ -13,7 +13,8 @@ Version notes: the body is the same in both; v1 is flexible.
 from typing import Final
 
 from odradek.broker.config.requests import alter
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.incremental_alter_configs import (
@@ -24,8 +25,12 @@ from odradek.protocol.messages.incremental_alter_configs import (
 )
 
 
-async def handle(context: RequestContext, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
-    done = await alter(context, request.resources, _change, validate_only=request.validate_only)
+async def handle(
+    context: QuorumRequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    done = await alter(
+        context, context.quorum.controller, request.resources, _change, validate_only=request.validate_only
+    )
     return IncrementalAlterConfigsResponse(
         responses=[AlterConfigsResourceResponse(each.error, each.message, each.kind, each.name) for each in done]
     )
@@ -41,7 +46,7 @@ def _change(resource: AlterConfigsResource) -> ConfigChange:
 
 
 def refuse(
-    context: RequestContext, request: IncrementalAlterConfigsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: IncrementalAlterConfigsRequest, error: ErrorCode, message: str | None
 ) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -59,7 +64,7 @@ API: Final = Api(
     response=IncrementalAlterConfigsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
     gaps=("client metrics and loggers are not resources here",),
 )

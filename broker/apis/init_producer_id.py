@@ -19,7 +19,8 @@ is let in by WRITE on a topic that exists; an ACL for a topic yet to be made doe
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.commands import ProducerIdentity
@@ -30,10 +31,10 @@ from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, In
 
 
 def handle(
-    context: RequestContext, request: InitProducerIdRequest
+    context: BrokerRequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Awaitable[InitProducerIdResponse]:
     _check_allowed(context, request.transactional_id)
-    identity = context.services.transactions.init_producer_id(
+    identity = context.broker.transactions.init_producer_id(
         request.transactional_id,
         request.transaction_timeout_ms,
         request.producer_id,
@@ -46,19 +47,19 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: InitProducerIdRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: InitProducerIdRequest, error: ErrorCode, message: str | None
 ) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER_ID, producer_epoch=NO_EPOCH)
 
 
-def _check_allowed(context: RequestContext, transactional_id: str | None) -> None:
+def _check_allowed(context: BrokerRequestContext, transactional_id: str | None) -> None:
     if transactional_id is not None:
         if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
             raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return
     if context.allowed_on_cluster(AclOperation.IDEMPOTENT_WRITE):
         return
-    topics = list(context.services.metadata.image.topics)
+    topics = list(context.node.metadata.image.topics)
     if not context.split_allowed(AclOperation.WRITE, ResourceType.TOPIC, topics)[0]:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 

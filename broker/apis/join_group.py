@@ -15,8 +15,9 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import caller_of, check_group, while_connected
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -24,26 +25,28 @@ from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResp
 NULLABLE_PROTOCOL_FROM: Final = 7
 
 
-def handle(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+def handle(
+    context: BrokerRequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     check_group(context, AclOperation.READ, request.group_id)
     for protocol in request.protocols:
         protocol.metadata = bytes(protocol.metadata)  # it is kept, and the frame that it lies in is not
-    joined = while_connected(context, context.services.groups.join(request, caller_of(context)))
+    joined = while_connected(context, context.broker.groups.join(request, caller_of(context)))
     return _told(context, joined) if isinstance(joined, JoinGroupResponse) else _later(context, joined)
 
 
 def refuse(
-    context: RequestContext, request: JoinGroupRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: JoinGroupRequest, error: ErrorCode, message: str | None
 ) -> JoinGroupResponse:
     member_id = request.member_id if error is ErrorCode.INVALID_GROUP_ID else ""
     return _told(context, JoinGroupResponse(error_code=error, member_id=member_id))
 
 
-async def _later(context: RequestContext, joined: Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
+async def _later(context: BrokerRequestContext, joined: Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
     return _told(context, await joined)
 
 
-def _told(context: RequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
+def _told(context: BrokerRequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
     """A name that is not there is null, or empty for older clients; who is refused is told none."""
     nothing = None if context.api_version >= NULLABLE_PROTOCOL_FROM else ""
     response.protocol_name = response.protocol_name or nothing

@@ -10,20 +10,23 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import caller_of, check_group, now_or_later
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
 
-def handle(context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+def handle(
+    context: BrokerRequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
     check_group(context, AclOperation.READ, request.group_id)
-    return now_or_later(context.services.groups.leave(request, caller_of(context)))
+    return now_or_later(context.broker.groups.leave(request, caller_of(context)))
 
 
 def refuse(
-    context: RequestContext, request: LeaveGroupRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: LeaveGroupRequest, error: ErrorCode, message: str | None
 ) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=error)
 

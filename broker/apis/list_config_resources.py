@@ -9,7 +9,8 @@ Version notes: v0 asks for client metrics alone; v1 names the kinds.
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.metadata.image import (
     RESOURCE_BROKER,
@@ -36,14 +37,14 @@ EVERY_KIND: Final = (
 )
 
 
-def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(context: BrokerRequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     known = EVERY_KIND if context.api_version >= KINDS_MIN_VERSION else (RESOURCE_CLIENT_METRICS,)
     if any(kind not in known for kind in request.resource_types):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     wanted = [kind for kind in known if not request.resource_types or kind in request.resource_types]
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(name, kind) for kind in wanted for name in _names(image, kind, context.session.listener.name)
@@ -62,7 +63,7 @@ def _names(image: MetadataImage, kind: int, listener: str) -> list[str]:
 
 
 def refuse(
-    context: RequestContext, request: ListConfigResourcesRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ListConfigResourcesRequest, error: ErrorCode, message: str | None
 ) -> ListConfigResourcesResponse:
     return ListConfigResourcesResponse(error_code=error)
 

@@ -11,24 +11,25 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 
-def handle(context: RequestContext, request: ListGroupsRequest) -> Awaitable[ListGroupsResponse]:
+def handle(context: BrokerRequestContext, request: ListGroupsRequest) -> Awaitable[ListGroupsResponse]:
     return _listed(context, request)
 
 
 def refuse(
-    context: RequestContext, request: ListGroupsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ListGroupsRequest, error: ErrorCode, message: str | None
 ) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=error)
 
 
-async def _listed(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    groups = await context.services.groups.list_groups(tuple(request.states_filter), tuple(request.types_filter))
+async def _listed(context: BrokerRequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    groups = await context.broker.groups.list_groups(tuple(request.states_filter), tuple(request.types_filter))
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         names = [group.group_id for group in groups]
         shown = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])

@@ -17,8 +17,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.partition.partition import Partition
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -62,7 +63,7 @@ class _Search:
 
 
 def handle(
-    context: RequestContext, request: ListOffsetsRequest
+    context: BrokerRequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     response = ListOffsetsResponse()
     doubled = _doubled(request)
@@ -90,7 +91,7 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: ListOffsetsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ListOffsetsRequest, error: ErrorCode, message: str | None
 ) -> ListOffsetsResponse:
     topics = [
         ListOffsetsTopicResponse(
@@ -115,11 +116,11 @@ def _doubled(request: ListOffsetsRequest) -> dict[tuple[str, int], None]:
 
 
 def _partition(
-    context: RequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+    context: BrokerRequestContext, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> Partition:
     if asked.timestamp < 0 and context.api_version < MIN_VERSIONS.get(asked.timestamp, context.api_version + 1):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    partition = context.services.partitions.find(topic, asked.partition_index)
+    partition = context.broker.partitions.find(topic, asked.partition_index)
     if request.replica_id == DEBUGGER:
         partition.check_readable(asked.current_leader_epoch)
     else:
@@ -140,7 +141,7 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) 
 
 
 async def _search(
-    context: RequestContext, request: ListOffsetsRequest, response: ListOffsetsResponse, searches: list[_Search]
+    context: BrokerRequestContext, request: ListOffsetsRequest, response: ListOffsetsResponse, searches: list[_Search]
 ) -> ListOffsetsResponse:
     for search in searches:
         partition, log = search.partition, search.partition.log
@@ -164,7 +165,7 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Found | N
     return NOT_FOUND
 
 
-def _tell(context: RequestContext, answer: ListOffsetsPartitionResponse, found: Found) -> None:
+def _tell(context: BrokerRequestContext, answer: ListOffsetsPartitionResponse, found: Found) -> None:
     answer.timestamp, answer.offset, epoch = found
     if context.api_version >= LEADER_EPOCH_SINCE:
         answer.leader_epoch = epoch

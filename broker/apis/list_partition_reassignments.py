@@ -7,7 +7,8 @@ Behavior:
 from itertools import groupby
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.list_partition_reassignments import (
@@ -19,14 +20,14 @@ from odradek.protocol.messages.list_partition_reassignments import (
 
 
 async def handle(
-    context: RequestContext, request: ListPartitionReassignmentsRequest
+    context: QuorumRequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = None
     if request.topics is not None:
         asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    found = await context.services.controller.list_reassignments(asked, timeout_ms=request.timeout_ms)
+    found = await context.quorum.controller.list_reassignments(asked, timeout_ms=request.timeout_ms)
     return ListPartitionReassignmentsResponse(
         error_message=None,
         topics=[
@@ -48,7 +49,7 @@ async def handle(
 
 
 def refuse(
-    context: RequestContext, request: ListPartitionReassignmentsRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: ListPartitionReassignmentsRequest, error: ErrorCode, message: str | None
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_code=error, error_message=message)
 
@@ -61,6 +62,6 @@ API: Final = Api(
     response=ListPartitionReassignmentsResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="DESCRIBE on the cluster",
 )

@@ -12,7 +12,8 @@ Version notes:
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.state import STATE_BY_NAME, Transaction
 from odradek.protocol.errors import ErrorCode
@@ -27,24 +28,24 @@ Matches = Callable[[str], bool]
 
 
 def handle(
-    context: RequestContext, request: ListTransactionsRequest
+    context: BrokerRequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
     return _listed(context, request, _matcher(request.transactional_id_pattern))
 
 
 def refuse(
-    context: RequestContext, request: ListTransactionsRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ListTransactionsRequest, error: ErrorCode, message: str | None
 ) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=error)
 
 
 async def _listed(
-    context: RequestContext, request: ListTransactionsRequest, matches: Matches
+    context: BrokerRequestContext, request: ListTransactionsRequest, matches: Matches
 ) -> ListTransactionsResponse:
     producer_ids, states = dict.fromkeys(request.producer_id_filters), dict.fromkeys(request.state_filters)
     found = [
         described.transaction
-        for described in await context.services.transactions.list_transactions()
+        for described in await context.broker.transactions.list_transactions()
         if _wanted(described.transaction, producer_ids, states)
         and _lasts(described.transaction, request.duration_filter, context.now_ms)
         and matches(described.transaction.transactional_id)

@@ -22,7 +22,8 @@ from collections.abc import Awaitable, Iterable
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.security.authorized_operations import cluster_operations, topic_operations
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -45,30 +46,30 @@ BY_ID_FROM: Final = 12
 
 
 async def _with_new_topics(
-    context: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+    context: BrokerRequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
-    errors = await context.services.topic_maker.create(missing)
+    errors = await context.broker.auto_topic_creation.create(missing)
     return _answer(context, request, names, errors)
 
 
-def handle(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     _check(context, request)
-    if context.services.doubts.standing():
+    if context.broker.suspected_leaders.any():
         return _when_settled(context, request)
     return _now(context, request)
 
 
-async def _when_settled(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+async def _when_settled(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse:
     """A broker has just been lost: who leads instead is known in a moment."""
-    await context.services.doubts.settled()
+    await context.broker.suspected_leaders.decided()
     answer = _now(context, request)
     return answer if isinstance(answer, MetadataResponse) else await answer
 
 
-def _now(context: RequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
+def _now(context: BrokerRequestContext, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
     if _asks_for_all(context, request):
         allowed, _ = context.split_allowed(
-            AclOperation.DESCRIBE, ResourceType.TOPIC, list(context.services.metadata.image.topics)
+            AclOperation.DESCRIBE, ResourceType.TOPIC, list(context.node.metadata.image.topics)
         )
         return _answer(context, request, allowed, {})
     topics = request.topics or []
@@ -81,7 +82,7 @@ def _now(context: RequestContext, request: MetadataRequest) -> MetadataResponse 
     return _answer(context, request, names, {})
 
 
-def _check(context: RequestContext, request: MetadataRequest) -> None:
+def _check(context: BrokerRequestContext, request: MetadataRequest) -> None:
     if context.api_version >= BY_ID_FROM:
         return
     for topic in request.topics or []:
@@ -91,18 +92,17 @@ def _check(context: RequestContext, request: MetadataRequest) -> None:
             raise Refusal(ErrorCode.INVALID_REQUEST, "a topic cannot be asked for by its id in this version")
 
 
-def _asks_for_all(context: RequestContext, request: MetadataRequest) -> bool:
+def _asks_for_all(context: BrokerRequestContext, request: MetadataRequest) -> bool:
     if context.api_version < NULL_IS_ALL_FROM:
         return not request.topics
     return request.topics is None
 
 
-def _to_create(context: RequestContext, request: MetadataRequest, names: list[str]) -> list[str]:
-    services = context.services
+def _to_create(context: BrokerRequestContext, request: MetadataRequest, names: list[str]) -> list[str]:
     client_allows = request.allow_auto_topic_creation or context.api_version < CREATION_NAMED_FROM
-    if not (client_allows and services.config.auto_create_topics_enable):
+    if not (client_allows and context.node.config.auto_create_topics_enable):
         return []
-    missing = [name for name in names if is_valid(name) and services.metadata.image.topic(name) is None]
+    missing = [name for name in names if is_valid(name) and context.node.metadata.image.topic(name) is None]
     described, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, missing)
     if context.allowed_on_cluster(AclOperation.CREATE):
         return described
@@ -110,12 +110,12 @@ def _to_create(context: RequestContext, request: MetadataRequest, names: list[st
 
 
 def _answer(
-    context: RequestContext, request: MetadataRequest, names: Iterable[str], creation: dict[str, ErrorCode]
+    context: BrokerRequestContext, request: MetadataRequest, names: Iterable[str], creation: dict[str, ErrorCode]
 ) -> MetadataResponse:
     asked = list(names)
     _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, asked)
     hidden = dict.fromkeys(denied)
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
     topics: list[MetadataResponseTopic] = []
     for name in asked:
@@ -132,8 +132,8 @@ def _answer(
     return _response(context, request, view, topics)
 
 
-def _answer_by_id(context: RequestContext, request: MetadataRequest, ids: Iterable[UUID]) -> MetadataResponse:
-    image = context.services.metadata.image
+def _answer_by_id(context: BrokerRequestContext, request: MetadataRequest, ids: Iterable[UUID]) -> MetadataResponse:
+    image = context.node.metadata.image
     view = MetadataView(image, context.session.listener.name)
     topics: list[MetadataResponseTopic] = []
     for topic_id in dict.fromkeys(topic_id for topic_id in ids if topic_id != ZERO_UUID):
@@ -154,7 +154,7 @@ def _without(name: str, error: ErrorCode) -> MetadataResponseTopic:
 
 
 def _with(
-    context: RequestContext, request: MetadataRequest, view: MetadataView, topic: TopicImage
+    context: BrokerRequestContext, request: MetadataRequest, view: MetadataView, topic: TopicImage
 ) -> MetadataResponseTopic:
     knows_listeners = context.api_version >= LISTENER_NOT_FOUND_FROM
     partitions = []
@@ -180,14 +180,14 @@ def _with(
 
 
 def _response(
-    context: RequestContext, request: MetadataRequest, view: MetadataView, topics: list[MetadataResponseTopic]
+    context: BrokerRequestContext, request: MetadataRequest, view: MetadataView, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
             for broker, endpoint in view.brokers()
         ],
-        cluster_id=context.services.cluster_id,
+        cluster_id=context.node.cluster_id,
         controller_id=view.controller_id(),
         topics=topics,
     )
@@ -197,7 +197,7 @@ def _response(
 
 
 def refuse(
-    context: RequestContext, request: MetadataRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: MetadataRequest, error: ErrorCode, message: str | None
 ) -> MetadataResponse:
     return MetadataResponse(
         error_code=error,

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Hashable
 from dataclasses import replace
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import (
     allowed_topics,
     answers_of,
@@ -26,7 +27,7 @@ from odradek.broker.coordinators.group_requests import (
     split_existing,
     topic_error,
 )
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_commit import (
@@ -43,11 +44,11 @@ TOPIC_IDS_FROM: Final = 10
 
 
 def handle(
-    context: RequestContext, request: OffsetCommitRequest
+    context: BrokerRequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     check_group(context, AclOperation.READ, request.group_id)
     by_id = context.api_version >= TOPIC_IDS_FROM
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     if by_id:
         for topic in request.topics:
             found = image.topic_by_id(topic.topic_id)
@@ -57,21 +58,23 @@ def handle(
     wanted: list[OffsetCommitRequestTopic] = []
     for topic in request.topics:
         nameless = by_id and not topic.name
-        error = ErrorCode.UNKNOWN_TOPIC_ID if nameless else topic_error(context, allowed, topic.name)
+        error = (
+            ErrorCode.UNKNOWN_TOPIC_ID if nameless else topic_error(context.node.metadata.image, allowed, topic.name)
+        )
         if error is not ErrorCode.NONE:
             refused.append(_refused(topic, topic.partitions, error))
             continue
         if not by_id:
             named = image.topic(topic.name)
             topic.topic_id = ZERO_UUID if named is None else named.topic_id
-        there, others = split_existing(context, topic.name, topic.partitions)
+        there, others = split_existing(context.node.metadata.image, topic.name, topic.partitions)
         if others:
             refused.append(_refused(topic, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if there:
             wanted.append(replace(topic, partitions=there))
     if not wanted:
         return OffsetCommitResponse(topics=joined(refused, (), _key))
-    caller, groups = caller_of(context), context.services.groups
+    caller, groups = caller_of(context), context.broker.groups
     if wanted == request.topics:
         return now_or_later(groups.commit_offsets(request, caller))
     asked = ask_each([replace(request, topics=wanted)], lambda asking: groups.commit_offsets(asking, caller))
@@ -79,13 +82,13 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: OffsetCommitRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: OffsetCommitRequest, error: ErrorCode, message: str | None
 ) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=[_refused(topic, topic.partitions, error) for topic in request.topics])
 
 
 async def _merged(
-    context: RequestContext,
+    context: BrokerRequestContext,
     asked: list[tuple[OffsetCommitRequest, Future[OffsetCommitResponse] | Refusal]],
     refused: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:

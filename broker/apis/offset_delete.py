@@ -10,8 +10,9 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, check_group, joined, split_existing, topic_error
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.offset_delete import (
@@ -24,26 +25,26 @@ from odradek.protocol.messages.offset_delete import (
 )
 
 
-def handle(context: RequestContext, request: OffsetDeleteRequest) -> Awaitable[OffsetDeleteResponse]:
+def handle(context: BrokerRequestContext, request: OffsetDeleteRequest) -> Awaitable[OffsetDeleteResponse]:
     check_group(context, AclOperation.DELETE, request.group_id)
     allowed = allowed_topics(context, AclOperation.READ, [topic.name for topic in request.topics])
     refused: list[OffsetDeleteResponseTopic] = []
     wanted: list[OffsetDeleteRequestTopic] = []
     for topic in request.topics:
-        error = topic_error(context, allowed, topic.name)
+        error = topic_error(context.node.metadata.image, allowed, topic.name)
         if error is not ErrorCode.NONE:
             refused.append(_refused(topic.name, topic.partitions, error))
             continue
-        there, others = split_existing(context, topic.name, topic.partitions)
+        there, others = split_existing(context.node.metadata.image, topic.name, topic.partitions)
         if others:
             refused.append(_refused(topic.name, others, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if there:
             wanted.append(replace(topic, partitions=there))
-    return _merged(context.services.groups.delete_offsets(replace(request, topics=wanted)), refused)
+    return _merged(context.broker.groups.delete_offsets(replace(request, topics=wanted)), refused)
 
 
 def refuse(
-    context: RequestContext, request: OffsetDeleteRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: OffsetDeleteRequest, error: ErrorCode, message: str | None
 ) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error)
 

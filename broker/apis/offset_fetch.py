@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import allowed_topics, answers_of, ask_each, caller_of
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_fetch import (
@@ -47,7 +48,7 @@ class _Wanted:
     refused: list[OffsetFetchResponseTopics] = field(default_factory=list)
 
 
-def handle(context: RequestContext, request: OffsetFetchRequest) -> Awaitable[OffsetFetchResponse]:
+def handle(context: BrokerRequestContext, request: OffsetFetchRequest) -> Awaitable[OffsetFetchResponse]:
     wanted = [_Wanted(group) for group in _groups(context, request)]
     names = [each.group.group_id for each in wanted]
     allowed = dict.fromkeys(context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, names)[0])
@@ -57,19 +58,19 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Awaitable[Of
         if each.group.group_id not in allowed:
             raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         _prepare(context, each)
-        return context.services.groups.fetch_offsets(each.group, caller, require_stable=request.require_stable)
+        return context.broker.groups.fetch_offsets(each.group, caller, require_stable=request.require_stable)
 
     return _answer(context, ask_each(wanted, ask))
 
 
 def refuse(
-    context: RequestContext, request: OffsetFetchRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: OffsetFetchRequest, error: ErrorCode, message: str | None
 ) -> OffsetFetchResponse:
     groups = _groups(context, request)
     return _response(context, [_group_error(context, group, error) for group in groups])
 
 
-def _groups(context: RequestContext, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequestGroup]:
+def _groups(context: BrokerRequestContext, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequestGroup]:
     if context.api_version >= MANY_GROUPS_FROM:
         return request.groups
     topics = request.topics
@@ -83,13 +84,13 @@ def _groups(context: RequestContext, request: OffsetFetchRequest) -> Sequence[Of
     ]
 
 
-def _prepare(context: RequestContext, wanted: _Wanted) -> None:
+def _prepare(context: BrokerRequestContext, wanted: _Wanted) -> None:
     """Take out the topics that may not be told, and give the others their names."""
     asked = wanted.group.topics
     if asked is None:
         return
     by_id = context.api_version >= TOPIC_IDS_FROM
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     if by_id:
         for topic in asked:
             found = image.topic_by_id(topic.topic_id)
@@ -107,7 +108,7 @@ def _prepare(context: RequestContext, wanted: _Wanted) -> None:
 
 
 async def _answer(
-    context: RequestContext, asked: list[tuple[_Wanted, Future[OffsetFetchResponseGroup] | Refusal]]
+    context: BrokerRequestContext, asked: list[tuple[_Wanted, Future[OffsetFetchResponseGroup] | Refusal]]
 ) -> OffsetFetchResponse:
     answers = await answers_of(context, asked, lambda each, error, _message: _group_error(context, each.group, error))
     for (each, _), answer in zip(asked, answers, strict=True):
@@ -117,13 +118,15 @@ async def _answer(
     return _response(context, answers)
 
 
-def _tellable(context: RequestContext, topics: list[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+def _tellable(
+    context: BrokerRequestContext, topics: list[OffsetFetchResponseTopics]
+) -> list[OffsetFetchResponseTopics]:
     """All topics of a group, less those that the caller may not describe or that have no id where ids are told."""
     allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in topics])
     told = [topic for topic in topics if topic.name in allowed]
     if context.api_version < TOPIC_IDS_FROM:
         return told
-    image = context.services.metadata.image
+    image = context.node.metadata.image
     known = [(topic, image.topic(topic.name)) for topic in told]
     return [replace(topic, topic_id=found.topic_id) for topic, found in known if found is not None]
 
@@ -135,14 +138,16 @@ def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFet
     return OffsetFetchResponseTopics(topic.name, topic.topic_id, partitions)
 
 
-def _group_error(context: RequestContext, group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
+def _group_error(
+    context: BrokerRequestContext, group: OffsetFetchRequestGroup, error: ErrorCode
+) -> OffsetFetchResponseGroup:
     if context.api_version >= MANY_GROUPS_FROM:
         return OffsetFetchResponseGroup(group.group_id, error_code=error)
     topics = [_topic_error(topic, error) for topic in group.topics or ()]
     return OffsetFetchResponseGroup(group.group_id, topics, error)
 
 
-def _response(context: RequestContext, answers: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
+def _response(context: BrokerRequestContext, answers: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
     if context.api_version >= MANY_GROUPS_FROM:
         return OffsetFetchResponse(groups=list(answers))
     only = answers[0]

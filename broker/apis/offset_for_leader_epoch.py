@@ -10,7 +10,8 @@ Version notes:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -27,7 +28,7 @@ DEBUGGER: Final = -2
 """A tool that looks at whatever replica it asks."""
 
 
-def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(context: BrokerRequestContext, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     trusted = context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
@@ -47,7 +48,7 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Off
 
 
 def refuse(
-    context: RequestContext, request: OffsetForLeaderEpochRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, error: ErrorCode, message: str | None
 ) -> OffsetForLeaderEpochResponse:
     topics = [
         OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(error, asked.partition) for asked in topic.partitions])
@@ -57,9 +58,9 @@ def refuse(
 
 
 def _look_up(
-    context: RequestContext, request: OffsetForLeaderEpochRequest, topic: str, asked: OffsetForLeaderPartition
+    context: BrokerRequestContext, request: OffsetForLeaderEpochRequest, topic: str, asked: OffsetForLeaderPartition
 ) -> tuple[int, int]:
-    partition = context.services.partitions.find(topic, asked.partition)
+    partition = context.broker.partitions.find(topic, asked.partition)
     if context.api_version >= REPLICA_ID_MIN_VERSION and request.replica_id == DEBUGGER:
         partition.check_readable(asked.current_leader_epoch)
     else:

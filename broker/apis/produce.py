@@ -23,12 +23,13 @@ from typing import Final
 
 import structlog
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.txn_verification import NO_GUARD, Outcome, TransactionalBatch, produce_terms
 from odradek.broker.fetch.leader_hint import leader_hint
 from odradek.broker.fetch.produce_checks import is_transactional, producer_of, single_batch
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.waiters import CommitCallback, CommitWait
-from odradek.broker.requests.api import Api, Ordered, RequestContext
+from odradek.broker.requests.api import Api, Ordered
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
@@ -88,7 +89,7 @@ class _Entry:
 class _Produce:
     """One request on its way."""
 
-    context: RequestContext
+    context: BrokerRequestContext
     acks: int
     timeout_ms: int
     response: ProduceResponse
@@ -96,7 +97,7 @@ class _Produce:
 
 
 def handle(
-    context: RequestContext, request: ProduceRequest
+    context: BrokerRequestContext, request: ProduceRequest
 ) -> Response | Awaitable[Response] | Ordered[ProduceResponse]:
     transactional = any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
     if transactional and not _may_transact(context, request.transactional_id):
@@ -116,7 +117,7 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: ProduceRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: ProduceRequest, error: ErrorCode, message: str | None
 ) -> ProduceResponse | None:
     response = ProduceResponse()
     produce = _Produce(context, request.acks, request.timeout_ms, response, [])
@@ -131,7 +132,7 @@ def refuse(
 # ---- stage one ------------------------------------------------------------------------------------------------------
 
 
-def _may_transact(context: RequestContext, transactional_id: str | None) -> bool:
+def _may_transact(context: BrokerRequestContext, transactional_id: str | None) -> bool:
     return transactional_id is not None and context.allowed(
         AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )
@@ -144,11 +145,11 @@ def _answer(index: int) -> PartitionProduceResponse:
 def _survey(produce: _Produce, topic: TopicProduceData) -> None:
     """An answer for every partition of `topic`, and an entry for each one whose batch may be appended."""
     context = produce.context
-    partitions = context.services.partitions
+    partitions = context.broker.partitions
     by_id = context.api_version >= TOPIC_ID_MIN_VERSION
     name = topic.name
     if by_id:
-        image = context.services.metadata.image.topic_by_id(topic.topic_id)
+        image = context.node.metadata.image.topic_by_id(topic.topic_id)
         name = image.name if image is not None else ""
     told = TopicProduceResponse(topic.name, topic.topic_id, [])
     produce.response.responses.append(told)
@@ -179,7 +180,7 @@ def _verify(produce: _Produce, transactional_id: str | None) -> Future[list[Outc
         return None
     batches = [TransactionalBatch(entry.partition, *producer_of(entry.records)) for entry in entries]
     terms = produce_terms(produce.context.api_version)
-    outcomes = produce.context.services.verification.start(transactional_id, terms, batches)
+    outcomes = produce.context.broker.verifier.start(transactional_id, terms, batches)
     if isinstance(outcomes, Future):
         return outcomes
     _note(entries, outcomes)
@@ -276,7 +277,8 @@ def _set_error(produce: _Produce, answer: PartitionProduceResponse, topic: str, 
 
 
 def _add_hint(produce: _Produce, answer: PartitionProduceResponse, topic: str) -> None:
-    hint = leader_hint(produce.context, topic, answer.index)
+    context = produce.context
+    hint = leader_hint(context.node.metadata.image, context.session.listener.name, topic, answer.index)
     if hint is None:
         return
     answer.current_leader = LeaderIdAndEpoch(hint.leader_id, hint.leader_epoch)

@@ -11,8 +11,9 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import caller_of, check_group, while_connected
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -20,17 +21,19 @@ from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResp
 PROTOCOL_NAMED_FROM: Final = 5
 
 
-def handle(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+def handle(
+    context: BrokerRequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
     if context.api_version >= PROTOCOL_NAMED_FROM and None in {request.protocol_type, request.protocol_name}:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     check_group(context, AclOperation.READ, request.group_id)
     for assignment in request.assignments:
         assignment.assignment = bytes(assignment.assignment)  # it is kept, and the frame that it lies in is not
-    return while_connected(context, context.services.groups.sync(request, caller_of(context)))
+    return while_connected(context, context.broker.groups.sync(request, caller_of(context)))
 
 
 def refuse(
-    context: RequestContext, request: SyncGroupRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: SyncGroupRequest, error: ErrorCode, message: str | None
 ) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error)
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.group_requests import (
     allowed_topics,
     caller_of,
@@ -27,7 +28,7 @@ from odradek.broker.coordinators.group_requests import (
     topic_error,
 )
 from odradek.broker.coordinators.txn_verification import Outcome, Terms, TransactionalBatch
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.metadata.topic_names import GROUP_METADATA
@@ -60,7 +61,7 @@ _TOLD: Final = {
 
 
 def handle(
-    context: RequestContext, request: TxnOffsetCommitRequest
+    context: BrokerRequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
     if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -69,8 +70,8 @@ def handle(
     refused: list[TxnOffsetCommitResponseTopic] = []
     wanted: list[TxnOffsetCommitRequestTopic] = []
     for topic in request.topics:
-        error = topic_error(context, allowed, topic.name)
-        there, others = split_existing(context, topic.name, topic.partitions)
+        error = topic_error(context.node.metadata.image, allowed, topic.name)
+        there, others = split_existing(context.node.metadata.image, topic.name, topic.partitions)
         if error is not ErrorCode.NONE:
             refused.append(_refused(topic.name, topic.partitions, error))
             continue
@@ -84,22 +85,23 @@ def handle(
 
 
 def refuse(
-    context: RequestContext, request: TxnOffsetCommitRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: TxnOffsetCommitRequest, error: ErrorCode, message: str | None
 ) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(topics=[_refused(topic.name, topic.partitions, error) for topic in request.topics])
 
 
-def _verified(context: RequestContext, request: TxnOffsetCommitRequest) -> "list[Outcome] | Awaitable[list[Outcome]]":
+def _verified(
+    context: BrokerRequestContext, request: TxnOffsetCommitRequest
+) -> "list[Outcome] | Awaitable[list[Outcome]]":
     if not request.group_id:
         return [Refusal(ErrorCode.INVALID_GROUP_ID)]
-    services = context.services
     try:
-        partition = services.partitions.find(GROUP_METADATA, services.groups.partition_of(request.group_id))
+        partition = context.broker.partitions.find(GROUP_METADATA, context.broker.groups.partition_of(request.group_id))
     except Refusal as refusal:
         return [refusal]
     batch = TransactionalBatch(partition, request.producer_id, request.producer_epoch, NO_SEQUENCE)
     terms = Terms(context.api_version >= IMPLICIT_ADD_FROM, _refusal)
-    return services.verification.start(request.transactional_id, terms, [batch])
+    return context.broker.verifier.start(request.transactional_id, terms, [batch])
 
 
 def _refusal(error: ErrorCode) -> Refusal:
@@ -107,7 +109,7 @@ def _refusal(error: ErrorCode) -> Refusal:
 
 
 async def _committed(
-    context: RequestContext,
+    context: BrokerRequestContext,
     request: TxnOffsetCommitRequest,
     verified: "list[Outcome] | Awaitable[list[Outcome]]",
     refused: list[TxnOffsetCommitResponseTopic],
@@ -125,13 +127,13 @@ def _name(topic: TxnOffsetCommitResponseTopic) -> str:
 
 
 async def _decided(
-    context: RequestContext, request: TxnOffsetCommitRequest, verified: "list[Outcome] | Awaitable[list[Outcome]]"
+    context: BrokerRequestContext, request: TxnOffsetCommitRequest, verified: "list[Outcome] | Awaitable[list[Outcome]]"
 ) -> TxnOffsetCommitResponse:
     """Raises Refusal."""
     (outcome,) = verified if isinstance(verified, list) else await verified
     if isinstance(outcome, Refusal):
         raise _refusal(outcome.error)
-    return await context.services.groups.commit_offsets_in_transaction(request, caller_of(context), outcome)
+    return await context.broker.groups.commit_offsets_in_transaction(request, caller_of(context), outcome)
 
 
 def _refused(

@@ -8,21 +8,22 @@ Behavior:
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 
-async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+async def handle(context: QuorumRequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    await context.services.controller.unregister_broker(request.broker_id)
+    await context.quorum.controller.unregister_broker(request.broker_id)
     return UnregisterBrokerResponse(error_message=None)
 
 
 def refuse(
-    context: RequestContext, request: UnregisterBrokerRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: UnregisterBrokerRequest, error: ErrorCode, message: str | None
 ) -> UnregisterBrokerResponse:
     return UnregisterBrokerResponse(error_code=error, error_message=message)
 
@@ -35,6 +36,6 @@ API: Final = Api(
     response=UnregisterBrokerResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER on the cluster",
 )

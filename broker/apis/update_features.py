@@ -15,7 +15,8 @@ Version notes: v1 has the kind of change and a dry run (KIP-778); v2 answers for
 
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation
 from odradek.cluster.controller.messages.settings import FeatureUpdate
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -32,11 +33,11 @@ UPGRADE_TYPE_FROM: Final = 1
 RESULTS_UNTIL: Final = 1
 
 
-async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     updates = [_update(context, item) for item in request.feature_updates]
-    done = await context.services.controller.update_features(
+    done = await context.quorum.controller.update_features(
         updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     results = []
@@ -48,7 +49,7 @@ async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> Upd
     return UpdateFeaturesResponse(error_message=None, results=results)
 
 
-def _update(context: RequestContext, item: FeatureUpdateKey) -> FeatureUpdate:
+def _update(context: QuorumRequestContext, item: FeatureUpdateKey) -> FeatureUpdate:
     if context.api_version < UPGRADE_TYPE_FROM:
         return FeatureUpdate(item.feature, item.max_version_level, item.allow_downgrade)
     if item.upgrade_type not in {UPGRADE, *DOWNGRADES}:
@@ -61,7 +62,7 @@ def _update(context: RequestContext, item: FeatureUpdateKey) -> FeatureUpdate:
 
 
 def refuse(
-    context: RequestContext, request: UpdateFeaturesRequest, error: ErrorCode, message: str | None
+    context: QuorumRequestContext, request: UpdateFeaturesRequest, error: ErrorCode, message: str | None
 ) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(error_code=error, error_message=message)
 
@@ -74,6 +75,6 @@ API: Final = Api(
     response=UpdateFeaturesResponse,
     handle=handle,
     refuse=refuse,
-    forward=True,
+    routing=Routing.CONTROLLER,
     acl="ALTER on the cluster",
 )

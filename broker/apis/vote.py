@@ -11,26 +11,26 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
+from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.quorum import wire as raft_wire
 from odradek.broker.quorum.requests import ask_core
-from odradek.broker.requests.api import Api, RequestContext, always
+from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.raft.messages import VoteReply
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 
 
-def handle(context: RequestContext, request: VoteRequest) -> Awaitable[VoteResponse]:
-    services = context.services
-    asked = raft_wire.asked_vote(request, services.node_id, services.cluster_id)
-    return _answer(ask_core(context, asked))
+def handle(context: QuorumRequestContext, request: VoteRequest) -> Awaitable[VoteResponse]:
+    asked = raft_wire.asked_vote(request, context.node.node_id, context.node.cluster_id)
+    return _answer(ask_core(context, context.quorum.network, asked))
 
 
 async def _answer(reply: Awaitable[VoteReply]) -> VoteResponse:
     return raft_wire.vote_response(await reply)
 
 
-def refuse(context: RequestContext, request: VoteRequest, error: ErrorCode, message: str | None) -> VoteResponse:
+def refuse(context: QuorumRequestContext, request: VoteRequest, error: ErrorCode, message: str | None) -> VoteResponse:
     return VoteResponse(error)
 
 

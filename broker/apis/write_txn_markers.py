@@ -13,7 +13,8 @@ Version notes:
 from collections.abc import Awaitable
 from typing import Final
 
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.contexts import BrokerRequestContext
+from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.futures import when_done
 from odradek.broker.requests.listener import BROKER
@@ -31,21 +32,21 @@ from odradek.protocol.messages.write_txn_markers import (
 
 
 def handle(
-    context: RequestContext, request: WriteTxnMarkersRequest
+    context: BrokerRequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
     may_write = context.allowed_on_cluster(AclOperation.ALTER) or context.allowed_on_cluster(
         AclOperation.CLUSTER_ACTION
     )
     if not may_write:
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    written = context.services.markers.write([_marker(marker) for marker in request.markers])
+    written = context.broker.markers.write([_marker(marker) for marker in request.markers])
     if written.done():
         return _response(context, request, written.result())
     return when_done(lambda: _response(context, request, written.result()), written)
 
 
 def refuse(
-    context: RequestContext, request: WriteTxnMarkersRequest, error: ErrorCode, message: str | None
+    context: BrokerRequestContext, request: WriteTxnMarkersRequest, error: ErrorCode, message: str | None
 ) -> WriteTxnMarkersResponse:
     results: list[dict[TopicPartition, ErrorCode]] = [
         dict.fromkeys(_marker(marker).partitions, error) for marker in request.markers
@@ -66,7 +67,7 @@ def _marker(asked: WritableTxnMarker) -> Marker:
 
 
 def _response(
-    context: RequestContext, request: WriteTxnMarkersRequest, results: MarkerResults
+    context: BrokerRequestContext, request: WriteTxnMarkersRequest, results: MarkerResults
 ) -> WriteTxnMarkersResponse:
     response = WriteTxnMarkersResponse()
     for marker, outcome in zip(request.markers, results, strict=True):

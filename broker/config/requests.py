@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeVar
 
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.settings import ConfigChange, ConfigResult
+from odradek.cluster.controller.service import ControllerService
 from odradek.cluster.metadata.image import (
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
@@ -51,9 +52,17 @@ def check_right(context: RequestContext, operation: AclOperation, kind: int, nam
 
 
 async def alter(
-    context: RequestContext, resources: Sequence[R], change: Callable[[R], ConfigChange], *, validate_only: bool
+    context: RequestContext,
+    controller: ControllerService,
+    resources: Sequence[R],
+    change: Callable[[R], ConfigChange],
+    *,
+    validate_only: bool,
 ) -> list[ConfigResult]:
-    """One result per resource, in order. `change` may raise Refusal, which keeps none of the others from being changed."""
+    """Change the settings of resources; return one result per resource, in order.
+
+    `change` may raise Refusal for a resource. The other resources are changed nevertheless.
+    """
     refused: dict[int, ConfigResult] = {}
     wanted: list[ConfigChange] = []
     for place, resource in enumerate(resources):
@@ -64,5 +73,5 @@ async def alter(
             wanted.append(change(resource))
         except Refusal as refusal:
             refused[place] = ConfigResult(kind, name, refusal.error, refusal.message)
-    done = iter(await context.services.controller.alter_configs(wanted, validate_only=validate_only))
+    done = iter(await controller.alter_configs(wanted, validate_only=validate_only))
     return [refused[place] if place in refused else next(done) for place in range(len(resources))]

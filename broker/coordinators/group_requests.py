@@ -3,9 +3,10 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.coordinator.group.commands import Caller
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -42,11 +43,11 @@ def while_connected(context: RequestContext, answer: "Future[T]") -> "T | Future
     return answer
 
 
-def topic_error(context: RequestContext, allowed: dict[str, None], topic: str) -> ErrorCode:
-    """NONE for a topic that exists and is among the `allowed`."""
+def topic_error(image: MetadataImage, allowed: dict[str, None], topic: str) -> ErrorCode:
+    """Return NONE for a topic that exists and is among `allowed`."""
     if topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    exists = context.services.metadata.image.topic(topic) is not None
+    exists = image.topic(topic) is not None
     return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -62,9 +63,9 @@ class _Indexed(Protocol):
 P = TypeVar("P", bound=_Indexed)
 
 
-def split_existing(context: RequestContext, topic: str, partitions: Sequence[P]) -> tuple[list[P], list[P]]:
-    """(partitions that the topic has, others)."""
-    found = context.services.metadata.image.topic(topic)
+def split_existing(image: MetadataImage, topic: str, partitions: Sequence[P]) -> tuple[list[P], list[P]]:
+    """Return (partitions that the topic has, partitions that it does not have)."""
+    found = image.topic(topic)
     known = {} if found is None else found.partitions
     there = [partition for partition in partitions if partition.partition_index in known]
     return there, [partition for partition in partitions if partition.partition_index not in known]

@@ -1,14 +1,18 @@
-"""Groups on this broker, put together: their coordinator, its shards, and the ends of transactions that it takes in."""
+"""Assemble the group coordinator: its shards, and the transaction markers that it applies."""
 
 from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.config.groups import GroupSettings
+from odradek.broker.config.properties import Config
+from odradek.broker.config.topics import TopicSettings
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageTopics
+from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, CoordinatorShards
-from odradek.broker.dispatch.services import Services
 from odradek.broker.partition.background_jobs import repeat
+from odradek.broker.partition.registry import Partitions
 from odradek.broker.process.env import Env
+from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import GROUP_METADATA
@@ -21,37 +25,45 @@ BASE_SEQUENCE: Final = 0
 
 
 class Groups:
-    """Fills in `services.groups`; `services.partitions` and `services.markers` have to be there."""
+    """The group coordinator of this broker with its shards."""
 
     def __init__(
-        self, services: Services, env: Env, spawn: Spawn, *, on_failure: Callable[[str, BaseException], None]
+        self,
+        config: Config,
+        env: Env,
+        spawn: Spawn,
+        *,
+        metadata: MetadataCache,
+        topic_settings: TopicSettings,
+        partitions: Partitions,
+        markers: MarkerWriter,
+        on_failure: Callable[[str, BaseException], None],
     ) -> None:
-        """`on_failure` hears of bugs and broken disks."""
-        config, metadata = services.config, services.metadata
+        """`on_failure` is called for bugs and for failed disks."""
         topic = CoordinatorTopic(GROUP_METADATA, metadata, config.offsets_topic_num_partitions)
         self._topics = ImageTopics(metadata)
-        self.coordinator = services.groups = GroupCoordinator(
-            clock=services.clock,
-            configs=GroupSettings(config, metadata, services.topic_settings.current),
+        self.coordinator = GroupCoordinator(
+            clock=env.clock,
+            configs=GroupSettings(config, metadata, topic_settings.current),
             topics=self._topics,
             features=ImageFeatures(metadata),
             new_id=lambda: str(env.new_uuid()),
             shard_count=topic.partitions,
-            is_awaited=lambda shard: topic.leads(services.node_id, shard),
+            is_awaited=lambda shard: topic.leads(config.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )
         shards = CoordinatorShards(
             GROUP_METADATA,
             self.coordinator,
-            services.partitions,
+            partitions,
             spawn,
-            services.clock,
+            env.clock,
             load_bytes=config.offsets_load_buffer_size,
             base_sequence=BASE_SEQUENCE,
         )
-        services.partitions.listen(GROUP_METADATA, shards)
-        services.markers.listen(GROUP_METADATA, self.coordinator)
+        partitions.listen(GROUP_METADATA, shards)
+        markers.listen(GROUP_METADATA, self.coordinator)
         spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other group coordinators")
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -1,16 +1,20 @@
-"""Transactions on this broker, put together: its coordinator, the way to the others, the markers it writes."""
+"""Assemble the transaction coordinator: its shards, its access to the other coordinators, and the writer of markers."""
 
 from collections.abc import Callable
 from typing import Final
 
+from odradek.broker.config.properties import Config
 from odradek.broker.coordinators.image_ports import CoordinatorTopic, ImageFeatures, ImageLeaders, ProducerIdBlocks
 from odradek.broker.coordinators.marker_sender import MarkerSender, RemoteMarkerSender
 from odradek.broker.coordinators.marker_writer import COMMIT_MS_MAX, MarkerWriter
 from odradek.broker.coordinators.remote_txn_coordinator import Coordinators
 from odradek.broker.coordinators.shard_loader import FOLLOW_INTERVAL_MS, CoordinatorShards
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
-from odradek.broker.dispatch.services import Services
 from odradek.broker.partition.background_jobs import repeat
+from odradek.broker.partition.registry import Partitions
+from odradek.broker.quorum.controller_client import ControllerClient
+from odradek.broker.quorum.peers import Peers
+from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
@@ -18,6 +22,7 @@ from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.coordinator.txn.state import Partitions as TopicPartitions
+from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 
 MARKER_ANSWER_MS: Final = 5 * COMMIT_MS_MAX
@@ -25,48 +30,50 @@ MARKER_ANSWER_MS: Final = 5 * COMMIT_MS_MAX
 
 
 class Transactions:
-    """Fills in `services.transactions`, `verification` and `markers`; `services.partitions` has to be there."""
+    """The transaction coordinator of this broker, its access to the others, and the markers that it writes."""
 
     def __init__(
         self,
-        services: Services,
+        config: Config,
+        clock: Clock,
         spawn: Spawn,
         *,
+        metadata: MetadataCache,
+        partitions: Partitions,
+        peers: Peers,
+        controller: ControllerClient,
         broker_epoch: Callable[[], int],
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
-        """`broker_epoch()` is that of this broker's registration; `on_failure` hears of bugs and broken disks."""
-        config, metadata = services.config, services.metadata
+        """`broker_epoch()` is the epoch of this broker's registration. `on_failure` is called for bugs and for failed disks."""
         topic = CoordinatorTopic(TRANSACTION_STATE, metadata, config.transaction_state_log_num_partitions)
-        blocks = ProducerIdBlocks(services.controller_client, services.node_id, broker_epoch)
+        blocks = ProducerIdBlocks(controller, config.node_id, broker_epoch)
         producer_ids = ProducerIdPool(blocks.allocate, spawn)
-        services.markers = MarkerWriter(services.partitions, services.clock, config.request_timeout_ms)
-        remote = RemoteMarkerSender(services.peers, MARKER_ANSWER_MS)
-        self.coordinator = services.transactions = TransactionCoordinator(
-            clock=services.clock,
-            config=_txn_config(services),
+        self.markers = MarkerWriter(partitions, clock, config.request_timeout_ms)
+        remote = RemoteMarkerSender(peers, MARKER_ANSWER_MS)
+        self.coordinator = TransactionCoordinator(
+            clock=clock,
+            config=_txn_config(config),
             producer_ids=producer_ids,
             leaders=ImageLeaders(metadata),
-            sender=MarkerSender(services.node_id, services.markers, remote),
+            sender=MarkerSender(config.node_id, self.markers, remote),
             features=ImageFeatures(metadata),
             shard_count=topic.partitions,
-            is_awaited=lambda shard: topic.leads(services.node_id, shard),
+            is_awaited=lambda shard: topic.leads(config.node_id, shard),
             spawn=spawn,
             on_failure=on_failure,
         )
         self._coordinators = Coordinators(
-            services.node_id,
+            config.node_id,
             self.coordinator,
-            services.peers,
+            peers,
             topic.leaders,
             timeout_ms=config.request_timeout_ms,
         )
-        services.verification = TransactionVerifier(self._coordinators, config)
+        self.verifier = TransactionVerifier(self._coordinators, config)
         load_bytes = config.transaction_state_log_load_buffer_size
-        shards = CoordinatorShards(
-            TRANSACTION_STATE, self.coordinator, services.partitions, spawn, services.clock, load_bytes=load_bytes
-        )
-        services.partitions.listen(TRANSACTION_STATE, shards)
+        shards = CoordinatorShards(TRANSACTION_STATE, self.coordinator, partitions, spawn, clock, load_bytes=load_bytes)
+        partitions.listen(TRANSACTION_STATE, shards)
         spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other coordinators")
         producer_ids.prefetch()
 
@@ -94,8 +101,7 @@ def led_anew(delta: MetadataDelta, image: MetadataImage) -> TopicPartitions:
     return found
 
 
-def _txn_config(services: Services) -> TxnConfig:
-    config = services.config
+def _txn_config(config: Config) -> TxnConfig:
     return TxnConfig(
         max_timeout_ms=config.transaction_max_timeout_ms,
         id_expiration_ms=config.transactional_id_expiration_ms,

@@ -1,17 +1,19 @@
-"""From a request frame to a handler, and from what it answers to bytes.
+"""Decode a request, run its handler, and encode the response.
 
-Knows rows, versions and error codes; nothing of sockets and nothing of any API.
+The dispatcher knows rows of APIs, versions and error codes. It knows neither sockets nor single APIs.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any, Final
 
 import structlog
 
-from odradek.broker.dispatch.request_metrics import api_metrics
-from odradek.broker.dispatch.services import Services
-from odradek.broker.requests.api import AnyApi, RequestContext
+from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext, QuorumRequestContext
+from odradek.broker.dispatch.request_metrics import ApiMetrics
+from odradek.broker.quorum.forwarding import Forwarding
+from odradek.broker.requests.api import AnyApi, Embedded, Routing
 from odradek.broker.requests.error_map import wire_error
 from odradek.broker.requests.session import Session
 from odradek.protocol.codec import decode_prefix, encode_response
@@ -26,33 +28,52 @@ _logger = structlog.get_logger("broker.dispatch")
 
 @dataclass(slots=True)
 class Call:
-    """One request that has been handed to its handler."""
+    """A request that was decoded, with its context and the row of its API."""
 
     api: AnyApi
-    context: RequestContext
+    context: QuorumRequestContext
     request: Any
     frame: RequestFrame
     began_us: int
 
 
+Unexpected = Callable[[str, BaseException], None]
+"""Report an exception that no handler should raise: (where, exception)."""
+
+Contexts = tuple[NodeContext, QuorumContext] | tuple[NodeContext, QuorumContext, BrokerContext]
+
+
 class Dispatcher:
+    """Dispatch requests in one phase of the node: before or after its broker is registered."""
+
     def __init__(
         self,
-        table: tuple[AnyApi, ...],
-        services: Services,
-        on_unexpected: Callable[[str, BaseException], None] | None = None,
+        table: Sequence[AnyApi],
+        context_class: type[QuorumRequestContext],
+        contexts: Contexts,
+        *,
+        forwarding: Forwarding,
+        metrics: Mapping[int, ApiMetrics],
+        on_unexpected: Unexpected,
     ) -> None:
-        """`on_unexpected(where, exception)` hears of every exception that no handler should have raised."""
+        """`context_class` is the class of request contexts of the phase, and `contexts` are the parts that it carries."""
+        node, quorum = contexts[0], contexts[1]
+        self.metrics = metrics
         self._rows = {api.key: api for api in table}
-        self.services = services
-        self.metrics = api_metrics(table)
-        self._on_unexpected = on_unexpected or log_unexpected
+        self._authorizer = node.authorizer
+        self._clock = node.clock
+        self._quotas = node.quotas
+        self._controller = quorum.controller
+        self._context_class = context_class
+        self._contexts: tuple[Any, ...] = contexts
+        self._forwarding = forwarding
+        self._on_unexpected = on_unexpected
 
     def open(self, frame: RequestFrame, session: Session) -> Call:
-        """The call that `frame` asks for.
+        """Decode the request in `frame`.
 
-        Raises `Malformed` where the connection has to be closed: an API or version that is not served here, or a body
-        that does not begin with its request.
+        Raise `Malformed` if the connection must be closed: the API or its version is not served on this listener, or the body
+        does not begin with the request.
         """
         api = self._rows.get(frame.api_key)
         if api is None:
@@ -66,46 +87,79 @@ class Dispatcher:
         version = frame.api_version
         request: Any = None
         if api.serves(version):
-            # Bytes behind the message are not looked at, as in Kafka: librdkafka asks for all topics (Metadata v9 on) with
-            # a null array of four bytes, of which one is read, and three fields later three bytes are left.
+            # Bytes after the message are ignored, as in Kafka: librdkafka requests all topics (Metadata v9 on) with a null
+            # array of four bytes. Of these one is read, and three fields later three bytes are left.
             request, _ = decode_prefix(api.request, version, frame.body)
         elif frame.api_key != API_VERSIONS_KEY:
             raise Malformed(f"{api.name} version {version} is not served")
-        services = self.services
         session.client_id = frame.client_id
-        context = RequestContext(
+        clock = self._clock
+        context = self._context_class(
             frame.api_key,
             version,
             frame.correlation_id,
             frame.client_id,
             session,
-            services,
-            services.clock.wall_ms(),
+            self._authorizer,
+            clock.wall_ms(),
             frame.size,
+            *self._contexts,
         )
-        return Call(api, context, request, frame, services.clock.monotonic_us())
+        return Call(api, context, request, frame, clock.monotonic_us())
+
+    def reopen(self, call: Call) -> Call:
+        """Decode the request of `call` again: it waited in the earlier phase and is handled in this one."""
+        reopened = self.open(call.frame, call.context.session)
+        reopened.began_us = call.began_us
+        return reopened
 
     def handle(self, call: Call) -> Any:
-        """What the handler returns (see `odradek.broker.requests.api`); what it raises has become a response."""
+        """Run the handler and return its result (see `odradek.broker.requests.api`), or the response that reports its exception."""
         try:
             if call.request is None:
-                # ApiVersions of a version from the future: a v0 body that names what there is (KIP-511).
+                # ApiVersions in an unknown version: the response is a v0 body with the supported versions (KIP-511).
                 call.context.api_version = 0
                 return call.api.refuse(call.context, None, ErrorCode.UNSUPPORTED_VERSION, None)
-            if call.api.forward and not self.services.controller.is_active:
-                context, session = call.context, call.context.session
-                return self.services.forwarding.forward(
-                    call.request, context.api_version, context.client_id, session.principal, session.client_host
-                )
-            if self.services.quotas.measure_time:
+            if call.api.routing:
+                return self._route(call)
+            if self._quotas.measure_time:
                 return self._timed(call)
             return call.api.handle(call.context, call.request)
-        except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes an answer
+        except Exception as exception:  # noqa: BLE001  the one boundary at which any exception becomes a response
             return self.refused(call, exception)
 
+    def _route(self, call: Call) -> Any:
+        context, session = call.context, call.context.session
+        if call.api.routing is Routing.CONTROLLER and not self._controller.is_active:
+            return self._forwarding.forward(
+                call.request, context.api_version, context.client_id, session.principal, session.client_host
+            )
+        result = self._timed(call) if self._quotas.measure_time else call.api.handle(context, call.request)
+        return self._dispatch_embedded(result) if isinstance(result, Embedded) else result
+
+    def _dispatch_embedded(self, embedded: Embedded[Any]) -> Any:
+        try:
+            call = self.open(embedded.frame, embedded.session)
+        except Malformed as error:
+            raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
+        if call.api.routing is not Routing.CONTROLLER:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{call.api.name} is not for the controller")
+        result = self.handle(call)
+        return self._wrap_later(embedded, call, result) if isawaitable(result) else self._wrap(embedded, call, result)
+
+    async def _wrap_later(self, embedded: Embedded[Any], call: Call, response: Awaitable[Any]) -> Any:
+        try:
+            result = await response
+        except Exception as exception:  # noqa: BLE001  the inner response reports what failed in the inner request
+            result = self.refused(call, exception)
+        return self._wrap(embedded, call, result)
+
+    def _wrap(self, embedded: Embedded[Any], call: Call, result: Any) -> Any:
+        return embedded.wrap(b"".join(self.encode(call, result)))
+
     def _timed(self, call: Call) -> Any:
-        """Stage one, with its time on the loop."""
-        clock = self.services.clock
+        """Run stage one of the handler and measure its time on the event loop."""
+        clock = self._clock
         began_us = clock.monotonic_us()
         try:
             return call.api.handle(call.context, call.request)
@@ -113,7 +167,7 @@ class Dispatcher:
             call.context.busy_us += clock.monotonic_us() - began_us
 
     def refused(self, call: Call, exception: BaseException) -> Any:
-        """The response (or None) that says what `exception` means to the client."""
+        """Return the response that reports `exception` to the client; None if the protocol has no such response."""
         context = call.context
         if isinstance(exception, Refusal):
             error, message = wire_error(context.api_key, context.api_version, exception.error), exception.message
@@ -123,24 +177,24 @@ class Dispatcher:
         return call.api.refuse(context, call.request, error, message)
 
     def throttle(self, call: Call, response: Any) -> None:
-        """Count the request against the quotas: `throttle_ms` of its context, and of its response, say what follows.
+        """Count the request against the quotas; set `throttle_ms` of its context, and the throttle time of its response.
 
-        A controller that was asked on behalf of the client may have said so already.
+        The response to a forwarded request may carry the controller's throttle time already. The longer one counts.
         """
         context = call.context
-        said_ms = getattr(response, "throttle_time_ms", 0)
-        throttle_ms = self.services.quotas.throttle_ms(context, response)
-        context.throttle_ms = max(said_ms, throttle_ms)
-        if throttle_ms > max(said_ms, 0) and hasattr(response, "throttle_time_ms"):
+        set_ms = getattr(response, "throttle_time_ms", 0)
+        throttle_ms = self._quotas.throttle_ms(context, response)
+        context.throttle_ms = max(set_ms, throttle_ms)
+        if throttle_ms > max(set_ms, 0) and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = throttle_ms
 
     def count(self, call: Call, response: Any, size: int) -> None:
-        """The call is answered, in so many bytes."""
-        took_us = self.services.clock.monotonic_us() - call.began_us
+        """Count the response of `call`, which has `size` bytes, in the metrics."""
+        took_us = self._clock.monotonic_us() - call.began_us
         self.metrics[call.api.key].answered(response, bytes_in=call.frame.size, bytes_out=size, us=took_us)
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
-        """Header and body as buffers, without the size prefix."""
+        """Return header and body as buffers, without the size prefix."""
         context = call.context
         self.throttle(call, response)
         try:

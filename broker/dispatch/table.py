@@ -1,10 +1,9 @@
-"""Every API that this broker serves, in the order of their keys.
+"""The APIs that this broker serves, in the order of their keys.
 
-ApiVersions, dispatch and docs/apis.md derive from this tuple and from nothing else. A new API is a file in `odradek.broker.apis` and a
-line here.
+ApiVersions, the dispatchers and docs/apis.md derive from API_TABLE. A new API is a file in `odradek.broker.apis` and a line here.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from odradek.broker.apis import (
     add_offsets_to_txn,
@@ -69,7 +68,8 @@ from odradek.broker.apis import (
     vote,
     write_txn_markers,
 )
-from odradek.broker.requests.api import AnyApi
+from odradek.broker.contexts import QuorumRequestContext
+from odradek.broker.requests.api import AnyApi, Api, Routing, never
 
 API_TABLE: Final[tuple[AnyApi, ...]] = (
     produce.API,
@@ -135,9 +135,38 @@ API_TABLE: Final[tuple[AnyApi, ...]] = (
     describe_topic_partitions.API,
 )
 
+QUORUM_APIS: Final[tuple[Api[QuorumRequestContext, Any, Any], ...]] = (
+    fetch.METADATA_API,
+    create_topics.API,
+    delete_topics.API,
+    alter_configs.API,
+    create_partitions.API,
+    elect_leaders.API,
+    incremental_alter_configs.API,
+    alter_partition_reassignments.API,
+    list_partition_reassignments.API,
+    alter_client_quotas.API,
+    vote.API,
+    begin_quorum_epoch.API,
+    end_quorum_epoch.API,
+    describe_quorum.API,
+    update_features.API,
+    envelope.API,
+    fetch_snapshot.API,
+    broker_registration.API,
+    broker_heartbeat.API,
+    unregister_broker.API,
+    allocate_producer_ids.API,
+    controller_registration.API,
+)
+"""The rows that need no registered broker: early requests, and requests for the controller that arrive in an Envelope."""
 
-def check(table: tuple[AnyApi, ...]) -> None:
-    """What has to hold for any table. Raises AssertionError, at import, so that a wrong row never serves."""
+EARLY_TABLE: Final[tuple[AnyApi, ...]] = tuple({api.key: api for api in (*API_TABLE, *QUORUM_APIS)}.values())
+"""API_TABLE before the broker is registered: requests of rows that are not in QUORUM_APIS wait."""
+
+
+def check(table: tuple[AnyApi, ...], quorum_apis: tuple[AnyApi, ...]) -> None:
+    """Check the rows. Raise AssertionError, at import, so that a wrong row never serves."""
     keys = [api.key for api in table]
     assert keys == sorted(dict.fromkeys(keys)), "rows are in order of their keys, each key once"
     for api in table:
@@ -145,6 +174,10 @@ def check(table: tuple[AnyApi, ...]) -> None:
         assert request.API_KEY == response.API_KEY == api.key, f"{api.name}: messages of another API"
         assert request.MIN_VERSION <= api.min_version <= api.max_version <= request.MAX_VERSION, f"{api.name}: versions"
         assert api.lowest_announced <= api.min_version, f"{api.name}: announced from {api.lowest_announced}"
+    in_quorum = [api.key for api in quorum_apis]
+    for api in table:
+        early = api.early is not never or api.routing is not Routing.LOCAL
+        assert not early or api.key in in_quorum, f"{api.name}: needed before the broker is registered"
 
 
-check(API_TABLE)
+check(API_TABLE, QUORUM_APIS)

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from odradek.broker.requests.api import RequestContext
-from odradek.cluster.metadata.image import NO_LEADER, Endpoint
+from odradek.cluster.metadata.image import NO_LEADER, Endpoint, MetadataImage
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,14 +15,13 @@ class LeaderHint:
     rack: str | None
 
 
-def leader_hint(context: RequestContext, topic: str, index: int) -> LeaderHint | None:
-    """None for a partition that the metadata does not know."""
-    image = context.services.metadata.image
+def leader_hint(image: MetadataImage, listener: str, topic: str, index: int) -> LeaderHint | None:
+    """Return the leader, with its address on `listener`; None for a partition that `image` does not have."""
     partition = image.partition(topic, index)
     if partition is None:
         return None
     broker = None if partition.leader == NO_LEADER else image.brokers.get(partition.leader)
     endpoint = None
     if broker is not None and not broker.fenced:
-        endpoint = broker.endpoint(context.session.listener.name)
+        endpoint = broker.endpoint(listener)
     return LeaderHint(partition.leader, partition.leader_epoch, endpoint, broker.rack if broker else None)

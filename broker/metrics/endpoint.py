@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Final, cast
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from odradek.broker.metrics.loop_lag import LoopLag
-from odradek.broker.metrics.scrape import exposition
+from odradek.broker.metrics.scrape import Source, exposition
 from odradek.broker.network.listeners import cannot_listen
 
 if TYPE_CHECKING:
-    from odradek.broker.network.connection import Connection
-    from odradek.broker.network.server_state import Shared
+    from odradek.runtime.tasks import Tasks
 
 PATH: Final = b"/metrics"
 REQUEST_BYTES_MAX: Final = 8_192
@@ -33,8 +32,10 @@ REASONS: Final = {
 class Endpoint:
     """Listens from `open` on, until `close`."""
 
-    def __init__(self, shared: "Shared[Connection]") -> None:
-        self.shared = shared
+    def __init__(self, tasks: "Tasks") -> None:
+        self.tasks = tasks
+        self.sources: list[Source] = []
+        """The parts of the node that are scraped. The node adds each part when it is complete."""
         self.lag = LoopLag()
         self.connections: dict[Scrape, None] = {}
         self._server: AbstractServer | None = None
@@ -106,11 +107,11 @@ class Scrape(Protocol):
         elif words[1].partition(b"?")[0] != PATH:
             self._send(404, b"see /metrics\n")
         else:
-            self._endpoint.shared.tasks.spawn(self._scrape(), "metrics")
+            self._endpoint.tasks.spawn(self._scrape(), "metrics")
 
     async def _scrape(self) -> None:
         try:
-            text = await exposition(self._endpoint.shared, self._endpoint.lag)
+            text = await exposition(self._endpoint.sources)
         except Exception:
             self._send(500, b"see the log of the broker\n")
             raise  # reported by whoever owns the task

@@ -2,7 +2,7 @@
 
 from asyncio import sleep
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,14 +18,18 @@ from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from odradek.broker.dispatch.dispatcher import Dispatcher
-    from odradek.broker.dispatch.services import Services
+    from odradek.broker.contexts import BrokerContext, NodeContext, QuorumContext
+    from odradek.broker.dispatch.request_metrics import ApiMetrics
     from odradek.broker.metrics.loop_lag import LoopLag
     from odradek.broker.network.connection import Connection
     from odradek.broker.network.server_state import Shared
     from odradek.broker.partition.partition import Partition
+    from odradek.broker.partition.registry import Partitions
     from odradek.coordinator.group.core import GroupShard
+    from odradek.coordinator.group.service import GroupCoordinator
     from odradek.coordinator.txn.core import TransactionShard
+    from odradek.coordinator.txn.service import TransactionCoordinator
+    from odradek.runtime.clock import Clock
 
 TOPICS_MAX: Final = 500
 """Topics with rows of their own, the busiest ones; the others are summed up as `OTHERS`."""
@@ -53,11 +57,16 @@ class One:
         yield self._metric
 
 
-async def exposition(shared: "Shared[Connection]", lag: "LoopLag") -> bytes:
-    """The text that Prometheus reads."""
+Source = Callable[[], AsyncIterator[Sample]]
+"""Yield the current samples of one part of the node."""
+
+
+async def exposition(sources: Sequence[Source]) -> bytes:
+    """Return the samples of all `sources` in the Prometheus text format."""
     found: dict[str, list[Sample]] = {}
-    async for sample in samples(shared, lag):
-        found.setdefault(sample[0], []).append(sample)
+    for source in sources:
+        async for sample in source():
+            found.setdefault(sample[0], []).append(sample)
     pieces = []
     for name, family in FAMILIES.items():
         rows = iter(found.get(name, ()))
@@ -96,29 +105,34 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return rows
 
 
-async def samples(shared: "Shared[Connection]", lag: "LoopLag") -> AsyncIterator[Sample]:
-    """Everything. What is not there before the node is ready is left out until then."""
-    for sample in _requests(shared.dispatcher):
+async def server_samples(
+    shared: "Shared[Connection]", metrics: "Mapping[int, ApiMetrics]", lag: "LoopLag"
+) -> AsyncIterator[Sample]:
+    """Yield the samples of requests, connections and the event loop."""
+    for sample in _requests(metrics):
         yield sample
     yield "kafka_server_socketservermetrics_connection_count", (), len(shared.connections)
     yield "odradek_byte_budget_used_bytes", (), shared.budget.used_bytes
     yield "odradek_event_loop_lag_seconds", (), lag.times
     yield "odradek_event_loop_lag_max_seconds", (), lag.take_max() / US_PER_S
-    if not shared.ready:
-        return
-    services = shared.dispatcher.services
-    async for sample in _partitions(services):
+
+
+async def broker_samples(
+    node: "NodeContext", quorum: "QuorumContext", broker: "BrokerContext"
+) -> AsyncIterator[Sample]:
+    """Yield the samples of the registered broker: partitions, cluster, transactions and groups."""
+    async for sample in _partitions(broker.partitions):
         yield sample
-    async for sample in _cluster(services):
+    async for sample in _cluster(node, quorum):
         yield sample
-    async for sample in _transactions(services):
+    async for sample in _transactions(broker.transactions, node.clock):
         yield sample
-    async for sample in _groups(services):
+    async for sample in _groups(broker.groups, broker.partitions):
         yield sample
 
 
-def _requests(dispatcher: "Dispatcher") -> Iterator[Sample]:
-    for api in dispatcher.metrics.values():
+def _requests(metrics: "Mapping[int, ApiMetrics]") -> Iterator[Sample]:
+    for api in metrics.values():
         count = api.times.count
         if not count:
             continue
@@ -142,8 +156,8 @@ def error_name(code: int) -> str:
 # ---- partitions -----------------------------------------------------------------------------------------------------
 
 
-async def _partitions(services: "Services") -> AsyncIterator[Sample]:
-    hosted = list(services.partitions)
+async def _partitions(partitions: "Partitions") -> AsyncIterator[Sample]:
+    hosted = list(partitions)
     counts: Counter[str] = Counter()
     topics: dict[str, list[int]] = {}
     for place, partition in enumerate(hosted):
@@ -203,8 +217,8 @@ def _partition(partition: "Partition") -> Iterator[Sample]:
         yield "kafka_cluster_partition_laststableoffsetlag", labels, log.high_watermark - log.last_stable_offset
 
 
-async def _cluster(services: "Services") -> AsyncIterator[Sample]:
-    active = services.controller.is_active
+async def _cluster(node: "NodeContext", quorum: "QuorumContext") -> AsyncIterator[Sample]:
+    active = quorum.controller.is_active
     counts = dict.fromkeys(
         (
             "offlinepartitionscount",
@@ -216,7 +230,7 @@ async def _cluster(services: "Services") -> AsyncIterator[Sample]:
         0,
     )
     if active:
-        image = services.metadata.image
+        image = node.metadata.image
         counts["activebrokercount"] = sum(not broker.fenced for broker in image.brokers.values())
         counts["fencedbrokercount"] = len(image.brokers) - counts["activebrokercount"]
         counts["globaltopiccount"] = len(image.topics)
@@ -232,9 +246,8 @@ async def _cluster(services: "Services") -> AsyncIterator[Sample]:
 # ---- coordinators ---------------------------------------------------------------------------------------------------
 
 
-async def _transactions(services: "Services") -> AsyncIterator[Sample]:
-    coordinator = services.transactions
-    now_ms = services.clock.wall_ms()
+async def _transactions(coordinator: "TransactionCoordinator", clock: "Clock") -> AsyncIterator[Sample]:
+    now_ms = clock.wall_ms()
     states: Counter[TxnState] = Counter(dict.fromkeys(TxnState, 0))
     oldest_ms = now_ms
     for engine in list(coordinator.shards.values()):
@@ -256,16 +269,16 @@ async def _transactions(services: "Services") -> AsyncIterator[Sample]:
     yield "odradek_transactions_fenced_total", (), stats.fenced
 
 
-async def _groups(services: "Services") -> AsyncIterator[Sample]:
+async def _groups(groups: "GroupCoordinator", partitions: "Partitions") -> AsyncIterator[Sample]:
     counts: Counter[tuple[str, str]] = Counter()
     lags: list[tuple[int, int, str]] = []
     offsets = 0
-    for engine in list(services.groups.shards.values()):
+    for engine in list(groups.shards.values()):
         core: GroupShard = engine.shard  # type: ignore[assignment]
         offsets += core.state.offsets.count
         for place, (name, group) in enumerate(list(core.state.groups.items())):
             counts[group.kind.value, group.state_name] += 1
-            lag = await _lag(services, core, name)
+            lag = await _lag(partitions, core, name)
             if lag is not None:
                 lags.append((*lag, name))
             if place % STEP == 0:
@@ -280,15 +293,15 @@ async def _groups(services: "Services") -> AsyncIterator[Sample]:
         yield "odradek_group_stable_lag", (name,), stable_lag
 
 
-async def _lag(services: "Services", core: "GroupShard", group: str) -> tuple[int, int] | None:
+async def _lag(partitions: "Partitions", core: "GroupShard", group: str) -> tuple[int, int] | None:
     """To the high watermarks and to the last stable offsets; None for a group that has committed nothing that is here."""
     lag = stable = 0
     known = False
-    for topic, partitions in list(core.state.offsets.topics(group).items()):
-        for place, (index, packed) in enumerate(list(partitions.items()), 1):
+    for topic, offsets in list(core.state.offsets.topics(group).items()):
+        for place, (index, packed) in enumerate(list(offsets.items()), 1):
             if place % STEP == 0:
                 await sleep(0)
-            partition = services.partitions.get(topic, index)
+            partition = partitions.get(topic, index)
             if partition is not None:
                 known = True
                 offset, log = unpacked(packed).offset, partition.log

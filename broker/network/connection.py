@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 
-from odradek.broker.dispatch.dispatcher import Call
+from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.network.throttle import Muting
 from odradek.broker.quorum.peers import is_broker
 from odradek.broker.requests.api import Ordered
@@ -79,7 +79,7 @@ class Connection(BufferedProtocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         self._transport = cast("Transport", transport)
-        if self._shared.serving:
+        if self._shared.dispatcher is not None:
             self.begin()
         else:
             self._shared.early[self] = None
@@ -216,11 +216,13 @@ class Connection(BufferedProtocol):
     def _take(self, frame: RequestFrame, session: Session) -> None:
         shared = self._shared
         session.wake_waiting()
-        call = shared.dispatcher.open(frame, session)
+        dispatcher = shared.dispatcher
+        assert dispatcher is not None
+        call = dispatcher.open(frame, session)
         self._in_work += 1
         shared.budget.request_taken(self)
         if shared.ready or call.api.early(call.request):
-            self._settle(call, shared.dispatcher.handle(call))
+            self._settle(call, dispatcher.handle(call))
         else:
             self._held_back = True
             shared.waiting[self] = call
@@ -229,8 +231,9 @@ class Connection(BufferedProtocol):
         """Take up the request that has waited for it."""
         self._held_back = False
         if self._is_open():
-            call.context.now_ms = call.context.services.clock.wall_ms()
-            self._settle(call, self._shared.dispatcher.handle(call))
+            dispatcher = self._dispatcher
+            call = dispatcher.reopen(call)
+            self._settle(call, dispatcher.handle(call))
             self._serve()
 
     def _settle(self, call: Call, result: Any) -> None:
@@ -279,14 +282,14 @@ class Connection(BufferedProtocol):
 
     def _result(self, call: Call, future: "Future[Any]") -> Any:
         if future.cancelled():
-            return self._shared.dispatcher.refused(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "cancelled"))
+            return self._dispatcher.refused(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "cancelled"))
         exception = future.exception()
         if exception is None:
             result = future.result()
             if not isinstance(result, Failure):
                 return result
             exception = result.exception
-        return self._shared.dispatcher.refused(call, exception)
+        return self._dispatcher.refused(call, exception)
 
     def _release(self) -> None:
         self._held_back = False
@@ -299,20 +302,21 @@ class Connection(BufferedProtocol):
     # -- answers
 
     def _respond(self, call: Call, response: Any) -> None:
-        shared, frame = self._shared, call.frame
+        shared, frame, dispatcher = self._shared, call.frame, self._shared.dispatcher
+        assert dispatcher is not None
         if response is None:
             size = 0
-            shared.dispatcher.throttle(call, None)
+            dispatcher.throttle(call, None)
             self._core.send_response(frame.seq, None)
         else:
-            chunks = shared.dispatcher.encode(call, response)
+            chunks = dispatcher.encode(call, response)
             size = SIZE_PREFIX_BYTES + sum(map(len, chunks))
             self._queued_bytes += size
             self._response_bytes += size
             shared.budget.take(size)
             self._core.send_response(frame.seq, chunks)
         self._muting.mute(call.context.throttle_ms)
-        shared.dispatcher.count(call, response, size)
+        dispatcher.count(call, response, size)
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size
         self._request_bytes -= released
@@ -399,6 +403,12 @@ class Connection(BufferedProtocol):
             more = {"left_out": left_out} if left_out else {}
             _logger.warning(event, client=client, listener=session.listener.name, reason=reason, **more)
         self.close()
+
+    @property
+    def _dispatcher(self) -> Dispatcher:
+        dispatcher = self._shared.dispatcher
+        assert dispatcher is not None
+        return dispatcher
 
     def _is_open(self) -> bool:
         return self._session is not None and not self._session.closed

@@ -4,6 +4,7 @@ from asyncio import AbstractServer, get_running_loop
 from collections.abc import Sequence
 
 from odradek.broker.config.addresses import ListenerAddress
+from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.server_state import Shared
 from odradek.broker.requests.listener import Listener
@@ -70,17 +71,18 @@ class Acceptor:
         """What requests and responses take of the byte budget now."""
         return 0 if self._shared is None else self._shared.budget.used_bytes
 
-    def open(self) -> None:
-        """Begin to serve what can be served early, the connections that are there already first."""
+    def open(self, dispatcher: Dispatcher) -> None:
+        """Serve early requests by `dispatcher`, beginning with the connections that were made before."""
         assert self._shared is not None
-        self._shared.serving = True
+        self._shared.dispatcher = dispatcher
         early, self._shared.early = list(self._shared.early), {}
         for connection in early:
             connection.begin()
 
-    def ready(self) -> None:
-        """The node is complete: serve everything, first what has waited for that."""
+    def ready(self, dispatcher: Dispatcher) -> None:
+        """Serve all requests by `dispatcher`, beginning with those that waited."""
         assert self._shared is not None
+        self._shared.dispatcher = dispatcher
         self._shared.ready = True
         waiting, self._shared.waiting = list(self._shared.waiting.items()), {}
         for connection, call in waiting:

@@ -20,15 +20,14 @@ class Shared(Generic[C]):
     budget: ByteBudget
     limits: ConnectionLimits
     tasks: Tasks
-    dispatcher: Dispatcher = field(init=False)
-    """Set before anything is served."""
+    dispatcher: Dispatcher | None = None
+    """The dispatcher of the node's current phase; None until the node serves requests."""
     connections: dict[int, C] = field(default_factory=dict)
     """The connections that are served, by their id."""
     early: dict[C, None] = field(default_factory=dict)
     """Connections made before the node serves anything; they wait, unread."""
-    serving: bool = False
     ready: bool = False
-    """Until then only what is marked as early in the API table is served."""
+    """True once the broker is registered. Until then only early requests (`Api.early`) are served."""
     waiting: dict[C, Call] = field(default_factory=dict)
     """Connections whose next request waits until the node is ready."""
     next_connection_id: int = 1

@@ -101,6 +101,7 @@ class Partitions:
         self._put_off: dict[tuple[UUID, int], None] = {}
         """Partitions to be hosted under a name that the checkpoints of the logs have to forget first."""
         self._working = False
+        self._elected: list[Callable[[Partition], None]] = []
         self._listeners: dict[str, LeadershipListener] = {}
         self._image: MetadataImage | None = None
 
@@ -171,6 +172,10 @@ class Partitions:
         """Tell `listener` of every election and resignation of a partition of `topic` from now on."""
         assert topic not in self._listeners
         self._listeners[topic] = listener
+
+    def on_elected(self, callback: Callable[[Partition], None]) -> None:
+        """Call `callback(partition)` whenever a leader epoch begins on this broker."""
+        self._elected.append(callback)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Follow what has been committed to the metadata log. Called in commit order."""
@@ -244,6 +249,8 @@ class Partitions:
         # One that was elected uncleanly has recovered by leading: its next change of the ISR says so (KIP-704).
         if partition.lead(LeaderAndIsr(image.leader_epoch, image.partition_epoch, image.replicas, image.isr)):
             self._replication.led(partition)
+            for callback in self._elected:
+                callback(partition)
             listener = self._listeners.get(partition.topic)
             if listener is not None:
                 listener.elected(partition)

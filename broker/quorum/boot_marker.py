@@ -1,8 +1,8 @@
-"""Was the last life of this node ended with its process, or with its machine? (decision 0061)
+"""Determine whether the previous run of this node ended by process failure or by machine failure (decision 0061).
 
-A process that is killed loses nothing: what it had written is in the page cache. A machine that goes down loses what was not
-flushed. So a node leaves behind under which boot of its machine it ran, and as which broker epoch it was registered; a node
-that comes back under the same boot still holds all that it has acknowledged, as after a clean stop.
+A process that is killed loses nothing: what it wrote is in the page cache. A machine that fails loses what was not flushed. So a node
+records the boot id of its machine and its broker epoch. A node that starts again in the same boot still holds all records that it
+acknowledged, as after a clean stop.
 """
 
 import json
@@ -14,36 +14,36 @@ FILE_NAME: Final = "odradek-life"
 UNKNOWN_EPOCH: Final = -1
 
 
-class Life:
-    """The file of one data directory."""
+class BootMarker:
+    """The file with boot id and broker epoch in one data directory."""
 
     def __init__(self, disk: Disk, log_dir: str, boot_id: str) -> None:
-        """`boot_id` is another one whenever the machine may have lost what was written and not flushed."""
+        """`boot_id` changes whenever the machine may have lost what was written and not flushed."""
         self._disk = disk
         self._path = f"{log_dir}/{FILE_NAME}"
         self._boot_id = boot_id
-        self._doubtful = False
-        self.begun = False
+        self._removed = False
+        self.recorded = False
 
-    def last_broker_epoch(self) -> int:
-        """The broker epoch of the last life, if nothing can have been lost since; otherwise UNKNOWN_EPOCH."""
+    def previous_broker_epoch(self) -> int:
+        """Return the broker epoch of the previous run if it can have lost nothing; UNKNOWN_EPOCH otherwise."""
         try:
             if not self._disk.exists(self._path):
                 return UNKNOWN_EPOCH
-            left = json.loads(bytes(self._disk.read_file(self._path)))
-            return int(left["brokerEpoch"]) if left["bootId"] == self._boot_id else UNKNOWN_EPOCH
+            marker = json.loads(bytes(self._disk.read_file(self._path)))
+            return int(marker["brokerEpoch"]) if marker["bootId"] == self._boot_id else UNKNOWN_EPOCH
         except (OSError, ValueError, KeyError, TypeError):
-            return UNKNOWN_EPOCH  # what cannot be read vouches for nothing
+            return UNKNOWN_EPOCH  # a file that cannot be read proves nothing
 
-    def begin(self, broker_epoch: int) -> None:
-        """This life is registered as `broker_epoch`, and holds all that its registration says. Raises OSError."""
-        if self._doubtful:
+    def record(self, broker_epoch: int) -> None:
+        """Record that this run has `broker_epoch` and holds all records that its registration claims. Raise OSError."""
+        if self._removed:
             return
-        self.begun = True
-        left = {"version": 0, "bootId": self._boot_id, "brokerEpoch": broker_epoch}
-        self._disk.write_atomic(self._path, json.dumps(left).encode())
+        self.recorded = True
+        marker = {"version": 0, "bootId": self._boot_id, "brokerEpoch": broker_epoch}
+        self._disk.write_atomic(self._path, json.dumps(marker).encode())
 
-    def forget(self) -> None:
-        """The disk has refused something: what is read back later may not be what was written. Raises OSError."""
-        self._doubtful = True
+    def remove(self) -> None:
+        """Remove the marker for the rest of this run: the disk refused an operation, so written data may be lost. Raise OSError."""
+        self._removed = True
         self._disk.remove(self._path)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from odradek.broker.quorum.peers import AddressOf, Channel
+from odradek.broker.quorum.peers import AddressOf, Channel, Peers
+from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
 from odradek.cluster.membership.core import MembershipCore
 from odradek.cluster.membership.driver import MembershipDriver
 from odradek.cluster.membership.members import UNREGISTERED, Change, Counters, MembershipConfig, MemberSpec, MemberView
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.broker.config.addresses import Voter
-    from odradek.broker.dispatch.services import Services
+    from odradek.broker.config.properties import Config
     from odradek.broker.process.env import Env
+    from odradek.cluster.controller.service import ControllerService
     from odradek.cluster.membership.driver import Traffic
+    from odradek.cluster.metadata.cache import MetadataCache
     from odradek.cluster.metadata.delta import MetadataDelta
+    from odradek.cluster.raft.driver import RaftDriver
     from odradek.runtime.tasks import Tasks
 
 KNOCK_VERSION: Final = 0
@@ -49,22 +53,28 @@ class Membership:
 
     def __init__(
         self,
-        services: "Services",
+        config: "Config",
         env: "Env",
+        cluster_id: str,
         incarnation_id: "UUID",
+        *,
         voters: "tuple[Voter, ...]",
         address_of: AddressOf,
+        metadata: "MetadataCache",
+        peers: Peers,
+        raft: "RaftDriver",
+        controller: "ControllerService",
+        suspected_leaders: SuspectedLeaders,
         tasks: "Tasks",
     ) -> None:
-        config = services.config
         self._node_id = config.node_id
         self._voters = voters
         self._address_by_channel = address_of
-        self._metadata = services.metadata
-        self._peers = services.peers
-        self._doubts = services.doubts
-        self._raft = services.raft
-        self._controller = services.controller
+        self._metadata = metadata
+        self._peers = peers
+        self._suspected_leaders = suspected_leaders
+        self._raft = raft
+        self._controller = controller
         self._tasks = tasks
         self._port = config.odradek_membership_port
         self._knock_timeout_ms = config.odradek_membership_suspicion_timeout_ms
@@ -72,7 +82,7 @@ class Membership:
             config.node_id,
             life_of(incarnation_id),
             rng=env.rng,
-            last_contact_ms=services.peers.heard_ms,
+            last_contact_ms=peers.heard_ms,
             now_ms=env.clock.monotonic_ms(),
             config=MembershipConfig(
                 probe_interval_ms=config.odradek_membership_probe_interval_ms,
@@ -82,7 +92,7 @@ class Membership:
         )
         self._driver = MembershipDriver(
             self._core,
-            Codec(services.cluster_id),
+            Codec(cluster_id),
             address_of=self._address_of,
             probe_by_tcp=self._knock,
             on_change=self._on_change,
@@ -154,7 +164,7 @@ class Membership:
     # -- verdicts
 
     def _on_change(self, change: Change) -> None:
-        self._doubts.look_again()
+        self._suspected_leaders.recheck()
         if not change.is_failure_declaration:
             return
         if change.event is not Event.REPLACED:  # then the node is there, and only its former registration is not

@@ -1,27 +1,26 @@
-"""Nodes whose connections have just broken, while nobody knows yet whether they are dead.
+"""Delay metadata responses that may name a leader whose failure is not declared yet.
 
-A client that loses a connection asks another broker at once who leads now, and is told what is about to change: the node that has just died.
-Many clients then wait for a second or more before they ask again, five times as long as the cluster needs for the change. So who
-would be told of such a node waits for the verdict, for a bounded time. The broker has lost its own connections to that node in the same moment.
+A client that loses a connection asks another broker at once for the new leader, and would receive the failed one. Many clients
+then wait a second or more before they ask again, five times as long as the cluster needs for the election. The broker lost its own
+connection to the failed node at the same moment, so it delays such a response until the failure detector has decided, at most
+SUSPICION_MS_MAX.
 """
 
 from asyncio import Future, get_running_loop
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from odradek.broker.quorum.peers import NEVER_MS, Peers
 from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
 from odradek.runtime.clock import Clock
 
-if TYPE_CHECKING:
-    from odradek.cluster.metadata.delta import MetadataDelta
-    from odradek.cluster.metadata.image import MetadataImage
-
-DOUBT_MS_MAX: Final = 1_000
-"""How long after a connection broke an answer may wait for what comes of it."""
+SUSPICION_MS_MAX: Final = 1_000
+"""Maximum milliseconds that a response waits after the connection to a node was lost."""
 
 
-class Doubts:
-    """All calls belong on the event loop."""
+class SuspectedLeaders:
+    """Track the nodes whose connections were lost. All calls belong on the event loop."""
 
     def __init__(self, peers: Peers, metadata: MetadataCache, clock: Clock) -> None:
         self._peers = peers
@@ -32,12 +31,12 @@ class Doubts:
         peers.on_lost(self._lost)
         metadata.subscribe(self._on_metadata)
 
-    def standing(self) -> bool:
-        """May the metadata name a leader that is dead?"""
+    def any(self) -> bool:
+        """Return whether the metadata may name a leader that failed."""
         return bool(self._lost_ms) and self._left_ms() > 0
 
-    async def settled(self) -> None:
-        """Until it is known, or the time is up."""
+    async def decided(self) -> None:
+        """Return when the failure detector has decided on each suspected node, or after SUSPICION_MS_MAX."""
         while (left_ms := self._left_ms()) > 0:
             changed: Future[None] = get_running_loop().create_future()
             self._waiting.append(changed)
@@ -47,14 +46,14 @@ class Doubts:
             finally:
                 timer.cancel()
 
-    def look_again(self) -> None:
-        """Something has become known about a node."""
+    def recheck(self) -> None:
+        """Check the suspected nodes again: the state of a node changed."""
         waiting, self._waiting = self._waiting, []
         for each in waiting:
             _finish(each)
 
     def _left_ms(self) -> int:
-        """How long the latest doubt about a broker that the metadata holds for alive may still last."""
+        """Return the milliseconds until the last suspicion of a broker that the metadata holds for active expires."""
         now_ms = self._clock.monotonic_ms()
         left_ms = 0
         for node_id, lost_ms in list(self._lost_ms.items()):
@@ -62,17 +61,17 @@ class Doubts:
             if broker is None or broker.fenced or self._peers.heard_ms(node_id) > lost_ms:
                 del self._lost_ms[node_id]
             else:
-                left_ms = max(left_ms, lost_ms + DOUBT_MS_MAX - now_ms)
+                left_ms = max(left_ms, lost_ms + SUSPICION_MS_MAX - now_ms)
         return left_ms
 
     def _lost(self, node_id: int, refused: bool) -> None:
-        # A node that stays away is no news each time that it is not reached again.
+        # Each failed attempt to reconnect reports the loss again. Only the first one counts.
         if self._peers.heard_ms(node_id) >= self._lost_ms.get(node_id, NEVER_MS):
             self._lost_ms[node_id] = self._clock.monotonic_ms()
 
-    def _on_metadata(self, delta: "MetadataDelta", image: "MetadataImage") -> None:
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if self._waiting:
-            self.look_again()
+            self.recheck()
 
 
 def _finish(future: "Future[None]") -> None:

@@ -25,7 +25,7 @@ from odradek.broker.quota.controller_mutations import (
     ControllerMutationQuota,
 )
 from odradek.broker.quota.rates import SECOND_MS, Rate, TokenBucket
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.cluster.controller.settings.client_quotas import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,

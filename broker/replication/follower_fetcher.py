@@ -111,7 +111,7 @@ class ReplicaFetcher:
 
     def _begin(self, followed: Followed) -> None:
         """Fetch, unless the leader has to be asked first where its log begins."""
-        if self._mender.lost_heads.about(followed.partition.topic, followed.partition.index):
+        if self._mender.log_start_checks.needs(followed.partition.topic, followed.partition.index):
             self._stop_for(followed, Event.OUT_OF_RANGE)
             self._mend(followed, self._mender.locate(followed, self.holds))
         else:

@@ -13,7 +13,7 @@ import structlog
 
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.replication.follower_session import Followed
-from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.cluster.replication.follower import Event, Remedy, Truncation, remedy_for, truncation_for
 from odradek.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -50,7 +50,7 @@ class Mender:
     peers: Peers
     clock: Clock
     request_timeout_ms: int
-    lost_heads: LostHeads
+    log_start_checks: LogStartChecks
 
     async def cut_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
         """The leader's log has `epoch` up to `end_offset`, and nothing of what this one has behind that."""
@@ -88,7 +88,7 @@ class Mender:
         log = followed.partition.log
         remedy, offset = remedy_for(log.log_end_offset, start, end)
         followed.fetch_state.step(Event.LOCATED)
-        if self.lost_heads.about(log.topic, log.partition) and start < log.log_start_offset:
+        if self.log_start_checks.needs(log.topic, log.partition) and start < log.log_start_offset:
             remedy, offset = Remedy.START_AT, start
         event = await (
             self.start_at(followed, offset, holds)
@@ -96,7 +96,7 @@ class Mender:
             else self._cut(followed, Truncation(offset), holds)
         )
         if holds(followed):
-            self.lost_heads.settle(log.topic, log.partition)
+            self.log_start_checks.complete(log.topic, log.partition)
         return event
 
     async def _cut(self, followed: Followed, cut: Truncation, holds: Holds) -> Event:

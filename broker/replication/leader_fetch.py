@@ -10,7 +10,7 @@ from odradek.broker.fetch.read import ColdFetch, refused, unread
 from odradek.broker.fetch.sessions import FINAL_EPOCH, NO_SESSION
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_sessions import ReplicaSession, ReplicaSessions, ReplicaSlot
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.error_map import wire_error
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

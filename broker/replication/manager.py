@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from odradek.broker.config.properties import Config
 from odradek.broker.partition.isr_changes import IsrChanges, IsrController
@@ -12,16 +12,13 @@ from odradek.broker.quorum.peers import Peers
 from odradek.broker.replication.follower_fetcher import ReplicaFetcher
 from odradek.broker.replication.follower_session import FetchSettings
 from odradek.broker.replication.follower_truncation import Logs, Mender
-from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.broker.replication.throttle import ReplicaThrottles
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.replication.leader import PendingIsrChange
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
-
-if TYPE_CHECKING:
-    from odradek.broker.replication.leader_sessions import ReplicaSessions
 
 LAG_SLICE: Final = 256
 """Partitions looked at for lagging replicas before the loop has its turn."""
@@ -69,12 +66,10 @@ class Replication:
         clock: Clock,
         spawn: Spawn,
         disk_failed: DiskFailed,
-        lost_heads: LostHeads,
+        log_start_checks: LogStartChecks,
         throttles: ReplicaThrottles,
     ) -> None:
         self.lag_max_ms = config.replica_lag_time_max_ms
-        self.sessions: ReplicaSessions
-        """Set as soon as there are partitions."""
         self._me = me
         self._metadata = metadata
         self._peers = peers
@@ -82,9 +77,9 @@ class Replication:
         self._spawn = spawn
         self._disk_failed = disk_failed
         self._throttles = throttles
-        self._lost_heads = lost_heads
+        self._log_start_checks = log_start_checks
         self._changes = IsrChanges(me.node_id, me.epoch, controller, spawn)
-        self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms, lost_heads)
+        self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms, log_start_checks)
         self._settings = FetchSettings(
             config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
@@ -116,8 +111,7 @@ class Replication:
         self._changes.send(partition, change)
 
     def led(self, partition: Partition) -> None:
-        self._lost_heads.settle(partition.topic, partition.index)
-        self.sessions.led(partition)
+        self._log_start_checks.complete(partition.topic, partition.index)
 
     def follow(self, partition: Partition, leader: int) -> None:
         if self._leaders.get(partition, NO_LEADER) != leader:
@@ -145,7 +139,7 @@ class Replication:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A broker that has registered anew may be reached again, maybe elsewhere. What is gone from here is not asked after."""
-        self._lost_heads.settle_gone(image, self._me.node_id)
+        self._log_start_checks.complete_removed(image, self._me.node_id)
         for broker_id in delta.changed_brokers():
             fetcher = self._fetchers.get(broker_id)
             if fetcher is not None:

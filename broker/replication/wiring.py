@@ -1,47 +1,68 @@
-"""The partitions of a broker with all that keeps their replicas alike, put together."""
+"""Assemble the partitions of this broker with their replication."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from odradek.broker.config.properties import PROPERTIES
-from odradek.broker.dispatch.services import Services
+from odradek.broker.config.properties import PROPERTIES, Config
+from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.broker.process.env import Env
+from odradek.broker.quorum.controller_client import ControllerClient
+from odradek.broker.quorum.peers import Peers
+from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.replication.leader_sessions import ReplicaSessions
-from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.broker.replication.manager import DiskFailed, Replication, Self
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.data_directory.log_manager import LogManager
 
 
+@dataclass(frozen=True, slots=True)
+class HostedPartitions:
+    """The partitions of this broker, and both sides of their replication."""
+
+    partitions: Partitions
+    replication: Replication
+    """Fetches from other leaders."""
+    replica_fetches: ReplicaFetches
+    """Responds to the fetches of followers."""
+
+
 def host_partitions(
-    services: Services,
+    config: Config,
     env: Env,
-    logs: LogManager,
     spawn: Spawn,
     *,
+    logs: LogManager,
+    metadata: MetadataCache,
+    topic_settings: TopicSettings,
+    peers: Peers,
+    controller: ControllerClient,
+    budget: ByteBudget,
     broker_epoch: Callable[[], int],
     disk_failed: DiskFailed,
-    lost_heads: LostHeads,
+    log_start_checks: LogStartChecks,
     leader_term: type[LeaderTerm],
-) -> tuple[Partitions, Replication]:
-    """What `services` reaches partitions and followers by; nothing is hosted before the first `on_metadata`."""
-    config = services.config
-    throttles = _throttles(services)
+) -> HostedPartitions:
+    """Make the registry of partitions. It hosts none before the first `Partitions.on_metadata`."""
+    throttles = _throttles(config.node_id, topic_settings, metadata, env.clock)
     replication = Replication(
         config,
         Self(config.node_id, broker_epoch),
-        metadata=services.metadata,
-        peers=services.peers,
-        controller=services.controller_client,
+        metadata=metadata,
+        peers=peers,
+        controller=controller,
         logs=logs,
         clock=env.clock,
         spawn=spawn,
         disk_failed=disk_failed,
-        lost_heads=lost_heads,
+        log_start_checks=log_start_checks,
         throttles=throttles,
     )
     partitions = Partitions(
@@ -49,33 +70,30 @@ def host_partitions(
         logs=logs,
         clock=env.clock,
         spawn=spawn,
-        config_of=services.topic_settings.log_config,
+        config_of=topic_settings.log_config,
         replication=replication,
         leader_term=leader_term,
     )
-    replication.sessions = ReplicaSessions(
+    sessions = ReplicaSessions(
         partitions, env.rng, eager=config.replica_selector_class is not None, throttles=throttles
     )
-    services.partitions = partitions
-    services.replica_fetches = ReplicaFetches(
-        replication.sessions, env.clock, services.budget, spawn, config.fetch_max_bytes
-    )
-    return partitions, replication
+    partitions.on_elected(sessions.led)
+    replica_fetches = ReplicaFetches(sessions, env.clock, budget, spawn, config.fetch_max_bytes)
+    return HostedPartitions(partitions, replication, replica_fetches)
 
 
-def _throttles(services: Services) -> ReplicaThrottles:
-    settings, clock = services.topic_settings, services.clock
+def _throttles(node_id: int, settings: TopicSettings, metadata: MetadataCache, clock: Clock) -> ReplicaThrottles:
     leader, follower = (
         PROPERTIES["leader.replication.throttled.rate"],
         PROPERTIES["follower.replication.throttled.rate"],
     )
 
     def in_sync(partition: Partition) -> bool:
-        image = services.metadata.image.partition(partition.topic, partition.index)
-        return image is not None and services.node_id in image.isr
+        image = metadata.image.partition(partition.topic, partition.index)
+        return image is not None and node_id in image.isr
 
     return ReplicaThrottles(
-        services.node_id,
+        node_id,
         Throttle(lambda: int(settings.current(leader)), clock),
         Throttle(lambda: int(settings.current(follower)), clock),
         in_sync,

@@ -1,101 +1,85 @@
-"""The shape of an API: one row that names its versions, messages and handler.
+"""The row of an API: its versions, messages and handler.
 
-A handler is a plain function `handle(context, request)`. What it returns says when the answer comes:
+A handler is a plain function `handle(context, request)`. Its result determines when the response is sent:
 
 =====================  ==============================================================================================
-a response             answered at once, no task is made
+a response             at once; no task is created
 an awaitable           stage one is done; stage two (waiting for replication, markers, data) overlaps the requests
                        behind it. Responses still leave in request order
 `Ordered(awaitable)`   stage one itself has to wait: the connection takes no further request until the awaitable has
                        yielded one of the former
-`None`                 no response at all (Produce with acks=0)
+`None`                 no response is sent (Produce with acks=0)
 =====================  ==============================================================================================
 
-A handler may raise `Refusal` before it has changed anything: dispatch answers with the row's `refuse`, after
+A handler may raise `Refusal` before it has changed anything: the dispatcher responds with the row's `refuse`, after
 `error_map` has translated the code for the version of the request.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from enum import IntEnum
+from typing import Any, Generic, TypeVar
 
+from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.listener import CLIENT
-from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
+from odradek.broker.requests.session import Session
+from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schema import Message
+from odradek.protocol.schema import Buffer, Message
 
-if TYPE_CHECKING:
-    from odradek.broker.dispatch.services import Services
-    from odradek.broker.requests.session import Session
-
+C = TypeVar("C", bound=RequestContext)
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
-@dataclass(slots=True)
-class RequestContext:
-    """One request on its way through the broker. `now_ms` is wall-clock time when it was taken up."""
-
-    api_key: int
-    api_version: int
-    correlation_id: int
-    client_id: str | None
-    session: "Session"
-    services: "Services"
-    now_ms: int
-    request_bytes: int = 0
-    busy_us: int = 0
-    """What it has taken of the loop's time, where that is measured."""
-    throttle_ms: int = 0
-    """How long its client was asked to stay silent."""
-
-    def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """May this session do `operation` on the one resource called `name`?"""
-        return self._authorize(operation, resource, (name,))[0]
-
-    def allowed_on_cluster(self, operation: AclOperation) -> bool:
-        return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
-
-    def split_allowed(
-        self, operation: AclOperation, resource: ResourceType, names: Sequence[str]
-    ) -> tuple[list[str], list[str]]:
-        """(allowed, denied), both in the order given: the one way in which handlers ask about many resources."""
-        answers = self._authorize(operation, resource, names)
-        allowed = [name for name, ok in zip(names, answers, strict=True) if ok]
-        denied = [name for name, ok in zip(names, answers, strict=True) if not ok]
-        return allowed, denied
-
-    def _authorize(self, operation: AclOperation, resource: ResourceType, names: Sequence[str]) -> list[bool]:
-        session = self.session
-        return self.services.authorizer.authorize(session.principal, session.client_host, operation, resource, names)
-
-
 @dataclass(frozen=True, slots=True)
 class Ordered(Generic[R]):
-    """A stage one that has to wait: `awaitable` yields a response, an awaitable (stage two) or None."""
+    """A stage one that has to wait. `awaitable` yields a response, an awaitable (stage two) or None."""
 
     awaitable: Awaitable[R | Awaitable[R | None] | None]
 
 
-Handler = Callable[[RequestContext, Q], R | Awaitable[R | None] | Ordered[R] | None]
-Refuse = Callable[[RequestContext, Q, ErrorCode, str | None], R | None]
-"""Builds the answer that says `error` to everything a request asked; None where the protocol has no answer."""
+@dataclass(frozen=True, slots=True)
+class Embedded(Generic[R]):
+    """A request that arrived inside another one. `wrap` makes the outer response of the encoded inner response."""
+
+    frame: RequestFrame
+    session: Session
+    wrap: Callable[[Buffer], R]
+
+
+class Routing(IntEnum):
+    """Where a request is handled."""
+
+    LOCAL = 0
+    """On the node that received it."""
+    CONTROLLER = 1
+    """On the active controller: another node forwards the request in an Envelope (KIP-590)."""
+    ENVELOPE = 2
+    """The handler returns an `Embedded` request, which is dispatched in its turn."""
+
+
+Handler = Callable[[C, Q], R | Awaitable[R | None] | Ordered[R] | Embedded[R] | None]
+Refuse = Callable[[C, Q, ErrorCode, str | None], R | None]
+"""Return the response that reports an error for each item of a request; None if the protocol has no such response."""
 
 
 def always(_request: Any) -> bool:
+    """Return True for each request."""
     return True
 
 
 def never(_request: Any) -> bool:
+    """Return False for each request."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Api(Generic[Q, R]):
-    """One row of the API table.
+class Api(Generic[C, Q, R]):
+    """One row of the API table. `C` is the request context that the handler needs.
 
-    `min_version` to `max_version` is what is served; `announced_min` is what ApiVersions says where that differs
-    (Produce, KAFKA-18659). `acl` and `gaps` are for docs/apis.md.
+    The broker serves the versions `min_version` to `max_version`. ApiVersions announces `announced_min` as the lowest if it is
+    set (Produce, KAFKA-18659). `acl` and `gaps` appear in docs/apis.md.
     """
 
     key: int
@@ -103,16 +87,15 @@ class Api(Generic[Q, R]):
     max_version: int
     request: type[Q]
     response: type[R]
-    handle: Handler[Q, R]
-    refuse: Refuse[Q, R]
+    handle: Handler[C, Q, R]
+    refuse: Refuse[C, Q, R]
     announced_min: int | None = None
     listeners: tuple[str, ...] = (CLIENT,)
-    """Roles of listeners; one of them is enough."""
+    """Roles of listeners; one of them suffices."""
     early: Callable[[Any], bool] = never
-    """Which requests are served while the node starts, when there is nothing but the metadata log and the controller: without
-    them a cluster could not begin. All others wait until the node is ready."""
-    forward: bool = False
-    """Answered by the active controller: a node that is not it passes the request on in an Envelope (KIP-590)."""
+    """Return whether a request is served before the broker is registered, when only the quorum of the metadata log runs. Without
+    such requests a cluster could not start. All other requests wait."""
+    routing: Routing = Routing.LOCAL
     acl: str = ""
     gaps: tuple[str, ...] = ()
 
@@ -128,4 +111,4 @@ class Api(Generic[Q, R]):
         return self.min_version <= version <= self.max_version
 
 
-AnyApi = Api[Any, Any]
+AnyApi = Api[Any, Any, Any]

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
 
 _OPERATIONS: Final = {

@@ -32,7 +32,7 @@ class TopicController(Protocol):
         ...
 
 
-class TopicMaker:
+class AutoTopicCreation:
     """Asks the controller once for a topic, however many clients want it at the same time."""
 
     def __init__(

@@ -86,7 +86,9 @@ class Cluster:
 
     def came_up(self, machine: Machine) -> None:
         if self.monitor is not None and machine.node is not None:
-            self.violations.extend(self.monitor.differences(machine.number, machine.name, machine.node.partitions))
+            self.violations.extend(
+                self.monitor.differences(machine.number, machine.name, machine.node.broker.partitions)
+            )
 
     def before_crash(self, machine: Machine) -> None:
         if self.monitor is not None:

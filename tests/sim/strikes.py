@@ -81,7 +81,11 @@ class Strikes:
             return
 
         async def submit() -> None:
-            await (node.controller.fence_broker(NODE_ID) if fence else node.controller.unfence_broker(NODE_ID))
+            await (
+                node.quorum.controller.fence_broker(NODE_ID)
+                if fence
+                else node.quorum.controller.unfence_broker(NODE_ID)
+            )
 
         try:
             await loop.spawn(machine.name, submit(), "leadership")

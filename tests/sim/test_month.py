@@ -160,7 +160,7 @@ class Month:
         node = self.run.cluster.only.node
         assert node is not None
         for place in PLACES:
-            partition = node.partitions.get(*place)
+            partition = node.broker.partitions.get(*place)
             assert partition is not None
             segments = partition.log.segments
             self.weeks[place[0]][week].append((segments.size, len(segments)))

@@ -9,7 +9,7 @@ from uuid import UUID
 from odradek.broker.config.properties import Config
 from odradek.broker.config.sources import load
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
@@ -78,7 +78,7 @@ class Deny(AllowAll):
         return [(operation, name) not in self.denied for name in names]
 
 
-class TopicMakerOf:
+class AutoTopicCreationOf:
     """Makes topics with one partition appear in the image, and remembers which."""
 
     def __init__(self, metadata: Any, refusals: Mapping[str, ErrorCode] | None = None) -> None:
@@ -130,16 +130,16 @@ def context(
     controller: ControllerOf | None = None,
     refusals: Mapping[str, ErrorCode] | None = None,
     apis: tuple[Any, ...] = (),
-) -> RequestContext:
-    """What a handler gets. `services` has only what the metadata APIs ask for."""
+) -> BrokerRequestContext:
+    """What a handler of the metadata APIs gets."""
     cache = SimpleNamespace(image=metadata)
     made = config(*assignments)
     services: Any = SimpleNamespace(
         config=made,
         metadata=cache,
-        doubts=SimpleNamespace(standing=lambda: False),
+        suspected_leaders=SimpleNamespace(any=lambda: False),
         controller=controller or ControllerOf(),
-        topic_maker=TopicMakerOf(cache, refusals),
+        auto_topic_creation=AutoTopicCreationOf(cache, refusals),
         topic_settings=TopicSettings(made),
         authorizer=authorizer or AllowAll(),
         quotas=Unlimited(),
@@ -147,7 +147,22 @@ def context(
         cluster_id="cluster",
         node_id=1,
     )
-    return RequestContext(0, version, 1, "client", Session(1, LISTENER, "127.0.0.1", 5), services, 1_700_000_000_000)
+    return request_context(0, version, Session(1, LISTENER, "127.0.0.1", 5), services, 1_700_000_000_000)
+
+
+def request_context(
+    api_key: int, version: int, session: Session, services: Any, now_ms: int, client_id: str = "client", size: int = 0
+) -> BrokerRequestContext:
+    """A request whose three contexts are all `services`, an object with the fields that the handler uses."""
+    authorizer = services.authorizer
+    return BrokerRequestContext(
+        api_key, version, 1, client_id, session, authorizer, now_ms, size, services, services, services
+    )
+
+
+def services_of(made: BrokerRequestContext) -> Any:
+    """The object that stands for all contexts of `made`."""
+    return made.node
 
 
 async def answer(result: Any) -> Any:

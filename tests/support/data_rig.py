@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.broker.config.property import LONG_MAX
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.coordinators.marker_writer import MarkerWriter
 from odradek.broker.coordinators.txn_verification import TransactionVerifier
 from odradek.broker.fetch.sessions import FetchSessions
@@ -21,7 +22,7 @@ from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.replication.leader_sessions import ReplicaSessions
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
-from odradek.broker.requests.api import Ordered, RequestContext
+from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.session import Session
 from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.metadata.delta import MetadataDelta
@@ -274,7 +275,7 @@ class Rig:
             budget=ByteBudget(self.config.byte_budget),
             metadata=self.metadata,
             partitions=self.partitions,
-            verification=TransactionVerifier(self.coordinator, self.config),
+            verifier=TransactionVerifier(self.coordinator, self.config),
             fetch_sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots, random.Random(3)),
             markers=MarkerWriter(self.partitions, self.clock, self.config.request_timeout_ms),
             authorizer=self.authorizer,
@@ -344,8 +345,10 @@ class Rig:
     def partition(self, topic: str = "t", index: int = 0) -> Partition:
         return self.partitions.find(topic, index)
 
-    def context(self, api_key: int, version: int, client_id: str = "client") -> RequestContext:
-        return RequestContext(api_key, version, 1, client_id, self.session, self.services, self.clock.now_ms)
+    def context(self, api_key: int, version: int, client_id: str = "client") -> BrokerRequestContext:
+        return broker_context.request_context(
+            api_key, version, self.session, self.services, self.clock.now_ms, client_id
+        )
 
 
 def batch(

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.errors import Refusal
-from tests.support.broker_context import Deny, context, image, topic
+from tests.support.broker_context import Deny, context, image, services_of, topic
 
 if TYPE_CHECKING:
-    from odradek.broker.requests.api import AnyApi, RequestContext
+    from odradek.broker.contexts import BrokerRequestContext
+    from odradek.broker.requests.api import AnyApi
     from odradek.cluster.authorizer import AclOperation
 
 IMAGE = image([topic("t", 1, [1, 1]), topic("u", 2, [1])])
@@ -40,9 +41,9 @@ class GroupsOf:
 
 def asking(
     api: AnyApi, version: int, groups: GroupsOf | None = None, *denied: tuple[AclOperation, str]
-) -> RequestContext:
+) -> BrokerRequestContext:
     made = context(version, WITH_GROUPS, authorizer=Deny(*denied))
     made.api_key = api.key
-    services: Any = made.services
+    services = services_of(made)
     services.groups = groups or GroupsOf()
     return made

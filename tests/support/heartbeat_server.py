@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.apis import api_versions
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.config.topics import TopicSettings
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.dispatch.dispatcher import Dispatcher
+from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor
 from odradek.broker.network.server_state import Shared
 from odradek.broker.quota.byte_budget import ByteBudget
-from odradek.broker.requests.api import Api, RequestContext
+from odradek.broker.requests.api import Api
+from odradek.broker.requests.context import RequestContext
+from odradek.broker.security.authorizer import AllowAll
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.runtime.tasks import Tasks
@@ -52,7 +56,8 @@ def refuse(
 class Server:
     """Serves ApiVersions, and Heartbeat with the test's handler."""
 
-    def __init__(self, handle: Handle, *assignments: str) -> None:
+    def __init__(self, handle: Handle, *assignments: str, **services: Any) -> None:
+        """`services` replace fields of the contexts."""
         self.config = config("listeners=PLAINTEXT://127.0.0.1:0", *assignments)
         self.unexpected: list[BaseException] = []
         self.tasks = Tasks(lambda _, exception: self.unexpected.append(exception))
@@ -66,26 +71,37 @@ class Server:
             refuse=refuse,
         )
         table = (row, api_versions.API)
-        services: Any = SimpleNamespace(
-            clock=SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: 0),
-            quotas=Unlimited(),
-            metadata=SimpleNamespace(image=image()),
-            apis=table,
-            node_id=1,
+        parts = {
+            "clock": SimpleNamespace(wall_ms=lambda: 0, monotonic_us=lambda: 0),
+            "quotas": Unlimited(),
+            "authorizer": AllowAll(),
+            "metadata": SimpleNamespace(image=image()),
+            "controller": None,
+            "apis": table,
+            "node_id": 1,
+        }
+        context: Any = SimpleNamespace(**(parts | services))
+        self.dispatcher = Dispatcher(
+            table,
+            BrokerRequestContext,
+            (context, context, context),
+            forwarding=context,
+            metrics=api_metrics(table),
+            on_unexpected=lambda _, exception: self.unexpected.append(exception),
         )
-        self.services = services
-        dispatcher = Dispatcher(table, services, lambda _, exception: self.unexpected.append(exception))
         budget = ByteBudget(self.config.byte_budget)
         self.shared: Shared[Connection] = Shared(
             self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks
         )
-        self.shared.dispatcher = dispatcher
         self.acceptor = Acceptor(self.config.socket_listen_backlog_size)
 
     async def start(self) -> None:
         await self.acceptor.bind(parse_listeners(self.config), self.shared)
-        self.acceptor.open()
-        self.acceptor.ready()
+        self.serve()
+
+    def serve(self) -> None:
+        self.acceptor.open(self.dispatcher)
+        self.acceptor.ready(self.dispatcher)
 
     async def stop(self) -> None:
         await self.acceptor.close()
@@ -103,8 +119,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(handle: Handle, *assignments: str) -> AsyncIterator[Server]:
-    server = Server(handle, *assignments)
+async def serving(handle: Handle, *assignments: str, **services: Any) -> AsyncIterator[Server]:
+    server = Server(handle, *assignments, **services)
     await server.start()
     try:
         yield server

@@ -8,7 +8,7 @@ from odradek.broker.quota.client_quotas import FETCH_BYTES_MAX, ClientQuotas
 from odradek.broker.quota.controller_mutations import UNBOUNDED, ControllerMutationQuota
 
 if TYPE_CHECKING:
-    from odradek.broker.requests.api import RequestContext
+    from odradek.broker.requests.context import RequestContext
 
 
 class Unlimited(ClientQuotas):

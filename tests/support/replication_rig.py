@@ -13,7 +13,7 @@ from uuid import UUID
 
 from odradek.broker.apis import fetch, list_offsets
 from odradek.broker.quorum.peers import Channel
-from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.broker.replication.manager import Replication, Self
 from odradek.broker.requests.session import Session
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
@@ -141,13 +141,13 @@ class Broker(Rig):
         self.vouches = 0
         self.cannot_vouch: OSError | None = None
         self.touch: list[OSError] = []
-        self.lost_heads = LostHeads(self.vouch, self.touch.append)
+        self.log_start_checks = LogStartChecks(self.vouch, self.touch.append)
         self.disk_failures: list[tuple[str, bool]] = []
         folder.mkdir(exist_ok=True)
         settings = ("replica.fetch.wait.max.ms=200", f"node.id={node_id}", *settings)
         super().__init__(folder, *settings, config=config, node_id=node_id)
         self.services.topic_settings = None
-        self.replication.sessions = self.sessions
+        self.partitions.on_elected(self.sessions.led)
         self.services.peers = self.wire
 
     def make_replication(self) -> Replication:
@@ -161,7 +161,7 @@ class Broker(Rig):
             clock=self.clock,
             spawn=self.spawn,
             disk_failed=lambda what, others: self.disk_failures.append((what, others)),
-            lost_heads=self.lost_heads,
+            log_start_checks=self.log_start_checks,
             throttles=self.throttles,
         )
 

@@ -114,7 +114,7 @@ class Nodes:
 
     @property
     def controller(self) -> int:
-        return next(each for each, node in self.nodes.items() if node.controller.is_active)
+        return next(each for each, node in self.nodes.items() if node.quorum.controller.is_active)
 
     async def until(self, node_id: int, holds: Callable[[MetadataImage], bool]) -> None:
         """Until the metadata that `node_id` has makes `holds` true."""
@@ -182,7 +182,7 @@ class Nodes:
     async def values(self, topic: str, node_id: int | None = None) -> list[bytes | None]:
         """Everything below the high watermark, as the leader (or `node_id`) gives it."""
         source = self.leader(topic) if node_id is None else node_id
-        partition = self.nodes[source].services.partitions.get(topic, 0)
+        partition = self.nodes[source].broker.context.partitions.get(topic, 0)
         assert partition is not None
         read = partition.read(0, max_bytes=READ_BYTES, limit=partition.log.high_watermark, min_one_batch=True)
         result = await partition.on_disk(read.resolve()) if isinstance(read, ColdRead) else read

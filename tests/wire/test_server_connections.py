@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from odradek.broker.config.addresses import parse_listeners
 from odradek.broker.network.listeners import CannotListenError
-from odradek.broker.requests.api import Ordered, RequestContext
+from odradek.broker.requests.api import Ordered
+from odradek.broker.requests.context import RequestContext
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -385,8 +386,7 @@ async def test_connections_made_before_the_node_serves_wait_and_are_served_first
     early = client.send(ask("g"), 4)
     await asyncio.sleep(0.03)
     assert not early.done()
-    server.acceptor.open()
-    server.acceptor.ready()
+    server.serve()
     await early
     await server.stop()
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from odradek.broker.config.addresses import parse_listeners
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -36,8 +36,7 @@ def test_a_request_that_came_before_the_node_served_is_answered(
                 while not server.shared.early:
                     await asyncio.sleep(0.001)
                 await asyncio.sleep(0.05)  # time for the bytes to arrive, if the transport reads at all
-                server.acceptor.open()
-                server.acceptor.ready()
+                server.serve()
                 assert (await answer).error_code == 0
         finally:
             client.close()

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.network.connection import REQUESTS_AT_A_TIME
-from odradek.broker.requests.api import Ordered, RequestContext
+from odradek.broker.requests.api import Ordered
+from odradek.broker.requests.context import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import ask, serving, tell
 from tests.support.raw_client import ConnectionLost

@@ -119,7 +119,7 @@ async def test_absurd_and_damaged_requests_harm_nobody(api: AnyApi, tmp_path: Pa
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     try:
         async with running(tmp_path, *limits) as node:
-            await node.node.services.topic_maker.create(["t", "__transaction_state"])
+            await node.node.broker.context.auto_topic_creation.create(["t", "__transaction_state"])
             for version in range(api.min_version, api.max_version + 1):
                 for body in bodies(api, version, rng):
                     await one_connection(node, frame(api, version, body))

@@ -2,12 +2,13 @@
 
 import asyncio
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from odradek.broker.network.throttle import Muting
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.support.heartbeat_server import ask, serving
 from tests.support.quotas import Unlimited
@@ -32,9 +33,8 @@ class Over(Unlimited):
 
 async def test_the_answer_leaves_at_once_and_the_next_request_waits() -> None:
     quotas = Over()
-    async with serving(lambda *_: HeartbeatResponse()) as server:
-        server.services.quotas = quotas
-        server.services.clock.monotonic_us = count().__next__
+    clock = SimpleNamespace(wall_ms=lambda: 0, monotonic_us=count().__next__)
+    async with serving(lambda *_: HeartbeatResponse(), quotas=quotas, clock=clock) as server:
         loop = asyncio.get_running_loop()
         client, other = await server.connect(), await server.connect()
         began_s = loop.time()
@@ -65,8 +65,7 @@ async def test_a_request_without_an_answer_counts_as_well() -> None:
     def handle(context: RequestContext, request: HeartbeatRequest) -> Any:
         return None if request.generation_id else HeartbeatResponse()
 
-    async with serving(handle) as server:
-        server.services.quotas = quotas
+    async with serving(handle, quotas=quotas) as server:
         loop = asyncio.get_running_loop()
         client = await server.connect()
         began_s = loop.time()

@@ -312,7 +312,7 @@ async def test_a_metadata_log_that_fails_stops_the_node_and_leaves_no_mark_of_a_
     async def refuse() -> None:
         raise OSError(5, "Input/output error")
 
-    node.raft._storage.sync = refuse  # type: ignore[method-assign]  # the disk has failed
+    node.quorum.raft._storage.sync = refuse  # type: ignore[method-assign]  # the disk has failed
     create = CreateTopicsRequest(
         topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)], timeout_ms=500
     )
@@ -346,7 +346,7 @@ async def test_a_log_that_the_metadata_does_not_know_is_left_alone(tmp_path: Pat
         assert made.topics[0].error_code == ErrorCode.NONE
         # It was answered when the metadata had it; the logs of so many partitions are made in slices behind that.
         async with asyncio.timeout(10):
-            while len(node.node.partitions.hosted("many")) < WORK_AT_ONCE:
+            while len(node.node.broker.partitions.hosted("many")) < WORK_AT_ONCE:
                 await asyncio.sleep(0)
     (tmp_path / "stranger-0").mkdir()
     with capture_logs() as lines:

@@ -41,7 +41,7 @@ def vote(cluster_id: str = CLUSTER_ID, epoch: int = 0) -> VoteRequest:
 
 async def test_every_node_knows_all_brokers_and_one_controller(tmp_path: Path) -> None:
     async with cluster(tmp_path) as nodes:
-        assert sum(node.controller.is_active for node in nodes.nodes.values()) <= 1
+        assert sum(node.quorum.controller.is_active for node in nodes.nodes.values()) <= 1
         for node_id in nodes.ids:
             await nodes.until(node_id, lambda image: len(list(image.active_brokers())) == 3)
             known = await nodes.call(node_id, MetadataRequest(topics=[]), 12)
@@ -61,7 +61,7 @@ async def test_a_request_for_the_controller_is_answered_by_any_node(tmp_path: Pa
 
 async def test_an_observer_follows_and_passes_on(tmp_path: Path) -> None:
     async with cluster(tmp_path, 4, voters=3) as nodes:
-        assert not nodes.nodes[4].controller.is_active
+        assert not nodes.nodes[4].quorum.controller.is_active
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
         made = await nodes.call(4, CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
         assert made.topics[0].error_code == 0

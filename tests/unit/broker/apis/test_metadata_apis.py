@@ -136,7 +136,7 @@ async def test_topics_that_may_not_be_seen_are_neither_described_nor_created() -
     response = await answer(metadata.handle(asking, MetadataRequest(topics=asked("a", "b", "new"))))
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert [each.error_code for each in response.topics] == [denied, ErrorCode.NONE, denied]
-    assert asking.services.metadata.image.topic("new") is None
+    assert asking.node.metadata.image.topic("new") is None
     everything = await answer(metadata.handle(asking, MetadataRequest(topics=None)))
     assert [each.name for each in everything.topics] == ["b"]
 

@@ -59,7 +59,7 @@ def a_snapshot_fetch(
 async def test_requests_that_do_not_fit_are_refused_by_name_and_change_nothing(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 1)
     await nodes.start()
-    raft = nodes.nodes[1].raft.core
+    raft = nodes.nodes[1].quorum.raft.core
     now = raft.epoch
     answers: list[tuple[Any, int, ErrorCode]] = [
         (a_vote(1, now + 1, cluster_id=OTHER_CLUSTER), 2, ErrorCode.INCONSISTENT_CLUSTER_ID),
@@ -88,14 +88,14 @@ async def test_requests_that_do_not_fit_are_refused_by_name_and_change_nothing(t
     ]:
         answer = await nodes.call(1, request, version)
         assert ErrorCode(answer.topics[0].partitions[0].error_code) is expected, request
-    assert (raft.epoch, nodes.nodes[1].controller.is_active) == (now, True)
+    assert (raft.epoch, nodes.nodes[1].quorum.controller.is_active) == (now, True)
     await nodes.stop()
 
 
 async def test_fetches_of_the_metadata(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 1)
     await nodes.start()
-    raft = nodes.nodes[1].raft.core
+    raft = nodes.nodes[1].quorum.raft.core
     now, ends = raft.epoch, raft.log.end_offset
     for request, expected in [
         (a_fetch(9, now - 1, 0, 0), ErrorCode.FENCED_LEADER_EPOCH),
@@ -124,7 +124,7 @@ async def test_a_snapshot_is_given_in_parts(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 1, metadata_log_max_record_bytes_between_snapshots=1)
     await nodes.start()
     await nodes.create("t", [1])
-    raft = nodes.nodes[1].raft
+    raft = nodes.nodes[1].quorum.raft
     await nodes.create("u", [1])
     await nodes.until(1, lambda _: raft.core.log.latest_snapshot is not None)
     snapshot = raft.core.log.snapshots[-1]
@@ -167,7 +167,7 @@ async def test_the_quorum_is_described_by_its_leader_wherever_it_is_asked(tmp_pa
         assert (found.error_code, found.leader_id) == (ErrorCode.NONE, nodes.controller)
         assert [state.replica_id for state in found.current_voters] == [1, 2, 3]
         assert [state.replica_id for state in found.observers] == [4]
-        assert found.leader_epoch == nodes.nodes[1].raft.core.epoch
+        assert found.leader_epoch == nodes.nodes[1].quorum.raft.core.epoch
         assert found.high_watermark > 0
         assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert [(node.node_id, node.listeners[0].port) for node in answer.nodes] == [

@@ -24,7 +24,7 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.broker_context import answer
+from tests.support.broker_context import answer, services_of
 from tests.support.groups_of import GroupsOf, asking
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ async def committed_in_transaction(groups: GroupsOf, topics: Topics, outcome: in
         for name, indexes in topics
     ]
     context = asking(txn_offset_commit.API, 3, groups)
-    services: Any = context.services
-    services.partitions = services.verification = Transactions(outcome)
+    services = services_of(context)
+    services.partitions = services.verifier = Transactions(outcome)
     services.groups.partition_of = lambda _group: 0
     return await answer(txn_offset_commit.handle(context, TxnOffsetCommitRequest("tx", "g", topics=named)))
 

@@ -28,7 +28,7 @@ from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteT
 from odradek.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
 from odradek.protocol.primitives import ZERO_UUID
-from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, topic
+from tests.support.broker_context import ControllerOf, Deny, answer, broker, config, context, image, services_of, topic
 
 E = ErrorCode
 
@@ -319,7 +319,7 @@ async def test_the_topic_of_a_coordinator_is_made_on_demand(kind: int, log: str)
     asking = context(1, image())
     response = await answer(find_coordinator.handle(asking, FindCoordinatorRequest(key="a", key_type=kind)))
     assert (response.error_code, response.node_id) == (E.NONE, 1)
-    assert asking.services.topic_maker.made == [log]  # type: ignore[attr-defined]
+    assert services_of(asking).auto_topic_creation.made == [log]
     refused = context(1, image(), refusals={log: E.INVALID_REPLICATION_FACTOR})
     response = await answer(find_coordinator.handle(refused, FindCoordinatorRequest(key="a", key_type=kind)))
     nobody = (response.error_code, response.node_id, response.host, response.port)

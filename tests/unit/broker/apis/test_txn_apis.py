@@ -15,6 +15,7 @@ from odradek.broker.apis import (
     init_producer_id,
     list_transactions,
 )
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.requests.listener import ALL_ROLES
 from odradek.cluster.authorizer import AclOperation
@@ -30,7 +31,7 @@ from odradek.protocol.messages.describe_transactions import DescribeTransactions
 from odradek.protocol.messages.end_txn import EndTxnRequest
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest
 from odradek.protocol.messages.list_transactions import ListTransactionsRequest
-from tests.support.broker_context import Deny, context, image, topic
+from tests.support.broker_context import Deny, context, image, services_of, topic
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.txn_rig import ID, NOW_MS, T0, T1
 
@@ -59,11 +60,19 @@ async def ask(
     """What a client would read: through dispatch, encoded and decoded in `version`."""
     api = next(api for api in APIS if api.request is type(request))
     given = context(version, TOPICS, authorizer=authorizer)
-    given.services.transactions = rig.coordinator
+    services = services_of(given)
+    services.transactions, services.clock, services.controller = rig.coordinator, None, None
     given.session.listener = replace(given.session.listener, roles=roles)
     given.api_key, given.client_id, given.now_ms = api.key, "client-7", now_ms
     request = decode(api.request, version, encode(request, version))
-    dispatcher = Dispatcher(APIS, given.services, on_unexpected=lambda _where, bug: pytest.fail(repr(bug)))
+    dispatcher = Dispatcher(
+        APIS,
+        BrokerRequestContext,
+        (services, services, services),
+        forwarding=services,
+        metrics={},
+        on_unexpected=lambda _where, bug: pytest.fail(repr(bug)),
+    )
     call = Call(api, given, request, None, 0)  # type: ignore[arg-type]
     response = dispatcher.handle(call)
     if asyncio.iscoroutine(response) or asyncio.isfuture(response):

@@ -152,12 +152,12 @@ async def test_who_waits_for_others_when_the_node_stops_is_told_to_look_elsewher
         other = await RawClient.connect("127.0.0.1", client.node.listeners[0].port)
         waiting = other.send(join(), 3)
         async with asyncio.timeout(10):
-            while not client.node.groups.waiting:
+            while not client.node.broker.groups.waiting:
                 await asyncio.sleep(0.001)
-        client.node.groups.stop()
+        client.node.broker.groups.stop()
         async with asyncio.timeout(10):
             answer: Any = await waiting
-        assert (answer.error_code, client.node.groups.waiting) == (E.NOT_COORDINATOR, 0)
+        assert (answer.error_code, client.node.broker.groups.waiting) == (E.NOT_COORDINATOR, 0)
         other.close()
 
 
@@ -167,10 +167,10 @@ async def test_a_client_that_is_gone_waits_for_nobody(tmp_path: Path) -> None:
         other = await RawClient.connect("127.0.0.1", client.node.listeners[0].port)
         asked = other.send(join(), 3)
         async with asyncio.timeout(10):
-            while not client.node.groups.waiting:
+            while not client.node.broker.groups.waiting:
                 await asyncio.sleep(0.001)
             other.abort()
-            while client.node.groups.waiting:
+            while client.node.broker.groups.waiting:
                 await asyncio.sleep(0.001)
         with pytest.raises(ConnectionError):
             await asked

@@ -8,7 +8,7 @@ from odradek.broker.apis import describe_transactions
 from odradek.broker.security.authorizer import AllowAll
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from tests.support.broker_context import context, image, topic
+from tests.support.broker_context import context, image, services_of, topic
 from tests.support.coordinator_rig import CoordinatorRig
 from tests.support.txn_rig import NOW_MS
 
@@ -37,7 +37,7 @@ async def test_many_ids_are_compared_a_number_of_times_linear_in_their_number() 
     rig = await CoordinatorRig().ready()
     many = [Counted(f"id-{number}") for number in range(2_000)]
     given = context(0, TOPICS, authorizer=DenyHalf())
-    given.services.transactions = rig.coordinator
+    services_of(given).transactions = rig.coordinator
     given.api_key, given.client_id, given.now_ms = 65, "client-7", NOW_MS
     Counted.compared = 0
     answer = describe_transactions.handle(given, DescribeTransactionsRequest(transactional_ids=list(many)))

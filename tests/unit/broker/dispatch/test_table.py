@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.broker.dispatch import doc as api_doc
-from odradek.broker.dispatch.table import API_TABLE, check
+from odradek.broker.dispatch.table import API_TABLE, QUORUM_APIS, check
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.protocol.messages.metadata import MetadataResponse
 
@@ -97,13 +97,13 @@ def test_only_produce_announces_what_it_does_not_serve() -> None:
 def test_a_wrong_row_is_refused(change: dict[str, object]) -> None:
     first = API_TABLE[0]
     with pytest.raises(AssertionError):
-        check((replace(first, **change), *API_TABLE[1:]))  # type: ignore[arg-type]  # wrong on purpose
+        check((replace(first, **change), *API_TABLE[1:]), QUORUM_APIS)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_rows_are_in_order_and_there_once() -> None:
     for table in ((API_TABLE[1], API_TABLE[0]), (API_TABLE[0], API_TABLE[0])):
         with pytest.raises(AssertionError, match="in order of their keys"):
-            check(table)
+            check(table, ())
 
 
 def test_the_documentation_is_fresh() -> None:

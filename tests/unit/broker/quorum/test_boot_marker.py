@@ -4,29 +4,29 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.quorum.boot_marker import FILE_NAME, Life
+from odradek.broker.quorum.boot_marker import FILE_NAME, BootMarker
 from odradek.storage.disk.os_disk import OsDisk
 
 
-def life(path: Path, boot: str = "a boot") -> Life:
-    return Life(OsDisk(), str(path), boot)
+def marker(path: Path, boot: str = "a boot") -> BootMarker:
+    return BootMarker(OsDisk(), str(path), boot)
 
 
 def test_a_process_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
-    assert life(tmp_path).last_broker_epoch() == -1
-    life(tmp_path).begin(17)
-    assert life(tmp_path).last_broker_epoch() == 17
+    assert marker(tmp_path).previous_broker_epoch() == -1
+    marker(tmp_path).record(17)
+    assert marker(tmp_path).previous_broker_epoch() == 17
 
 
 def test_another_boot_may_have_lost_what_was_not_flushed(tmp_path: Path) -> None:
-    life(tmp_path).begin(17)
-    assert life(tmp_path, "another boot").last_broker_epoch() == -1
+    marker(tmp_path).record(17)
+    assert marker(tmp_path, "another boot").previous_broker_epoch() == -1
 
 
 def test_a_disk_that_has_refused_vouches_for_nothing(tmp_path: Path) -> None:
-    life(tmp_path).begin(17)
-    life(tmp_path).forget()
-    assert life(tmp_path).last_broker_epoch() == -1
+    marker(tmp_path).record(17)
+    marker(tmp_path).remove()
+    assert marker(tmp_path).previous_broker_epoch() == -1
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_a_disk_that_has_refused_vouches_for_nothing(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_read_vouches_for_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
-    assert life(tmp_path).last_broker_epoch() == -1
+    assert marker(tmp_path).previous_broker_epoch() == -1
 
 
 def test_after_a_refusal_another_registration_does_not_vouch_again(tmp_path: Path) -> None:
-    left = life(tmp_path)
-    left.begin(17)
-    left.forget()
-    left.begin(18)
-    assert life(tmp_path).last_broker_epoch() == -1
+    left = marker(tmp_path)
+    left.record(17)
+    left.remove()
+    left.record(18)
+    assert marker(tmp_path).previous_broker_epoch() == -1

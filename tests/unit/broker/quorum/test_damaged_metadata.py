@@ -51,7 +51,7 @@ async def test_committed_metadata_is_not_cut_away_after_a_crash(tmp_path: Path) 
     async with running(tmp_path / "running") as node:
         await node.metadata("t")
         await node.node.logs.checkpoint_high_watermarks()
-        committed = node.node.raft.high_watermark
+        committed = node.node.quorum.raft.high_watermark
         shutil.copytree(tmp_path / "running", crashed)
     offset = damage(crashed / LOG, 1)
     reason = await refusal(crashed)

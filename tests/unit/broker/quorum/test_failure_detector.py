@@ -59,17 +59,24 @@ class Parts:
         image = MetadataImage(0, 0, {each.broker_id: each for each in brokers}) if brokers else EMPTY_IMAGE
         self.metadata = SimpleNamespace(image=image, subscribe_from_start=lambda hear: hear(None, image))
         peers = SimpleNamespace(heard_ms=lambda _: NEVER_MS, on_lost=self.lost.append, request=self.request)
-        services: Any = SimpleNamespace(
-            config=config("node.id=1"),
-            metadata=self.metadata,
-            peers=peers,
-            doubts=SimpleNamespace(look_again=lambda: None),
-            raft=SimpleNamespace(suspect=lambda node_id: self.asked.append(("suspect", node_id))),
-            controller=self,
-            cluster_id="c",
-        )
+        others: Any = {
+            "metadata": self.metadata,
+            "peers": peers,
+            "suspected_leaders": SimpleNamespace(recheck=lambda: None),
+            "raft": SimpleNamespace(suspect=lambda node_id: self.asked.append(("suspect", node_id))),
+            "controller": self,
+            "tasks": self.tasks,
+        }
         env: Any = SimpleNamespace(rng=Random(1), clock=SystemClock())
-        self.membership = Membership(services, env, UUID(int=7), VOTERS, lambda _, __: ("127.0.0.1", 9), self.tasks)
+        self.membership = Membership(
+            config("node.id=1"),
+            env,
+            "c",
+            UUID(int=7),
+            voters=VOTERS,
+            address_of=lambda _, __: ("127.0.0.1", 9),
+            **others,
+        )
 
     def on_active(self, callback: Callable[[], None]) -> None:
         self.standing.append(callback)
@@ -225,7 +232,7 @@ async def test_a_killed_broker_is_fenced_though_its_session_would_last(tmp_path:
         await until(lambda: 3 in node.metadata.image.brokers and not fenced(node, 3))
         process.kill()
         await until(lambda: fenced(node, 3))
-        assert {each.node_id for each in node.membership.view() if each.state is State.DEAD} <= {3}
+        assert {each.node_id for each in node.failure_detector.view() if each.state is State.DEAD} <= {3}
         assert not fenced(node, 2)
     finally:
         process.kill()

@@ -23,7 +23,7 @@ async def brought_up_again(nodes: Nodes, lost: int, log: Path, agreed: bytes) ->
     assert not log.exists() or not log.read_bytes().startswith(agreed)
     await nodes.start([lost])
     await nodes.create("after", [lost])
-    core = nodes.nodes[lost].raft.core
+    core = nodes.nodes[lost].quorum.raft.core
     assert core.standing is Standing.ORDINARY
     assert {"before", "after"} <= set(nodes.nodes[lost].metadata.image.topics)
     state = (nodes.directory / f"node-{lost}" / f"{METADATA_TOPIC}-0" / FILE_NAME).read_text()

@@ -1,6 +1,5 @@
 """Quotas of clients: which one counts, who shares it, how long who is over it has to be silent."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +12,12 @@ from odradek.broker.apis import (
     describe_user_scram_credentials,
 )
 from odradek.broker.apis.alter_client_quotas import handle as alter
+from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.quota import client_quotas as quotas
 from odradek.broker.quota.client_quotas import FETCH_BYTES_MAX, ClientQuotas
-from odradek.broker.requests.api import RequestContext
+from odradek.broker.requests.context import RequestContext
 from odradek.broker.requests.session import Session
+from odradek.broker.security.authorizer import AllowAll
 from odradek.cluster.authorizer import AclOperation, Principal
 from odradek.cluster.controller.messages.settings import QuotaChange, QuotaResult
 from odradek.cluster.controller.messages.topics import TopicName, TopicResult
@@ -37,7 +38,7 @@ from odradek.protocol.messages.describe_client_quotas import ComponentData, Desc
 from odradek.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from tests.support import broker_context
-from tests.support.broker_context import ControllerOf, Deny, answer, image, topic
+from tests.support.broker_context import ControllerOf, Deny, answer, image, services_of, topic
 from tests.support.data_rig import Clock
 
 E = ErrorCode
@@ -65,8 +66,9 @@ def request(
     user: str = "u", client_id: str | None = "c", api_key: int = PRODUCE, size: int = 0, busy_s: float = 0.0
 ) -> RequestContext:
     session = Session(1, broker_context.LISTENER, "127.0.0.1", 5, Principal("User", user))
-    services: Any = SimpleNamespace()
-    return RequestContext(api_key, 12, 1, client_id, session, services, 0, size, int(busy_s * 1_000_000))
+    made = RequestContext(api_key, 12, 1, client_id, session, AllowAll(), 0, size)
+    made.busy_us = int(busy_s * 1_000_000)
+    return made
 
 
 def fetched(*sizes: int) -> FetchResponse:
@@ -208,10 +210,10 @@ class Controller(ControllerOf):
         return tuple(QuotaResult(each.entity) for each in entities)
 
 
-def over_quota(version: int, controller: Controller) -> RequestContext:
+def over_quota(version: int, controller: Controller) -> BrokerRequestContext:
     """A client with eleven partitions to spend."""
     made = broker_context.context(version, image([topic("old", 1, [1] * 5)]), controller=controller)
-    made.services.quotas = of((((USER, None),), "controller_mutation_rate", 1.0))
+    services_of(made).quotas = of((((USER, None),), "controller_mutation_rate", 1.0))
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.replication.follower_truncation import Mender
-from odradek.broker.replication.log_start_check import LostHeads
+from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.cluster.replication.follower import Event
 from odradek.protocol.records.metadata import PartitionChangeRecord
 from odradek.storage.producers.entry import Origin
@@ -36,7 +36,7 @@ def mender_of(rig: Rig, done: list[tuple[str, int]]) -> Mender:
         peers,
         rig.clock,
         1000,
-        LostHeads(lambda: done.append(("vouched", 0)), lambda _: None),
+        LogStartChecks(lambda: done.append(("vouched", 0)), lambda _: None),
     )
 
 
@@ -78,12 +78,12 @@ async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_
     partition.log.truncate_fully_and_start_at(5, now_ms=NOW_MS)
     partition.log.append_as_leader(batch(), leader_epoch=1, origin=Origin.REPLICATION, now_ms=NOW_MS)
     done: list[tuple[str, int]] = []
-    lost_heads = LostHeads(lambda: done.append(("vouched", 0)), lambda _: None)
-    lost_heads.begin([partition.log], rig.metadata.image, NODE, trusted=False)
+    log_start_checks = LogStartChecks(lambda: done.append(("vouched", 0)), lambda _: None)
+    log_start_checks.begin([partition.log], rig.metadata.image, NODE, trusted=False)
     directory = Directory(rig, done)
     directory.failing = failing
     peers: Any = Leader()
-    mender = Mender(NODE, directory, peers, rig.clock, 1000, lost_heads)
+    mender = Mender(NODE, directory, peers, rig.clock, 1000, log_start_checks)
     fetch_state = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
     followed: Any = SimpleNamespace(partition=partition, fetch_state=fetch_state)
     event = await mender.locate(followed, lambda _: partition.online)

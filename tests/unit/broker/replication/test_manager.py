@@ -305,7 +305,7 @@ async def lose_the_head(brokers: Brokers, *, trusted: bool) -> Partition:
     brokers[2].replication.stop_following(follower)
     follower.log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
     follower.log.append_as_follower(brokers[1].content()[-(len(brokers[1].content()) // 3) :], now_ms=NOW_MS)
-    brokers[2].lost_heads.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
+    brokers[2].log_start_checks.begin([follower.log], brokers[2].metadata.image, 2, trusted=trusted)
     return follower
 
 
@@ -315,7 +315,7 @@ async def test_a_replica_that_may_have_lost_its_beginning_is_replicated_anew(
 ) -> None:
     """Its log begins where its leader's does not; only after a start that may have lost something is that suspicious."""
     follower = await lose_the_head(brokers, trusted=trusted)
-    doubts = brokers[2].lost_heads
+    doubts = brokers[2].log_start_checks
     assert (bool(doubts), brokers[2].vouches) == (not trusted, int(trusted))
     brokers.restart(2)
     brokers[2].replication.follow(follower, 1)
@@ -343,4 +343,4 @@ async def test_a_disk_that_refuses_the_note_of_a_mended_replica_is_told_and_the_
 async def test_a_replica_that_may_have_lost_its_beginning_is_not_waited_for_when_it_is_gone(brokers: Brokers) -> None:
     await lose_the_head(brokers, trusted=False)
     brokers.play(RemoveTopicRecord(topic_id=TOPIC_ID))
-    assert (bool(brokers[2].lost_heads), brokers[2].vouches) == (False, 1)
+    assert (bool(brokers[2].log_start_checks), brokers[2].vouches) == (False, 1)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.topics import auto_create as topics_module
-from odradek.broker.topics.auto_create import TopicMaker
+from odradek.broker.topics.auto_create import AutoTopicCreation
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.metadata.image import MetadataImage
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -54,12 +54,14 @@ class Controller:
         self.metadata.show(image([topic(name, len(self.asked), [1])], before.brokers.values()))
 
 
-def maker(controller: Controller, *assignments: str, brokers: int = 1, fenced: int = 0, voters: int = 0) -> TopicMaker:
+def maker(
+    controller: Controller, *assignments: str, brokers: int = 1, fenced: int = 0, voters: int = 0
+) -> AutoTopicCreation:
     registered = [broker(number, fenced=number > brokers - fenced) for number in range(1, brokers + 1)]
     controller.metadata.image = image([], registered)
     metadata: Any = controller.metadata
     controlled: Any = controller
-    return TopicMaker(config(*assignments), metadata, controlled, voters=voters)
+    return AutoTopicCreation(config(*assignments), metadata, controlled, voters=voters)
 
 
 async def test_however_many_ask_the_controller_is_asked_once() -> None:

@@ -1,0 +1,90 @@
+"""What handlers use, in three contexts. Each is complete when it is made.
+
+1. `NodeContext`: identity, settings, committed metadata, authorizer and quotas.
+2. `QuorumContext`: this node in the quorum of the metadata log. The node votes and serves the controller's APIs from then on.
+3. `BrokerContext`: the registered broker with its partitions and coordinators. The node serves all APIs from then on.
+
+A request carries contexts 1 and 2 in a `QuorumRequestContext`, and all three in a `BrokerRequestContext`.
+"""
+
+from dataclasses import dataclass
+
+from odradek.broker.config.properties import Config
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.coordinators.marker_writer import MarkerWriter
+from odradek.broker.coordinators.txn_verification import TransactionVerifier
+from odradek.broker.fetch.sessions import FetchSessions
+from odradek.broker.partition.registry import Partitions
+from odradek.broker.quorum.network import PeerRaftNetwork
+from odradek.broker.quorum.peers import Peers
+from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
+from odradek.broker.quota.byte_budget import ByteBudget
+from odradek.broker.quota.client_quotas import ClientQuotas
+from odradek.broker.replication.leader_fetch import ReplicaFetches
+from odradek.broker.requests.api import AnyApi
+from odradek.broker.requests.context import RequestContext
+from odradek.broker.topics.auto_create import AutoTopicCreation
+from odradek.cluster.authorizer import Authorizer
+from odradek.cluster.controller.service import ControllerService
+from odradek.cluster.metadata.cache import MetadataCache
+from odradek.cluster.raft.driver import RaftDriver
+from odradek.coordinator.group.service import GroupCoordinator
+from odradek.coordinator.txn.service import TransactionCoordinator
+from odradek.runtime.clock import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """The node's identity and settings, and the metadata of its cluster."""
+
+    node_id: int
+    cluster_id: str
+    config: Config
+    topic_settings: TopicSettings
+    clock: Clock
+    metadata: MetadataCache
+    authorizer: Authorizer
+    quotas: ClientQuotas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumContext:
+    """The node as a member of the metadata quorum."""
+
+    raft: RaftDriver
+    network: PeerRaftNetwork
+    controller: ControllerService
+    """The controller on this node. The controller of exactly one node is active."""
+    peers: Peers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerContext:
+    """The registered broker."""
+
+    apis: tuple[AnyApi, ...]
+    budget: ByteBudget
+    suspected_leaders: SuspectedLeaders
+    partitions: Partitions
+    fetch_sessions: FetchSessions
+    replica_fetches: ReplicaFetches
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    verifier: TransactionVerifier
+    markers: MarkerWriter
+    auto_topic_creation: AutoTopicCreation
+
+
+@dataclass(slots=True)
+class QuorumRequestContext(RequestContext):
+    """A request to a node that votes, before and after its broker is registered."""
+
+    node: NodeContext
+    quorum: QuorumContext
+
+
+@dataclass(slots=True)
+class BrokerRequestContext(QuorumRequestContext):
+    """A request to a registered broker."""
+
+    broker: BrokerContext

@@ -1,0 +1,47 @@
+"""One request on its way through the broker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from odradek.broker.requests.session import Session
+from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, Authorizer, ResourceType
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """The header of one request, its session, and what the broker measures about it."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    session: Session
+    authorizer: Authorizer
+    now_ms: int
+    """Wall-clock time when the broker began to handle the request."""
+    request_bytes: int
+    busy_us: int = field(default=0, init=False)
+    """Microseconds of the event loop that the handler's first stage took; 0 unless a request_percentage quota exists."""
+    throttle_ms: int = field(default=0, init=False)
+    """Milliseconds that the client was asked to stay silent."""
+
+    def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
+        """Return whether the session may do `operation` on the resource `name`."""
+        return self._authorize(operation, resource, (name,))[0]
+
+    def allowed_on_cluster(self, operation: AclOperation) -> bool:
+        """Return whether the session may do `operation` on the cluster."""
+        return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
+
+    def split_allowed(
+        self, operation: AclOperation, resource: ResourceType, names: Sequence[str]
+    ) -> tuple[list[str], list[str]]:
+        """Return (allowed, denied) names, both in the given order. Handlers of many resources authorize by this method."""
+        decisions = self._authorize(operation, resource, names)
+        allowed = [name for name, ok in zip(names, decisions, strict=True) if ok]
+        denied = [name for name, ok in zip(names, decisions, strict=True) if not ok]
+        return allowed, denied
+
+    def _authorize(self, operation: AclOperation, resource: ResourceType, names: Sequence[str]) -> list[bool]:
+        session = self.session
+        return self.authorizer.authorize(session.principal, session.client_host, operation, resource, names)

@@ -1,0 +1,78 @@
+"""The part of the node that votes: Raft on the metadata log, the controller, and connections to the other nodes."""
+
+from collections.abc import Sequence
+
+from odradek.broker.config.addresses import Voter
+from odradek.broker.config.controller import answer_timeout_ms, controller_config
+from odradek.broker.contexts import NodeContext, QuorumContext
+from odradek.broker.process.env import Env
+from odradek.broker.quorum.controller_client import ControllerClient
+from odradek.broker.quorum.forwarding import Forwarding
+from odradek.broker.quorum.metadata_log import follow_metadata
+from odradek.broker.quorum.network import make_raft
+from odradek.broker.quorum.peers import AddressOf, Peers
+from odradek.broker.quorum.suspected_leaders import SuspectedLeaders
+from odradek.cluster.controller.service import ControllerService
+from odradek.cluster.metadata.image import TRANSACTION_VERSION
+from odradek.runtime.shard import FailureHandler
+from odradek.runtime.tasks import Tasks
+from odradek.storage.data_directory.log_manager import LogManager
+
+
+class QuorumServer:
+    """Raft, the controller of this node, and the clients of the active controller. Nothing runs before `start`."""
+
+    def __init__(
+        self,
+        node: NodeContext,
+        env: Env,
+        logs: LogManager,
+        *,
+        voters: Sequence[Voter],
+        address_of: AddressOf,
+        tasks: Tasks,
+        on_failure: FailureHandler,
+    ) -> None:
+        """Open the metadata log. Raise OSError. `on_failure` is called if the node cannot continue."""
+        config = node.config
+        self.peers = Peers(config.node_id, address_of, env.clock, tasks)
+        voter_ids = [voter.node_id for voter in voters] or [config.node_id]
+        network, self.raft = make_raft(config, env, logs, voter_ids, self.peers, tasks=tasks, on_failure=on_failure)
+        follow_metadata(self.raft, node.metadata, config, env, tasks, on_failure)
+        self.controller = ControllerService(
+            self.raft,
+            config=controller_config(config, logs.directory.cluster_id),
+            configs=node.topic_settings,
+            rng=env.rng,
+            clock=env.clock,
+            tasks=tasks,
+            on_failure=on_failure,
+            bootstrap_levels={TRANSACTION_VERSION: config.odradek_initial_transaction_version},
+        )
+        self.forwarding = Forwarding(self._leader_id, self.peers, request_timeout_ms=config.request_timeout_ms)
+        self.controller_client = ControllerClient(
+            self.controller,
+            self._leader_id,
+            self.peers,
+            self.forwarding,
+            request_timeout_ms=config.request_timeout_ms,
+            answer_timeout_ms=answer_timeout_ms(config),
+        )
+        self.suspected_leaders = SuspectedLeaders(self.peers, node.metadata, env.clock)
+        self.context = QuorumContext(raft=self.raft, network=network, controller=self.controller, peers=self.peers)
+
+    async def start(self) -> None:
+        """Take part in elections. Raise OSError, BadQuorumState."""
+        await self.raft.start()
+        self.context.network.connect(self.raft.step)
+
+    async def stop(self) -> None:
+        """Stop the controller and Raft, and close the connections."""
+        try:
+            self.controller.stop()
+            await self.raft.stop()
+        finally:
+            self.peers.close()
+
+    def _leader_id(self) -> int:
+        return self.raft.leader_id

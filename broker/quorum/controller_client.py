@@ -21,7 +21,7 @@ from odradek.cluster.controller.messages.brokers import (
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.controller.messages.topics import CreatedTopic, NewTopic
 from odradek.cluster.controller.service import ControllerService
-from odradek.cluster.raft.messages import NOBODY
+from odradek.cluster.raft.messages import NO_NODE
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages import alter_partition as isr
 from odradek.protocol.messages import broker_registration as registering
@@ -158,7 +158,7 @@ class ControllerClient:
 
     async def _ask(self, channel: Channel, request: Message, version: int) -> Any:
         leader = self._leader_id()
-        if leader == NOBODY:
+        if leader == NO_NODE:
             raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
         answer = self._peers.request(leader, channel, request, version, timeout_ms=self._answer_timeout_ms)
         try:

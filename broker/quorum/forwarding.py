@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from odradek.broker.quorum.peers import Channel, Peers
 from odradek.cluster.authorizer import Principal
-from odradek.cluster.raft.messages import NOBODY
+from odradek.cluster.raft.messages import NO_NODE
 from odradek.protocol.codec import decode, decode_prefix, encode, request_header_version, response_header_version
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages import response_class
@@ -75,7 +75,7 @@ class Forwarding:
 
     async def _send(self, envelope: EnvelopeRequest, timeout_ms: int) -> Buffer:
         leader = self._leader_id()
-        if leader == NOBODY:
+        if leader == NO_NODE:
             raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
         answer: Future[EnvelopeResponse] = self._peers.request(
             leader, Channel.CONTROLLER, envelope, ENVELOPE_VERSION, timeout_ms=timeout_ms

@@ -198,11 +198,11 @@ def _no_answer(asked: Request) -> Reply | None:
     source, target, epoch, request_id = asked.target, asked.source, asked.epoch, asked.request_id
     if isinstance(asked, core.FetchRequest):
         return core.FetchReply(
-            source, target, epoch, core.NOBODY, asked.fetch_offset, error=lost, request_id=request_id
+            source, target, epoch, core.NO_NODE, asked.fetch_offset, error=lost, request_id=request_id
         )
     if isinstance(asked, core.FetchSnapshotRequest):
         return core.FetchSnapshotReply(
-            source, target, epoch, core.NOBODY, asked.snapshot, asked.position, error=lost, request_id=request_id
+            source, target, epoch, core.NO_NODE, asked.snapshot, asked.position, error=lost, request_id=request_id
         )
     return None
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.cluster.metadata.image import PartitionImage, TopicImage
     from odradek.cluster.metadata.records import MetadataRecord
 
-NOBODY: Final = -1
+NO_BROKER: Final = -1
 PERCENT: Final = 100
 ELECTIONS_PER_JOB_MAX: Final = 1_000
 """Leaders that one run of a job elects; what is left has the next one, at once."""
@@ -64,9 +64,9 @@ def topic_rules(
     topic: str,
     *,
     election: Election | None = None,
-    removed: int = NOBODY,
-    added: int = NOBODY,
-    unclean_shutdown: int = NOBODY,
+    removed: int = NO_BROKER,
+    added: int = NO_BROKER,
+    unclean_shutdown: int = NO_BROKER,
 ) -> TopicRules:
     """`removed` and `added`: brokers that count as gone and as active already. `election` None: as the topic allows."""
     if election is None:
@@ -78,7 +78,7 @@ def topic_rules(
         min_isr=min_in_sync(state, topic),
         elr=state.elr_enabled,
         election=election,
-        unclean_shutdown=() if unclean_shutdown == NOBODY else (unclean_shutdown,),
+        unclean_shutdown=() if unclean_shutdown == NO_BROKER else (unclean_shutdown,),
     )
 
 
@@ -174,9 +174,9 @@ def _changes(
     state: ControllerState,
     affected: Iterable[tuple[TopicImage, PartitionImage]],
     *,
-    removed: int = NOBODY,
-    added: int = NOBODY,
-    unclean_shutdown: int = NOBODY,
+    removed: int = NO_BROKER,
+    added: int = NO_BROKER,
+    unclean_shutdown: int = NO_BROKER,
 ) -> list[MetadataRecord]:
     records: list[MetadataRecord] = []
     shared: dict[str, TopicRules] = {}

@@ -1,7 +1,4 @@
-"""Batches of the replicated log and its snapshots: data batches, and the control batches that open an epoch or frame a snapshot.
-
-Pure.
-"""
+"""Batches of the metadata log and its snapshots: data batches, LEADER_CHANGE, and the header and footer of a snapshot."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
 BATCH_BYTES_MAX: Final = 8 * 1024 * 1024
-"""One atomic batch; Kafka's bound for the metadata log."""
+"""Maximum bytes of one atomic batch: Kafka's limit for the metadata log."""
 CONTROL_VERSION: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LogBatch:
-    """A decoded batch. `records`: (key, value) each; empty for control batches, which hold nothing for state machines.
+    """A decoded batch. `records`: (key, value) of each record; empty for a control batch.
 
-    `size`: bytes in the log; `timestamp_ms`: wall clock, when the newest of its records was appended.
+    `size`: bytes in the log. `timestamp_ms`: the largest timestamp of its records (wall clock).
     """
 
     base_offset: int
@@ -44,13 +41,13 @@ class LogBatch:
 def encode_records(
     records: Sequence[tuple[bytes | None, bytes | None]], *, base_offset: int, epoch: int, now_ms: int
 ) -> bytes:
-    """One atomic batch, timestamps in wall-clock milliseconds."""
+    """Encode one atomic batch. Its timestamps are wall-clock milliseconds."""
     rows = [(key, value, now_ms, ()) for key, value in records]
     return batch.build_batch(rows, base_offset=base_offset, leader_epoch=epoch)
 
 
 def encode_entry(entry: Entry, now_ms: int) -> bytes:
-    """The bytes of an entry: its own, or the LEADER_CHANGE control batch."""
+    """Encode an entry: its own bytes, or the LEADER_CHANGE control batch."""
     if isinstance(entry.data, LeaderChange):
         return _leader_change(entry.data, entry.base_offset, entry.epoch, now_ms)
     return entry.data
@@ -68,13 +65,13 @@ def _leader_change(change: LeaderChange, base_offset: int, epoch: int, now_ms: i
 
 
 def encode_snapshot_header(*, epoch: int, last_contained_ms: int, now_ms: int) -> bytes:
-    """The first batch of a snapshot. `last_contained_ms`: when the last record that it stands for was appended."""
+    """Encode the first batch of a snapshot. `last_contained_ms`: the timestamp of the last record that it covers."""
     value = codec.encode(SnapshotHeaderRecord(CONTROL_VERSION, last_contained_ms), CONTROL_VERSION)
     return _control(ControlType.SNAPSHOT_HEADER, value, base_offset=0, epoch=epoch, now_ms=now_ms)
 
 
 def encode_snapshot_footer(*, base_offset: int, epoch: int, now_ms: int) -> bytes:
-    """The last batch of a snapshot: without it, it is not whole."""
+    """Encode the last batch of a snapshot. A snapshot without it is incomplete."""
     value = codec.encode(SnapshotFooterRecord(CONTROL_VERSION), CONTROL_VERSION)
     return _control(ControlType.SNAPSHOT_FOOTER, value, base_offset=base_offset, epoch=epoch, now_ms=now_ms)
 
@@ -85,7 +82,7 @@ def _control(kind: ControlType, value: bytes, *, base_offset: int, epoch: int, n
 
 
 def decode_batches(data: Buffer) -> Iterator[LogBatch]:
-    """Every whole batch in `data`. Raises Malformed."""
+    """Decode all complete batches in `data`. Raise Malformed."""
     for header, view in batch.iter_batches(data):
         records: tuple[tuple[bytes | None, bytes | None], ...] = ()
         if not header.is_control:
@@ -97,7 +94,7 @@ def decode_batches(data: Buffer) -> Iterator[LogBatch]:
 
 
 def leader_change_voters(data: Buffer) -> tuple[int, ...] | None:
-    """Who votes according to the leader whose LEADER_CHANGE this batch is; None for any other batch. Raises Malformed."""
+    """Return the voters in a LEADER_CHANGE batch, and None for any other batch. Raise Malformed."""
     for header, view in batch.iter_batches(data):
         if not header.is_control:
             return None
@@ -109,7 +106,7 @@ def leader_change_voters(data: Buffer) -> tuple[int, ...] | None:
 
 
 def decode_entries(data: Buffer) -> Iterator[Entry]:
-    """The same batches as entries for another replica, bytes untouched. Raises Malformed, also for a bad checksum."""
+    """Return the batches as entries for another replica, with unchanged bytes. Raise Malformed, also for a wrong checksum."""
     for header, view in batch.iter_batches(data):
         if not batch.verify_crc(view, 0, header):
             raise Malformed(f"the checksum of the batch at offset {header.base_offset} does not match")

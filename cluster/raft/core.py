@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, assert_never
 from odradek.cluster.raft.config import DEFAULT_CONFIG
 from odradek.cluster.raft.errors import NotLeader
 from odradek.cluster.raft.messages import (
-    NOBODY,
+    NO_NODE,
     BeginQuorumEpochReply,
     BeginQuorumEpochRequest,
     EndQuorumEpochReply,
@@ -153,7 +153,7 @@ class RaftCore:
         elif replica.leader_id == replica.node_id:
             # A node does not lead the same epoch twice: entries that were not synced may have been lost.
             self.become_resigned(now_ms)
-        elif replica.leader_id != NOBODY:
+        elif replica.leader_id != NO_NODE:
             self.become_follower(replica.epoch, replica.leader_id, now_ms).restarted(now_ms)
         else:
             self.become_unattached(replica.epoch, now_ms, voted_id=replica.voted_id)
@@ -270,7 +270,7 @@ class RaftCore:
         """Validate that the sender is a voter and can lead the epoch of its request. An epoch has one leader."""
         if request.epoch < self.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        can_lead = request.epoch > self.epoch or self.leader_id in {NOBODY, request.source}
+        can_lead = request.epoch > self.epoch or self.leader_id in {NO_NODE, request.source}
         return ErrorCode.NONE if can_lead and request.source in self.voters else ErrorCode.INVALID_REQUEST
 
     # ---- output -------------------------------------------------------------------------------------------------------
@@ -328,9 +328,9 @@ class RaftCore:
             case Role.FOLLOWER:
                 self.become_follower(transition.epoch, transition.leader_id, now_ms)
 
-    def become_unattached(self, epoch: int, now_ms: int, *, voted_id: int = NOBODY) -> None:
+    def become_unattached(self, epoch: int, now_ms: int, *, voted_id: int = NO_NODE) -> None:
         """No leader of `epoch` is known."""
-        self._leave(epoch, leader_id=NOBODY, voted_id=voted_id)
+        self._leave(epoch, leader_id=NO_NODE, voted_id=voted_id)
         self.state = UnattachedState(self.replica, now_ms, self._election_deadline_ms(now_ms))
 
     def become_prospective(self, now_ms: int) -> None:
@@ -346,7 +346,7 @@ class RaftCore:
         """Raise the epoch, vote for this node, and request votes. The vote is persisted before a request is sent."""
         replica = self.replica
         assert replica.is_voter
-        self._leave(replica.epoch + 1, leader_id=NOBODY, voted_id=replica.node_id)
+        self._leave(replica.epoch + 1, leader_id=NO_NODE, voted_id=replica.node_id)
         state = self.state = CandidateState(replica, self._election_deadline_ms(now_ms))
         self._apply(state.begin(now_ms), now_ms)
 
@@ -354,7 +354,7 @@ class RaftCore:
         """Lead the epoch in which this node was elected."""
         replica, candidate = self.replica, self.state
         assert isinstance(candidate, CandidateState)
-        self._leave(replica.epoch, leader_id=replica.node_id, voted_id=NOBODY)
+        self._leave(replica.epoch, leader_id=replica.node_id, voted_id=NO_NODE)
         replica.timing.leader_is_alive()
         state = self.state = LeaderState(replica, tuple(sorted(candidate.election.granted)), now_ms)
         state.begin(now_ms)
@@ -369,8 +369,8 @@ class RaftCore:
 
     def become_follower(self, epoch: int, leader_id: int, now_ms: int) -> FollowerState:
         """Follow the leader of `epoch`, and fetch from it."""
-        assert leader_id not in {NOBODY, self.node_id}
-        self._leave(epoch, leader_id=leader_id, voted_id=NOBODY)
+        assert leader_id not in {NO_NODE, self.node_id}
+        self._leave(epoch, leader_id=leader_id, voted_id=NO_NODE)
         self.replica.timing.leader_is_alive()
         state = self.state = FollowerState(self.replica, now_ms)
         state.fetch(now_ms)

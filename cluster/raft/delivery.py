@@ -1,4 +1,4 @@
-"""Hands what is committed to whoever listens, in the order of the log: from memory, from the log, or as a snapshot."""
+"""Delivers committed batches to listeners in the order of the log: from memory, from the log, or as a snapshot."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from odradek.runtime.tasks import Tasks
 
 READ_BYTES_MAX: Final = 1024 * 1024
-"""Read from the log at a time: at load, and for one answer to a follower."""
+"""Maximum bytes of one read of the log: for a replay, and for one fetch response."""
 
 
 class SnapshotVisitor(Protocol):
-    """Takes the content of one snapshot; nothing of it counts before `done`."""
+    """Receives the content of one snapshot. The content is complete after `done`."""
 
     def take(self, batches: Sequence[LogBatch]) -> None:
-        """The next batches."""
+        """Receive the next batches."""
 
     def done(self) -> None:
-        """That was all."""
+        """All batches have been received."""
 
 
 CommittedListener: TypeAlias = "Callable[[Sequence[LogBatch]], None]"
@@ -38,7 +38,7 @@ SnapshotListener: TypeAlias = "Callable[[EpochEnd], SnapshotVisitor]"
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A batch that is in the log but not delivered yet."""
+    """A batch of the log that has not been delivered yet."""
 
     base_offset: int
     last_offset: int
@@ -46,13 +46,14 @@ class _Written:
 
 
 class Delivery:
-    """Listeners of committed batches hear first, then watermark callbacks (which answer requests)."""
+    """Calls the listeners of committed batches first, then the watermark callbacks, which complete requests."""
 
     def __init__(
         self, storage: RaftStorage, tasks: Tasks, name: str, on_failure: Callable[[BaseException], None]
     ) -> None:
-        """`on_failure`: what is committed cannot be read, or a listener raised."""
-        self.high_watermark = 0  # follows when everything below has been delivered
+        """`on_failure` receives the error if committed batches cannot be read, or a listener raises."""
+        self.high_watermark = 0
+        """All batches below this offset have been delivered."""
         self.watermark_callbacks: list[WatermarkCallback] = []
         self.committed_listeners: list[CommittedListener] = []
         self.snapshot_listeners: list[SnapshotListener] = []
@@ -66,14 +67,14 @@ class Delivery:
         self._reading = False
 
     def written(self, truncate_to: int | None, entries: Sequence[Entry], batches: Sequence[bytes]) -> None:
-        """The log is cut, and these batches are appended: they need not be read back when they are committed."""
+        """Keep batches that are written after a truncation in memory, so that their commit needs no read."""
         while truncate_to is not None and self._undelivered and self._undelivered[-1].last_offset >= truncate_to:
             self._undelivered.pop()
         for entry, data in zip(entries, batches, strict=True):
             self._undelivered.append(_Written(entry.base_offset, entry.last_offset, data))
 
     def advance(self, committed: int) -> None:
-        """Everything below `committed` is."""
+        """All offsets below `committed` are committed."""
         if committed == self._committed:
             return
         self._committed = committed
@@ -81,7 +82,7 @@ class Delivery:
             return
         self._deliver_from_memory()
         if self._delivered < committed:
-            # Found on disk at start, or replaced by a snapshot: read it aside, in order, before anything newer.
+            # The batches were on disk at the start, or a snapshot has replaced them. Read them in order, before later batches.
             self._reading = True
             self._tasks.spawn(self._deliver_from_disk(), f"{self._name}-replay")
         else:
@@ -97,7 +98,7 @@ class Delivery:
         reached = self._delivered
         while self._undelivered and self._undelivered[0].last_offset < self._committed:
             if self._undelivered[0].base_offset > reached:
-                break  # what lies before it has to come from the log first
+                break  # the batches before it come from the log
             written = self._undelivered.popleft()
             batches += decode_batches(written.data)
             reached = written.last_offset + 1
@@ -115,7 +116,7 @@ class Delivery:
                     await self._deliver_from_log()
             self._reading = False
             self._announce()
-        except Exception as error:  # noqa: BLE001  unreadable or not understood metadata: the node has to stop
+        except Exception as error:  # noqa: BLE001  the metadata is unreadable or unknown: the node must stop
             self._on_failure(error)
 
     async def _deliver_from_log(self) -> None:
@@ -124,7 +125,7 @@ class Delivery:
         except (OSError, Refusal):
             if self._delivered >= self._storage.log_start_offset:
                 raise
-            return  # a snapshot has taken the place of the log meanwhile
+            return  # a snapshot has replaced the log during the read
         self._deliver(batches)
 
     async def _deliver_snapshot(self, snapshot: EpochEnd) -> None:
@@ -147,7 +148,7 @@ class Delivery:
 
 
 async def read_batches(storage: RaftStorage, offset: int, end: int) -> list[LogBatch]:
-    """Some batches from `offset` on, none behind `end`. Raises OSError, also when there are none."""
+    """Return some batches from `offset` on, up to `end`. Raise OSError, also if there are none."""
     batches = list(decode_batches(await storage.read(offset, end, READ_BYTES_MAX)))
     if not batches:
         raise OSError(f"the metadata log ends at offset {offset}, not at {end}")

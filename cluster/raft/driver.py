@@ -1,6 +1,6 @@
-"""Runs a raft core: takes its Ready, persists, sends, advances. Implements runtime's ShardLog for the state machine on top.
+"""Runs a raft core: takes its Ready, persists, sends, advances. Implements runtime's ShardLog for the controller.
 
-Group commit: while one fsync runs, whatever is proposed gathers in the core and goes out with the next.
+Group commit: batches that are proposed during an fsync are written together after it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from odradek.cluster.raft.delivery import READ_BYTES_MAX, Delivery, read_batches
 from odradek.cluster.raft.errors import DifferentVoters, LostCommitted
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
-    NOBODY,
+    NO_NODE,
     FetchReply,
     FetchSnapshotReply,
     HardState,
     Leadership,
     Message,
     Ready,
-    SnapshotPart,
     Standing,
 )
 from odradek.cluster.raft.roles.transitions import Role
+from odradek.cluster.raft.snapshot_installer import SnapshotInstaller
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.engine import LoadCancelled
@@ -58,8 +58,8 @@ LeadershipListener: TypeAlias = "Callable[[Leadership], None]"
 class RaftDriver:
     """One replica of the metadata log. All calls belong on the event loop.
 
-    Order of events at a commit: listeners of committed batches first, then watermark callbacks (which answer requests), so
-    that whoever hears of a change by its answer finds it in the published metadata.
+    After a commit, the listeners of committed batches run first, then the watermark callbacks, which complete requests. A
+    client that receives a response therefore finds the change in the published metadata.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RaftDriver:
         on_failure: FailureHandler,
         config: RaftConfig = DEFAULT_CONFIG,
     ) -> None:
-        """Reads nothing yet. `on_failure` hears of the one error that ends the driver: the node has to stop then."""
+        """Read nothing before `start`. `on_failure` receives the error that ends the driver; the node must stop then."""
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         self._storage = storage
@@ -87,8 +87,9 @@ class RaftDriver:
         self._config = config
         self._core: RaftCore | None = None
         self._delivery = Delivery(storage, tasks, f"raft-{node_id}", self._fail)
-        self._writer: SnapshotWriter | None = None
-        self._made: EpochEnd | None = None
+        self._installer = SnapshotInstaller(storage)
+        self._own_snapshot: EpochEnd | None = None
+        """A finished snapshot of this node that the log does not begin with yet."""
         self._leadership_listeners: list[LeadershipListener] = []
         self._wake_up = Event()
         self._timer: TimerHandle | None = None
@@ -97,17 +98,17 @@ class RaftDriver:
         self._work: Task[None] | None = None
         self._loop: AbstractEventLoop | None = None
 
-    # ---- life -------------------------------------------------------------------------------------------------------
+    # ---- start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the stored state and take part. Raises BadQuorumState, OSError. Subscribe before."""
+        """Read the stored state and take part in the quorum. Raise BadQuorumState, OSError. Register listeners before."""
         self._loop = get_running_loop()
         storage = self._storage
-        whole = await storage.open()
-        # What a killed process left in the page cache was read back, but counts towards a majority only when it is durable.
+        is_complete = await storage.open()
+        # The log may have records that a killed process left in the page cache. They count only when they are durable.
         await storage.sync()
         hard_state = storage.load_hard_state() or HardState(standing=Standing.NEW)
-        if not whole and hard_state.standing is Standing.ORDINARY:
+        if not is_complete and hard_state.standing is Standing.ORDINARY:
             hard_state = replace(hard_state, standing=Standing.LOST)
             await storage.save_hard_state(hard_state)
         log = LogView(
@@ -123,7 +124,7 @@ class RaftDriver:
         self._wake_up.set()
 
     async def stop(self) -> None:
-        """Hand a leadership over, finish what is being written, and end. Idempotent."""
+        """Resign if this node is the leader, complete the current writes, and end. Idempotent."""
         if self._core is None or self._stopping:
             return
         self._core.resign(self._clock.monotonic_ms())
@@ -133,11 +134,10 @@ class RaftDriver:
             await self._work
         if self._timer is not None:
             self._timer.cancel()
-        if self._writer is not None:
-            self._writer.abandon()
+        self._installer.abandon()
 
     def step(self, message: Message) -> None:
-        """A message from another node has arrived."""
+        """Receive a message from another node."""
         if self._failure is None and not self._stopping:
             try:
                 self.core.step(message, self._clock.monotonic_ms())
@@ -146,38 +146,38 @@ class RaftDriver:
             self._wake_up.set()
 
     def suspect(self, node_id: int) -> None:
-        """Node `node_id` is held dead, or a connection to it was lost. Nothing happens unless this node follows it."""
+        """Node `node_id` is declared failed, or a connection to it was lost. Only a follower of that node reacts."""
         if self._core is not None and self._failure is None and not self._stopping:
             self._core.suspect(node_id, self._clock.monotonic_ms())
             self._wake_up.set()
 
     @property
     def core(self) -> RaftCore:
-        """For reading; its owner is this driver."""
+        """The core, for reading. Only this driver may change it."""
         assert self._core is not None, "start first"
         return self._core
 
     @property
     def leader_id(self) -> int:
-        """Who leads, as far as this node knows; NOBODY also before the start."""
-        return NOBODY if self._core is None else self._core.announced_leader_id
+        """The leader that this node knows. NO_NODE: it knows none, or has not started."""
+        return NO_NODE if self._core is None else self._core.announced_leader_id
 
     def on_committed(self, listener: CommittedListener) -> None:
-        """`listener(batches)` with every batch of the log, control batches included, in order, once it is committed.
+        """Call `listener(batches)` with all committed batches in order, control batches included.
 
-        Whatever is committed at the same moment comes in one call. What a listener raises ends the driver.
+        Batches that one commit covers come in one call. An exception of a listener ends the driver.
         """
         self._delivery.committed_listeners.append(listener)
 
     def on_snapshot(self, listener: SnapshotListener) -> None:
-        """`listener(snapshot)` when a snapshot takes the place of all that has been delivered; it returns where its batches go.
+        """Call `listener(snapshot)` before a snapshot replaces all delivered batches. It returns the visitor of the content.
 
-        So it is at the start, and when this node has fallen so far behind that the leader has only a snapshot for it.
+        That occurs at the start, and when this node lags so far behind that the leader has only a snapshot for it.
         """
         self._delivery.snapshot_listeners.append(listener)
 
     def on_leadership(self, listener: LeadershipListener) -> None:
-        """`listener(leadership)` whenever who leads has changed, as soon as that is durable here."""
+        """Call `listener(leadership)` after each change of epoch or leader, when it is durable on this node."""
         self._leadership_listeners.append(listener)
 
     # ---- ShardLog ---------------------------------------------------------------------------------------------------
@@ -191,7 +191,10 @@ class RaftDriver:
         return self._delivery.high_watermark
 
     def append(self, records: Sequence[ShardRecord], now_ms: int, guard: int = 0, *, deferred: bool = False) -> int:
-        """One atomic batch, as the port says; there are no transactions here. Refusals: NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE."""
+        """Append one atomic batch, as ShardLog specifies. Transactions are not supported.
+
+        Raise Refusal(NOT_LEADER_OR_FOLLOWER, RECORD_LIST_TOO_LARGE), and OSError after a failure of the log.
+        """
         if self._failure is not None:
             raise OSError("the metadata log has failed") from self._failure
         core = self.core
@@ -206,9 +209,10 @@ class RaftDriver:
         return entry.last_offset + 1
 
     async def replay(self, visit: ReplayVisitor) -> None:
-        """The newest snapshot, whose records all have the last offset that it stands for, and the log behind it.
+        """Visit the records of the latest snapshot and of the log after it.
 
-        Raises LoadCancelled when this node does not lead any more: its log may have been cut while it was read.
+        All records of the snapshot get the last offset that it covers. Raise LoadCancelled if this node does not lead any
+        more: its log may have been truncated during the read.
         """
         epoch = self.core.epoch
         try:
@@ -216,10 +220,11 @@ class RaftDriver:
         except (OSError, Refusal):
             if self.core.role is Role.LEADER and self.core.epoch == epoch:
                 raise
-            raise LoadCancelled(f"raft-{self.node_id}: the leadership of epoch {epoch} is over") from None
+            raise LoadCancelled(f"raft-{self.node_id}: this node does not lead epoch {epoch} any more") from None
 
     async def _replay(self, visit: ReplayVisitor) -> None:
-        storage, offset = self._storage, 0
+        storage = self._storage
+        offset = 0
         snapshot = self.core.log.latest_snapshot
         if snapshot is not None:
             offset = snapshot.end_offset
@@ -243,12 +248,12 @@ class RaftDriver:
     # ---- snapshots of this node -------------------------------------------------------------------------------------
 
     def begin_snapshot(self, snapshot: EpochEnd) -> SnapshotWriter:
-        """Everything committed below its end, which has been delivered, is going to be written. Raises OSError."""
+        """Return the writer of a snapshot of all delivered batches below its end offset. Raise OSError."""
         return self._storage.begin_snapshot(snapshot)
 
     def snapshot_made(self, snapshot: EpochEnd) -> None:
-        """It is finished. The log that it replaces goes as soon as nothing is being done with it."""
-        self._made = snapshot
+        """A snapshot of this node is finished. The part of the log that it replaces is deleted when no write is pending."""
+        self._own_snapshot = snapshot
         self._wake_up.set()
 
     # ---- work -------------------------------------------------------------------------------------------------------
@@ -265,23 +270,23 @@ class RaftDriver:
                 self._arm()
                 await self._wake_up.wait()
                 self._wake_up.clear()
-        except Exception as error:  # noqa: BLE001  a disk that fails, or a bug: the replica must not go on either way
+        except Exception as error:  # noqa: BLE001  the disk has failed, or this is a bug: the replica must stop
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Whoever waits for a commit is told that this replica leads nothing any more; the owner stops the node."""
+        """End the leadership, so that pending requests fail, and report the failure to the owner, which stops the node."""
         self._failure = error
         for listener in tuple(self._leadership_listeners):
-            listener(Leadership(self.core.epoch, NOBODY, is_leader=False))
+            listener(Leadership(self.core.epoch, NO_NODE, is_leader=False))
         self._on_failure(f"raft-{self.node_id}", error)
 
     async def _do(self, ready: Ready) -> None:
-        """In the order that `Ready` asks for. News of commits go first: they must not wait for the next fsync."""
+        """Carry out `ready` in the order that it specifies. Commits are published first, before the next fsync."""
         batches = [encode_entry(entry, self._clock.wall_ms()) for entry in ready.entries]
         if ready.snapshot_part is not None:
             if ready.hard_state is not None:
                 await self._storage.save_hard_state(ready.hard_state)
-            await self._install(ready.snapshot_part)
+            await self._installer.install(ready.snapshot_part)
         for entry in ready.entries:
             self._check_voters(entry)
         self._delivery.written(ready.truncate_to, ready.entries, batches)
@@ -313,14 +318,14 @@ class RaftDriver:
         self._network.send(message)
 
     def _check_voters(self, entry: Entry) -> None:
-        """The leader that this node follows has to count the same votes, or there could be two leaders at a time."""
+        """Raise DifferentVoters if the leader counts other votes than this node. Two leaders could be elected otherwise."""
         if entry.epoch != self.core.epoch or not isinstance(entry.data, bytes):
             return
         voters = leader_change_voters(entry.data)
         if voters is not None and voters != self.voters:
             raise DifferentVoters(
-                f"node {self.core.leader_id} leads the metadata log with the voters {list(voters)}, but the voters of this node"
-                f" are {list(self.voters)}: set controller.quorum.voters to the same value on every node"
+                f"leader {self.core.leader_id} has the voters {list(voters)}, but this node has {list(self.voters)}:"
+                " set controller.quorum.voters to the same value on every node"
             )
 
     async def _with_bytes(self, reply: FetchSnapshotReply) -> FetchSnapshotReply:
@@ -332,28 +337,16 @@ class RaftDriver:
             return replace(reply, error=ErrorCode.POSITION_OUT_OF_RANGE)
         return replace(reply, size=found.size, data=found.data)
 
-    async def _install(self, part: SnapshotPart) -> None:
-        """Write what came of the leader's snapshot; with the last part it is what the log begins with."""
-        if part.position == 0:
-            if self._writer is not None:
-                self._writer.abandon()
-            self._writer = self._storage.begin_snapshot(part.snapshot)
-        assert self._writer is not None
-        self._writer.append(part.data)
-        if part.last:
-            writer, self._writer = self._writer, None
-            await writer.finish()
-            await self._storage.restart_at(part.snapshot)
-
     async def _adopt_snapshot(self) -> None:
-        """A snapshot of this node has been finished: from now on the log may begin with it."""
-        made, log = self._made, self.core.log
-        if made is None or made.end_offset > log.stable_end:
+        """Let the log begin with the finished snapshot of this node, as soon as all records below its end are durable."""
+        snapshot = self._own_snapshot
+        log = self.core.log
+        if snapshot is None or snapshot.end_offset > log.stable_end:
             return
-        self._made = None
+        self._own_snapshot = None
         newest = log.latest_snapshot
-        if newest is None or made.end_offset > newest.end_offset:
-            self.core.add_snapshot(made)
+        if newest is None or snapshot.end_offset > newest.end_offset:
+            self.core.add_snapshot(snapshot)
             if log.start_offset > 0:
                 await self._storage.forget_before(log.snapshots[0])
 

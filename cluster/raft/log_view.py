@@ -1,4 +1,4 @@
-"""The log as the raft core sees it: where it begins and ends, which epoch begins where, what is not on stable storage yet."""
+"""The log as the raft core sees it: its start and end, the start offset of each epoch, and the entries that are not durable."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SNAPSHOTS_KEPT: Final = 2
-"""The older one is where the log begins: a follower that is not far behind needs no snapshot right after one was made."""
+"""Snapshots kept. The log begins at the end of the older one, so that a follower that lags little needs no snapshot."""
 
 
 class LogView:
-    """No bytes are held but those of entries that still have to be written.
+    """Offsets, epochs and snapshots of the log. It has the bytes only of entries that are not written yet (`unstable`).
 
-    Invariant: start_offset <= stable_end <= end_offset; `unstable` are the entries from stable or taken end to end_offset.
-    A log that does not begin at 0 begins where a snapshot ends, which stands for all that is before it.
+    Invariant: start_offset <= stable_end <= end_offset. A log that does not begin at offset 0 begins at the end of a snapshot,
+    which replaces the entries before it.
     """
 
     def __init__(
@@ -29,9 +29,10 @@ class LogView:
         end_offset: int = 0,
         snapshots: Iterable[EpochEnd] = (),
     ) -> None:
-        """`epochs`: (epoch, start offset) ascending, as in the leader-epoch checkpoint; all of it is on stable storage.
+        """Describe a log on disk, all of which is durable.
 
-        `snapshots`: ascending; one of them ends at `start_offset` unless that is 0.
+        `epochs`: (epoch, start offset), ascending, as in the leader-epoch checkpoint. `snapshots`: ascending; one of them ends at
+        `start_offset`, unless that is 0.
         """
         self.start_offset = start_offset
         self.end_offset = end_offset
@@ -48,7 +49,7 @@ class LogView:
 
     @property
     def last_epoch(self) -> int:
-        """Epoch of the last entry, 0 for an empty log."""
+        """Epoch of the last entry. 0: the log is empty."""
         return self._epochs[-1] if self._epochs else self._start_epoch
 
     def is_at_most(self, last_epoch: int, end_offset: int) -> bool:
@@ -60,12 +61,12 @@ class LogView:
         return self.snapshots[-1] if self.snapshots else None
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch of the entry at `offset`, which lies in the log; that of the snapshot before it, 0 before everything."""
+        """Return the epoch of the entry at `offset`. Before the log: the epoch of the snapshot there, or 0."""
         position = bisect_right(self._starts, offset) - 1
         return self._epochs[position] if position >= 0 else self._start_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """The largest epoch of the log that is not above `epoch`, and where it ends."""
+        """Return the largest epoch of the log that is not above `epoch`, and its end offset."""
         position = bisect_right(self._epochs, epoch)
         if position == 0 and epoch < self._start_epoch:
             return EpochEnd(0, self.start_offset)
@@ -75,7 +76,7 @@ class LogView:
         return EpochEnd(self._epochs[position - 1], end)
 
     def snapshot_for(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """The snapshot that a log which ends with (`last_fetched_epoch`, `fetch_offset`) needs; None: it needs none (KIP-630)."""
+        """Return the snapshot that a replica with this log end needs (KIP-630). None: it can fetch from the log."""
         if self.start_offset == 0:
             return None
         before = fetch_offset < self.start_offset or last_fetched_epoch < self._start_epoch
@@ -83,9 +84,9 @@ class LogView:
         return self.latest_snapshot if before or elsewhere else None
 
     def divergence(self, fetch_offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        """None when a log that ends with (`last_fetched_epoch`, `fetch_offset`) is a prefix of this one.
+        """Return the epoch and end offset to which a replica with this log end must truncate.
 
-        Otherwise the point from which the other log cannot be kept.
+        None: its log, which ends with (`last_fetched_epoch`, `fetch_offset`), is a prefix of this one.
         """
         if fetch_offset == 0 and last_fetched_epoch == 0:
             return None
@@ -95,7 +96,7 @@ class LogView:
         return end
 
     def truncation_point(self, diverging: EpochEnd) -> int:
-        """Where this log has to be cut, given the leader's answer `diverging`."""
+        """Return the offset to truncate this log to, after the leader's response `diverging`."""
         mine = self.end_offset_for_epoch(diverging.epoch)
         if mine.epoch == diverging.epoch:
             return min(mine.end_offset, diverging.end_offset)
@@ -111,7 +112,7 @@ class LogView:
         self.end_offset = entry.last_offset + 1
 
     def truncate_to(self, offset: int) -> None:
-        """Cut everything from `offset` on, written or not."""
+        """Remove all entries from `offset` on, written or not."""
         assert self.start_offset <= offset <= self.end_offset
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
@@ -122,17 +123,18 @@ class LogView:
         self._truncated_to = offset if self._truncated_to is None else min(offset, self._truncated_to)
 
     def restart_at(self, snapshot: EpochEnd) -> None:
-        """A snapshot from the leader takes the place of everything; nothing is being written at that moment."""
+        """Replace the whole log by a snapshot from the leader. No write is pending then."""
         assert not self.unstable
         assert self.stable_end == self.end_offset
         assert self._truncated_to is None
         self.start_offset = self.end_offset = self.stable_end = snapshot.end_offset
         self._start_epoch = snapshot.epoch
-        self._epochs, self._starts = [], []
+        self._epochs = []
+        self._starts = []
         self.snapshots = [snapshot]
 
     def add_snapshot(self, snapshot: EpochEnd) -> None:
-        """A snapshot of the committed state has been made; the log before the oldest one that is kept is not needed any more."""
+        """Register a snapshot of this node. The log begins at the end of the oldest snapshot that is kept."""
         newest = self.latest_snapshot
         assert snapshot.end_offset <= self.stable_end
         assert newest is None or newest.end_offset < snapshot.end_offset
@@ -149,17 +151,19 @@ class LogView:
             self._starts[0] = snapshot.end_offset
 
     def take(self) -> tuple[int | None, tuple[Entry, ...]]:
-        """(cut to, entries to write behind it): what storage has to do next."""
+        """Return (offset to truncate to, entries to append) for the storage."""
         taken = self._truncated_to, tuple(self.unstable)
         self._truncated_to = None
         self.unstable = []
         return taken
 
     def stable_to(self, end_offset: int) -> None:
-        """What was taken is durable up to `end_offset`.
+        """The entries that were taken are durable up to `end_offset`.
 
-        1. entries 5..9 are taken and being written; 2. a new leader's answer cuts the log to 7 and appends its own 7..8;
-        3. the write is done: only 5..6 of it are still part of this log, and 7..8 are not durable.
+        The log may have been truncated during the write:
+        1. Entries 5 to 9 are taken, and their write starts.
+        2. A response of a new leader truncates the log to 7 and appends its own entries 7 and 8.
+        3. The write is complete. Only 5 and 6 of it belong to the log; 7 and 8 are not durable yet.
         """
         if self._truncated_to is not None:
             end_offset = min(end_offset, self._truncated_to)

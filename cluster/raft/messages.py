@@ -1,7 +1,7 @@
-"""What the raft core receives, sends and hands over. Values only.
+"""Messages and output of the raft core.
 
-Every request carries the epoch of its sender and a `request_id` that the core echoes, so that a driver can put core messages
-on the wire as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch and Fetch (KIP-595, KIP-996) and match the answers.
+Each request has the epoch of its sender, and a `request_id` that the reply repeats. A driver can therefore encode the messages as
+Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot (KIP-595, KIP-630, KIP-996), and match the responses.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ from typing import TypeAlias
 
 from odradek.protocol.errors import ErrorCode
 
-NOBODY = -1
-"""No leader, or no vote."""
+NO_NODE = -1
+"""The node id for: no leader, or no vote."""
 
 
 class Standing(Enum):
-    """Does a voter remember everything that it has ever promised? (docs/decisions/0040)
-
-    NEW: it has started with nothing, be it that the cluster begins or that its disk was replaced. LOST: it has had
-    something, or knows that the cluster has begun, and may have forgotten votes and entries that others count on. ORDINARY:
-    it has had everything that was committed since, so there is nothing left that it could have forgotten.
-    """
+    """The reliability of a voter's memory of its votes and acknowledgements (docs/decisions/0040)."""
 
     ORDINARY = "ordinary"
+    """Remembers all of them, or has since received all committed entries."""
     NEW = "new"
+    """Started with an empty disk: the cluster is new, or the disk was replaced."""
     LOST = "lost"
+    """Possibly lost votes or entries: its log is incomplete, or its disk was replaced in an existing cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """The first entry of every leader's epoch (control record type 2)."""
+    """The first entry of each epoch (control record LEADER_CHANGE)."""
 
     leader_id: int
     voters: tuple[int, ...]
@@ -40,7 +38,7 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One batch of the log: offsets `base_offset`..`last_offset`. The core never looks into `data`, the bytes of the batch."""
+    """One batch of the log, with the offsets `base_offset` to `last_offset`. The core does not decode `data`, its bytes."""
 
     base_offset: int
     last_offset: int
@@ -50,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """`epoch` ends before `end_offset`."""
+    """The end of an epoch in a log: the offset after its last entry. Also the id of a snapshot (KIP-630)."""
 
     epoch: int
     end_offset: int
@@ -58,7 +56,7 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """`last_epoch` and `last_offset` (the log end) say how up to date the asker's log is. A pre-vote changes no epoch."""
+    """Requests a vote. `last_epoch` and `last_offset` are the end of the candidate's log. A pre-vote changes no epoch."""
 
     source: int
     target: int
@@ -84,7 +82,7 @@ class VoteReply:
 
 @dataclass(frozen=True, slots=True)
 class BeginQuorumEpochRequest:
-    """`source` leads `epoch`."""
+    """Announces `source` as the leader of `epoch`."""
 
     source: int
     target: int
@@ -104,7 +102,7 @@ class BeginQuorumEpochReply:
 
 @dataclass(frozen=True, slots=True)
 class EndQuorumEpochRequest:
-    """`source` no longer leads `epoch`; the successors are in order of how much of its log they have."""
+    """Announces that `source` does not lead `epoch` any more. The successor with the longest log is the first one."""
 
     source: int
     target: int
@@ -125,7 +123,7 @@ class EndQuorumEpochReply:
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """Replication, and at the same time the acknowledgement of everything below `fetch_offset`."""
+    """Requests entries, and acknowledges all entries below `fetch_offset`."""
 
     source: int
     target: int
@@ -138,10 +136,11 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchReply:
-    """`read_end`: the sender's driver reads the entries of [fetch_offset, read_end) and attaches as many as it likes.
+    """The reply to a FetchRequest.
 
-    Instead of entries: `diverging`, the asker's log does not continue the leader's, it must truncate to there; `snapshot`,
-    what it asks for lies before the leader's log and is to be had as this snapshot only (KIP-630).
+    The sender's driver attaches entries of [fetch_offset, read_end). Instead of entries, a reply has one of:
+    `diverging`: the follower's log does not match the leader's and must be truncated to this point.
+    `snapshot`: the entries are before the leader's log; the follower must fetch this snapshot (KIP-630).
     """
 
     source: int
@@ -160,7 +159,7 @@ class FetchReply:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotRequest:
-    """The bytes of `snapshot` from `position` on, as many as fit `max_bytes`."""
+    """Requests bytes of `snapshot` from `position` on, at most `max_bytes`."""
 
     source: int
     target: int
@@ -173,7 +172,7 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotReply:
-    """The sender's driver attaches `size` (of the whole snapshot, in bytes) and `data`, or POSITION_OUT_OF_RANGE."""
+    """The reply to a FetchSnapshotRequest. The sender's driver attaches `data` and the `size` of the whole snapshot in bytes."""
 
     source: int
     target: int
@@ -204,17 +203,17 @@ Message: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class HardState:
-    """What must survive a restart (`quorum-state`): nobody votes twice in an epoch, nobody leads an epoch twice."""
+    """The state that must survive a restart (`quorum-state`). A node votes once in an epoch and leads an epoch once."""
 
     epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
     standing: Standing = Standing.ORDINARY
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPart:
-    """A piece of a snapshot that comes from the leader; the one at position 0 begins it anew, the `last` one completes it."""
+    """Bytes of a snapshot from the leader. The part at position 0 starts it again; the `last` part completes it."""
 
     snapshot: EpochEnd
     position: int
@@ -224,7 +223,7 @@ class SnapshotPart:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads, as this node knows it."""
+    """The leader of an epoch, as this node knows it."""
 
     epoch: int
     leader_id: int
@@ -233,18 +232,18 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What the driver has to do, in this order, before it calls `advance`:
+    """The steps that the driver must carry out, in this order, before it calls `advance`:
 
-    1. make `hard_state` durable, if there is one;
-    2. write `snapshot_part`, if there is one; with the last one the snapshot is made durable and takes the place of the log,
-       which is empty after it and begins at the snapshot's end;
-    3. cut the log to `truncate_to`, if given, and write `entries` behind it;
-    4. send `early_messages`: a leader's answers to fetches need not wait for its own disk, for it counts its own copy
-       towards a majority only after `advance`;
-    5. make the log durable;
-    6. send `messages`: votes, and fetches, which acknowledge what was written.
+    1. Make `hard_state` durable, if it is set.
+    2. Write `snapshot_part`, if it is set. After the last part, make the snapshot durable and replace the log by it: the log
+       is then empty and begins at the snapshot's end.
+    3. Truncate the log to `truncate_to`, if it is set, and append `entries`.
+    4. Send `early_messages`. Fetch responses of a leader do not wait for its own disk: the leader counts its own log towards
+       a majority only after `advance`.
+    5. Make the log durable.
+    6. Send `messages`: votes, and fetches, which acknowledge the written entries.
 
-    `leadership` and `high_watermark` are news for the driver's listeners, to be told at any time; None: unchanged.
+    `leadership` and `high_watermark` are for the driver's listeners, at any time. None: unchanged.
     """
 
     hard_state: HardState | None

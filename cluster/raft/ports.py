@@ -1,4 +1,4 @@
-"""What the raft driver needs from outside: a log, snapshots, a small file, and a way to the other nodes."""
+"""The ports of the raft driver: storage of the log, snapshots and quorum state, and the network to the other nodes."""
 
 from __future__ import annotations
 
@@ -14,92 +14,85 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBytes:
-    """A piece of a snapshot; `size` is that of the whole, in bytes. None to be had at that position: `data` is empty."""
+    """Bytes of a snapshot. `size` is the size of the whole snapshot. `data` is empty if the position is out of range."""
 
     size: int
     data: bytes
 
 
 class SnapshotWriter(Protocol):
-    """A snapshot that comes into being. It is there for others when `finish` has returned, and not before."""
+    """Writes one snapshot. The snapshot exists when `finish` has returned."""
 
     def append(self, data: Buffer) -> None:
-        """Write the next bytes. Raises OSError."""
+        """Write the next bytes. Raise OSError."""
 
     async def finish(self) -> None:
-        """Durable and complete on return. Raises OSError."""
+        """Complete the snapshot. It is durable on return. Raise OSError."""
 
     def abandon(self) -> None:
-        """Drop what has been written; nothing after `finish`."""
+        """Delete the incomplete snapshot. No effect after `finish`."""
 
 
 class RaftStorage(Protocol):
-    """One replica's log of batches, its snapshots and its quorum-state. All errors are OSError; the driver gives up then."""
+    """One replica's log of batches, its snapshots and its quorum-state. All errors are OSError; the driver ends then."""
 
     async def open(self) -> bool:
-        """Make log and snapshots fit each other after whatever has happened. Call it before everything else.
+        """Recover log and snapshots to a consistent state. Call it before any other method.
 
-        True: nothing that was committed is missing, as far as can be known. False: something is, and has to come from the
-        leader again; only where there are other voters to have it from, otherwise OSError.
+        Return False if committed entries are missing; the leader has to send them again. Raise OSError in that case if there
+        are no other voters.
         """
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that can be read: 0, or the end of one of the snapshots."""
+        """The first offset that can be read: 0, or the end offset of one of the snapshots."""
 
     @property
     def log_end_offset(self) -> int:
-        """Behind the last batch that was written."""
+        """The offset after the last written batch."""
 
     def epochs(self) -> Sequence[tuple[int, int]]:
-        """(epoch, start offset) of every epoch in the log, ascending."""
+        """Return (epoch, start offset) of each epoch in the log, ascending."""
 
     def load_hard_state(self) -> HardState | None:
-        """What `save_hard_state` saved last; None when never. Raises BadQuorumState for a file that cannot be trusted."""
+        """Return the stored hard state, or None if there is none. Raise BadQuorumState if the file is invalid."""
 
     async def save_hard_state(self, state: HardState) -> None:
-        """Durable on return."""
+        """Store the hard state. It is durable on return."""
 
     async def truncate_to(self, offset: int) -> None:
-        """Cut the log so that it ends at `offset`. Not durable before `sync`; a crash may bring back what was cut."""
+        """Truncate the log to `offset`. Not durable before `sync`: a crash may restore the truncated batches."""
 
     def write(self, batches: Sequence[bytes]) -> None:
-        """Append the batches, whose offsets and epochs stand in them. Not durable before `sync`."""
+        """Append batches, which contain their offsets and epochs. Not durable before `sync`."""
 
     async def sync(self) -> None:
-        """Everything that was written before the call is durable on return."""
+        """Make all batches durable that were written before the call."""
 
     async def read(self, offset: int, end: int, max_bytes: int) -> Buffer:
-        """Whole batches from the one holding `offset` on, none of them behind `end`, at least one if there is any."""
+        """Return complete batches from the one with `offset` on, up to `end`; at least one if there is any."""
 
     def set_high_watermark(self, offset: int) -> None:
-        """Everything below is committed. Kept as a hint: by tools, and by `open` to notice what got lost."""
+        """Store the high watermark as a hint: for tools, and for `open`, which then detects missing committed entries."""
 
     def snapshots(self) -> Sequence[EpochEnd]:
-        """Those that are complete, ascending."""
+        """Return the complete snapshots, ascending."""
 
     def begin_snapshot(self, snapshot: EpochEnd) -> SnapshotWriter:
-        """Write one, from this node's own state or from the leader's bytes. An unfinished one of that name is gone."""
+        """Return a writer of a new snapshot. An incomplete one with the same name is deleted."""
 
     async def read_snapshot(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None:
-        """None: there is no such snapshot (any more)."""
+        """Return bytes from `position` on. None: the snapshot does not exist (any more)."""
 
     async def restart_at(self, snapshot: EpochEnd) -> None:
-        """A finished snapshot takes the place of the log, which is empty and begins at its end. Durable on return."""
+        """Replace the log by a finished snapshot: it is empty and begins at the snapshot's end. Durable on return."""
 
     async def forget_before(self, snapshot: EpochEnd) -> None:
-        """The log below the end of this snapshot, and snapshots older than it, are not needed any more."""
+        """Delete the log below the end of this snapshot, and all earlier snapshots. Deletion may be deferred."""
 
 
 class RaftNetwork(Protocol):
-    """The way to the other voters. Messages may be lost, doubled and reordered."""
+    """The network to the other nodes. Messages may be lost, duplicated and reordered."""
 
     def send(self, message: Message) -> None:
         """Send `message` to node `message.target`."""
-
-
-class NoNetwork:
-    """For a quorum of one, which has nobody to talk to."""
-
-    def send(self, message: Message) -> None:
-        raise AssertionError(f"a quorum of one sends nothing: {message}")

@@ -1,6 +1,6 @@
-"""The quorum-state file: Kafka's JSON, data_version 0 (voters from configuration, kraft.version 0). Pure.
+"""The quorum-state file: Kafka's JSON, data_version 0 (voters from configuration, kraft.version 0).
 
-A voter that may have forgotten something has one field more, which Kafka's reader passes over.
+The file of a voter that is not ORDINARY has one more field, which Kafka's reader ignores.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cluster.raft.messages import NOBODY, HardState, Standing
+from odradek.cluster.raft.messages import NO_NODE, HardState, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +21,11 @@ STANDING: Final = "odradekStanding"
 
 
 class BadQuorumState(Exception):
-    """The file is damaged, or belongs to another set of voters. The node stops: a vote might be given twice otherwise."""
+    """The file is corrupt, or belongs to another set of voters. The node must stop: it could vote twice otherwise."""
 
 
 def encode_quorum_state(state: HardState, voters: Sequence[int]) -> bytes:
-    """One line without a newline, fields in Kafka's order."""
+    """Encode as one line without a newline, with the fields in Kafka's order."""
     document = {
         "clusterId": "",
         "leaderId": state.leader_id,
@@ -41,7 +41,7 @@ def encode_quorum_state(state: HardState, voters: Sequence[int]) -> bytes:
 
 
 def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
-    """Raises BadQuorumState. `voters` are the configured ones; version 0 names its own, and they must be the same."""
+    """Decode the file. Raise BadQuorumState if it is corrupt, or its voters are not the configured `voters`."""
     document = _parse(data)
     version = _int(document, "data_version")
     if not 0 <= version <= DATA_VERSION_MAX:
@@ -53,7 +53,8 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
         found = sorted(_int(voter, "voterId") for voter in stored)
         if found != sorted(voters):
             raise BadQuorumState(
-                f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured: set controller.quorum.voters as it was"
+                f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured: set controller.quorum.voters"
+                " to the former value"
             )
     state = HardState(
         _int(document, "leaderEpoch"),
@@ -61,7 +62,7 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
         _int(document, "votedId"),
         _standing(document),
     )
-    if state.epoch < 0 or state.leader_id < NOBODY or state.voted_id < NOBODY:
+    if state.epoch < 0 or state.leader_id < NO_NODE or state.voted_id < NO_NODE:
         raise BadQuorumState(f"{FILE_NAME}: a negative epoch or node id")
     return state
 

@@ -1,8 +1,8 @@
-"""Reads a snapshot back: batches in order, and the certainty that it is whole (KIP-630)."""
+"""Reads a snapshot and verifies that it is complete (KIP-630)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from odradek.cluster.raft.batches import BATCH_BYTES_MAX, LogBatch
 from odradek.protocol import batch
@@ -13,30 +13,28 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from odradek.cluster.raft.messages import EpochEnd
-    from odradek.cluster.raft.ports import SnapshotBytes
+    from odradek.cluster.raft.ports import RaftStorage
 
 READ_BYTES_MAX: Final = 256 * 1024
-"""Read at a time: few enough to be decoded within one turn of the loop."""
+"""Maximum bytes of one read, so that decoding blocks the event loop only briefly."""
 
 
-class Snapshots(Protocol):
-    """The part of RaftStorage that is needed."""
+async def read_snapshot(storage: RaftStorage, snapshot: EpochEnd) -> AsyncIterator[list[LogBatch]]:
+    """Return its data batches, a few at a time, with their offsets within the snapshot.
 
-    async def read_snapshot(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None: ...
-
-
-async def read_snapshot(storage: Snapshots, snapshot: EpochEnd) -> AsyncIterator[list[LogBatch]]:
-    """Its data batches, a few at a time, with the offsets that they have inside the snapshot.
-
-    Raises Malformed: it is damaged, or it has no beginning or end. OSError.
+    Raise Malformed if it is corrupt or has no header or footer. Raise OSError if it cannot be read.
     """
-    position, size, rest = 0, 1, b""
-    begun = ended = False
+    position = 0
+    size = 1  # the first read returns the real size
+    rest = b""
+    begun = False
+    ended = False
     while position < size:
         piece = await storage.read_snapshot(snapshot, position, READ_BYTES_MAX)
         if piece is None or not piece.data:
             raise Malformed(f"snapshot {snapshot.end_offset}-{snapshot.epoch} ends at byte {position}")
-        size, position = piece.size, position + len(piece.data)
+        size = piece.size
+        position += len(piece.data)
         data = rest + piece.data
         found: list[LogBatch] = []
         used = 0
@@ -45,7 +43,8 @@ async def read_snapshot(storage: Snapshots, snapshot: EpochEnd) -> AsyncIterator
             kind = _control(header, view) if header.is_control else None
             if ended or begun is (kind is ControlType.SNAPSHOT_HEADER):
                 raise Malformed("a snapshot begins with its header, and nothing follows its footer")
-            begun, ended = True, kind is ControlType.SNAPSHOT_FOOTER
+            begun = True
+            ended = kind is ControlType.SNAPSHOT_FOOTER
             if kind is None:
                 decoded = batch.iter_records(view, max_decompressed_bytes=BATCH_BYTES_MAX)
                 records = tuple((record.key, record.value) for record in decoded)

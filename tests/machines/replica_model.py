@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from odradek.cluster.metadata.image import PartitionImage
 
-NOBODY = -1
+NO_LEADER = -1
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Replicas:
         if before is not None:
             self._epochs(before, partition)
         leader = partition.leader
-        if leader == NOBODY:
+        if leader == NO_LEADER:
             return
         led_before = self.leaders.setdefault(partition.leader_epoch, leader)
         assert led_before == leader, f"two leaders in epoch {partition.leader_epoch}: {led_before}, {leader}"
@@ -109,16 +109,16 @@ def check_shape(partition: PartitionImage, min_isr: int, *, elr: bool) -> None:
     assert set(partition.elr) <= set(replicas) - set(members)
     assert set(partition.adding_replicas) | set(partition.removing_replicas) <= set(replicas)
     assert not set(partition.adding_replicas) >= set(replicas)
-    assert partition.leader == NOBODY or partition.leader in members
+    assert partition.leader == NO_LEADER or partition.leader in members
     if not elr:
         assert members
         assert not partition.elr
     elif not members:
-        assert partition.leader == NOBODY
+        assert partition.leader == NO_LEADER
         assert partition.elr or partition.last_known_elr
     if partition.elr:
         assert len(members) < min(min_isr, len(replicas))
-    if partition.leader != NOBODY:
+    if partition.leader != NO_LEADER:
         assert not partition.last_known_elr
     if partition.leader_recovery_state == 1:
         assert len(members) <= 1

@@ -27,7 +27,7 @@ from odradek.cluster.controller.messages.topics import NewTopic
 from odradek.cluster.controller.state import ControllerConfig, ControllerState
 from odradek.cluster.metadata.image import RESOURCE_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
-from tests.machines.replica_model import NOBODY, Replicas, check_shape
+from tests.machines.replica_model import NO_LEADER, Replicas, check_shape
 from tests.support.raft_memory import CLUSTER_ID, ControllerRig, PlainConfigs, registration
 
 if TYPE_CHECKING:
@@ -86,14 +86,14 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(name=topics)
     def write(self, name: str) -> None:
-        if self.partition(name).leader != NOBODY:
+        if self.partition(name).leader != NO_LEADER:
             self.value += 1
             self.model[name].append(self.partition(name), self.value)
 
     @rule(name=topics, follower=brokers, length=st.integers(0, 3))
     def copy(self, name: str, follower: int, length: int) -> None:
         partition = self.partition(name)
-        if partition.leader != NOBODY and follower in partition.replicas and follower != partition.leader:
+        if partition.leader != NO_LEADER and follower in partition.replicas and follower != partition.leader:
             self.model[name].copy(partition, follower, length)
 
     @rule(name=topics, once_more=st.integers(0, 2))
@@ -101,7 +101,7 @@ class ControllerMachine(RuleBasedStateMachine):
         """A quiet time: everybody copies, joins the ISR, and some more is written, which not everybody has yet."""
         self.write(name)
         partition = self.partition(name)
-        if partition.leader != NOBODY:
+        if partition.leader != NO_LEADER:
             for follower in partition.replicas:
                 found = self.broker(follower)
                 if follower != partition.leader and found is not None and found.is_active:
@@ -131,7 +131,7 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(name=topics, data=st.data())
     def shrink(self, name: str, data: st.DataObject) -> None:
         partition = self.partition(name)
-        if partition.leader != NOBODY:
+        if partition.leader != NO_LEADER:
             out = data.draw(st.sampled_from(partition.isr))
             if out != partition.leader:
                 left = tuple(r for r in partition.isr if r != out)
@@ -227,7 +227,7 @@ class ControllerMachine(RuleBasedStateMachine):
         (result,) = self.do(c.AlterConfigs((ConfigChange(RESOURCE_TOPIC, name, (change,)),)))
         assert result.error is ErrorCode.NONE
         self.model[name].min_isr = value
-        if self.partition(name).leader != NOBODY:
+        if self.partition(name).leader != NO_LEADER:
             self.model[name].acknowledge(self.partition(name))
 
     @rule()
@@ -264,7 +264,7 @@ class ControllerMachine(RuleBasedStateMachine):
             partition = self.partition(name)
             check_shape(partition, self.model[name].min_isr, elr=self.elr)
             members = [self.broker(broker_id) for broker_id in partition.isr]
-            if partition.leader != NOBODY:
+            if partition.leader != NO_LEADER:
                 leader = self.broker(partition.leader)
                 assert leader is not None
                 assert leader.is_active
@@ -279,7 +279,7 @@ class ControllerMachine(RuleBasedStateMachine):
         """Nobody waits who need not: an eligible replica that lives leads."""
         for name in TOPICS:
             partition = self.partition(name)
-            if partition.leader == NOBODY:
+            if partition.leader == NO_LEADER:
                 for broker_id in partition.isr or partition.elr:
                     broker = self.broker(broker_id)
                     held = partition.directories[partition.replicas.index(broker_id)]

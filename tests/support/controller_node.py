@@ -11,12 +11,14 @@ from odradek.cluster.controller.state import ControllerConfig
 from odradek.cluster.lifecycle.driver import BrokerLifecycle
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.raft.driver import RaftDriver
-from odradek.cluster.raft.ports import NoNetwork, RaftStorage
 from odradek.runtime.tasks import Tasks
 from tests.support.raft_memory import CLUSTER_ID, PlainConfigs, registration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from odradek.cluster.raft.messages import Message
+    from odradek.cluster.raft.ports import RaftStorage
 
 NO_LEVELS: Mapping[str, int] = {}
 
@@ -30,6 +32,13 @@ class LoopClock:
 
     def monotonic_us(self) -> int:
         return self.monotonic_ms() * 1_000
+
+
+class NoNetwork:
+    """The network of a single voter, which sends no messages."""
+
+    def send(self, message: Message) -> None:
+        raise AssertionError(f"a single voter sends no messages: {message}")
 
 
 class ControllerNode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.cluster.raft.election import Election
-from odradek.cluster.raft.messages import NOBODY, Standing, VoteRequest
+from odradek.cluster.raft.messages import NO_NODE, Standing, VoteRequest
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
 
@@ -89,7 +89,7 @@ class ProspectiveState(CampaignState):
 
     def _lost(self) -> Transition:
         replica = self.replica
-        if replica.leader_id in {NOBODY, replica.node_id}:
+        if replica.leader_id in {NO_NODE, replica.node_id}:
             return Transition(Event.PRE_VOTE_LOST, replica.epoch, voted_id=replica.voted_id)
         return self._return_to_leader()
 

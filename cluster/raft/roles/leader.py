@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from odradek.cluster.raft.messages import NOBODY, BeginQuorumEpochRequest, Entry, FetchReply, LeaderChange
+from odradek.cluster.raft.messages import NO_NODE, BeginQuorumEpochRequest, Entry, FetchReply, LeaderChange
 from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress, committed_offset, majority, successors
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
@@ -47,7 +47,7 @@ class LeaderState(RoleState):
                         self.replica.node_id,
                         request.source,
                         next_epoch,
-                        NOBODY,
+                        NO_NODE,
                         request.fetch_offset,
                         read_end=request.fetch_offset,
                         error=ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.cluster.raft.messages import NOBODY, EndQuorumEpochRequest
+from odradek.cluster.raft.messages import NO_NODE, EndQuorumEpochRequest
 from odradek.cluster.raft.roles.role import RoleState
 from odradek.cluster.raft.roles.transitions import Event, Role, Transition
 
@@ -24,7 +24,7 @@ class ResignedState(RoleState):
 
     @property
     def announced_leader_id(self) -> int:
-        return NOBODY
+        return NO_NODE
 
     def begin(self) -> None:
         """Send EndQuorumEpoch to all other voters."""

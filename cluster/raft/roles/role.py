@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from odradek.cluster.raft.errors import DifferentVoters
 from odradek.cluster.raft.messages import (
-    NOBODY,
+    NO_NODE,
     BeginQuorumEpochReply,
     EpochEnd,
     FetchReply,
@@ -70,9 +70,9 @@ class RoleState(ABC):
         """Grant a pre-vote by the log alone; grant a vote once per epoch, and only while no leader is known."""
         if request.pre_vote:
             return self._is_up_to_date(request)
-        if self.replica.voted_id != NOBODY:
+        if self.replica.voted_id != NO_NODE:
             return self.replica.voted_id == request.source
-        return self.replica.leader_id == NOBODY and self._is_up_to_date(request)
+        return self.replica.leader_id == NO_NODE and self._is_up_to_date(request)
 
     def on_vote_reply(self, reply: VoteReply, now_ms: int) -> Transition | None:
         return self.observe(reply.epoch, reply.leader_id)
@@ -87,16 +87,16 @@ class RoleState(ABC):
         replica = self.replica
         if epoch < replica.epoch:
             return None
-        if leader_id not in {NOBODY, *replica.voters}:
+        if leader_id not in {NO_NODE, *replica.voters}:
             raise DifferentVoters(
                 f"node {leader_id} leads the metadata log, but the voters of this node are {list(replica.voters)}: set"
                 " controller.quorum.voters to the same value on every node"
             )
-        discovered = leader_id not in {NOBODY, replica.node_id}
+        discovered = leader_id not in {NO_NODE, replica.node_id}
         if epoch > replica.epoch:
             event = Event.LEADER_DISCOVERED if discovered else Event.HIGHER_EPOCH
-            return Transition(event, epoch, leader_id if discovered else NOBODY)
-        if discovered and replica.leader_id == NOBODY:
+            return Transition(event, epoch, leader_id if discovered else NO_NODE)
+        if discovered and replica.leader_id == NO_NODE:
             return Transition(Event.LEADER_DISCOVERED, epoch, leader_id)
         return None
 

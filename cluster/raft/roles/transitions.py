@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from odradek.cluster.raft.messages import NOBODY
+from odradek.cluster.raft.messages import NO_NODE
 from odradek.runtime.machine import BUG, TransitionTable
 
 
@@ -48,8 +48,8 @@ class Transition:
 
     event: Event
     epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
 
 
 UN, PR, CA = Role.UNATTACHED, Role.PROSPECTIVE, Role.CANDIDATE

@@ -8,7 +8,8 @@ therefore does not rebalance for it.
 import struct
 from collections.abc import Iterable, Mapping
 
-from odradek.coordinator.group.modern.xxh3 import xxh3_64
+from xxhash import xxh3_64_intdigest
+
 from odradek.coordinator.group.ports import TopicInfo, Topics
 
 FORMAT_VERSION = 0
@@ -32,7 +33,7 @@ def group_hash(names: Iterable[str], topics: Topics, cache: dict[str, tuple[Topi
 def combined(hashes: Mapping[str, int]) -> int:
     if not hashes:
         return 0
-    return _signed(xxh3_64(b"".join(struct.pack("<Q", hashes[name]) for name in sorted(hashes))))
+    return _signed(xxh3_64_intdigest(b"".join(struct.pack("<Q", hashes[name]) for name in sorted(hashes))))
 
 
 def topic_hash(topic: TopicInfo) -> int:
@@ -46,7 +47,7 @@ def topic_hash(topic: TopicInfo) -> int:
         parts.append(struct.pack("<i", partition))
         racks = topic.racks[partition] if partition < len(topic.racks) else ()
         parts += (struct.pack("<i", len(rack.encode("utf-16-le")) // 2) + _text(rack) for rack in sorted(racks))
-    return xxh3_64(b"".join(parts))
+    return xxh3_64_intdigest(b"".join(parts))
 
 
 def _text(text: str) -> bytes:

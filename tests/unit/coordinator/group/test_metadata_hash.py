@@ -3,9 +3,9 @@
 import struct
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from odradek.coordinator.group.modern.subscriptions.metadata_hash import combined, group_hash, topic_hash
-from odradek.coordinator.group.modern.xxh3 import xxh3_64
 from odradek.coordinator.group.ports import TopicInfo
 from tests.support.group_ports import FakeTopics
 
@@ -36,7 +36,7 @@ XXH3 = {
 
 @pytest.mark.parametrize("count", XXH3)
 def test_xxh3(count: int) -> None:
-    assert xxh3_64(bytes((7 * i + 3) & 0xFF for i in range(count))) == XXH3[count]
+    assert xxh3_64_intdigest(bytes((7 * i + 3) & 0xFF for i in range(count))) == XXH3[count]
 
 
 def test_a_topic() -> None:

@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PRODUCT = ("broker", "client", "cluster", "coordinator", "odradek", "pipeline", "protocol", "runtime", "storage")
 LINK = re.compile(r"\]\(([^):#\s]*)(?:#([^)\s]+))?\)")
+CODE_PATH = re.compile(rf"`((?:{'|'.join((*PRODUCT, 'tests', 'benchmarks'))})/[\w/.-]*)`")
+BUILD_RESULTS = frozenset({"odradek/COMMIT"})
 PLACEHOLDER = re.compile(r"DIR/meta\.properties:|quorum-state:|host:port|\b[NMXY]\b|\bNAME\b|\[\.\.\.\]|\.\.\.")
 MESSAGES_OF_THE_SYSTEM = frozenset({"address already in use", "no space left on device"})
 COMPARED_WORDS = 6
@@ -38,6 +40,13 @@ def broken_links(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_of_a_page_resolve(page: Path) -> None:
     assert list(broken_links(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_paths_of_a_page_exist(page: Path) -> None:
+    """A path may be relative to the repository or to tests/."""
+    paths = set(CODE_PATH.findall(page.read_text())) - BUILD_RESULTS
+    assert [path for path in sorted(paths) if not any((base / path).exists() for base in (ROOT, ROOT / "tests"))] == []
 
 
 def test_index_of_decision_records_lists_each_record_with_its_title() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client.network.fan_out import FanOut
 from odradek.client.network.metadata import NO_LEADER
+from odradek.client.network.settings import BROKER_TIMEOUT_MS
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
@@ -21,9 +22,6 @@ EARLIEST: Final = -2
 """Timestamp that stands for the log start offset."""
 LATEST: Final = -1
 """Timestamp that stands for the end: the high watermark or, with READ_COMMITTED, the last stable offset."""
-
-TIMEOUT_MS: Final = 30_000
-"""Maximum time of a leader for a ListOffsets request, in milliseconds."""
 
 Offsets = dict[tuple[str, int], int]
 """Offset by topic and partition."""
@@ -71,7 +69,7 @@ async def fetch_offsets(
         leader: ListOffsetsRequest(
             replica_id=replica_id,
             isolation_level=isolation,
-            timeout_ms=TIMEOUT_MS,
+            timeout_ms=BROKER_TIMEOUT_MS,
             topics=[
                 ListOffsetsTopic(
                     name=name,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.client.admin.offsets import EARLIEST, LATEST, IsolationLevel, ReplicaId, fetch_offsets
 from odradek.client.errors import check
 from odradek.client.network.fan_out import FanOut, gathered
+from odradek.client.network.settings import BROKER_TIMEOUT_MS
 from odradek.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from odradek.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from odradek.client.network.cluster import Cluster
     from odradek.client.network.metadata import Topic
 
-TIMEOUT_MS: Final = 30_000
-"""Maximum time of the controller for a topic creation or deletion, in milliseconds."""
 BROKER_DEFAULT: Final = -1
 """Number of partitions or replicas that stands for the default of the brokers."""
 
@@ -136,7 +135,7 @@ async def create_topic(
     """Create a topic with the given configuration, by Kafka's property names. Raise Refused if it cannot be created."""
     rows = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication_factor, configs=rows)
-    response = await cluster.request_controller(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
+    response = await cluster.request_controller(CreateTopicsRequest(topics=[topic], timeout_ms=BROKER_TIMEOUT_MS))
     created = response.topics[0]
     check(created.error_code, f"topic {name} was not created", created.error_message)
     return CreatedTopic(name, created.topic_id, created.num_partitions, created.replication_factor)
@@ -144,7 +143,7 @@ async def create_topic(
 
 async def delete_topic(cluster: Cluster, name: str) -> UUID:
     """Delete a topic and return its id. Raise Refused if it cannot be deleted."""
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=TIMEOUT_MS)
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=BROKER_TIMEOUT_MS)
     deleted = (await cluster.request_controller(request)).responses[0]
     check(deleted.error_code, f"topic {name} was not deleted", deleted.error_message)
     topic_id: UUID = deleted.topic_id

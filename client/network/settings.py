@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from odradek.client.network.retry import RetryPolicy
+
+BROKER_TIMEOUT_MS: Final = 25_000
+"""Time-out in requests for which a broker waits, in milliseconds. It is below the default `request_timeout_s`, so that the error code of
+the broker arrives before the client closes the connection."""
 
 
 @dataclass(frozen=True, slots=True)

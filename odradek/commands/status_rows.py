@@ -42,8 +42,10 @@ UNKNOWN: dict[str, Any] = {
 def answer_of(status: ClusterStatus) -> dict[str, Any]:
     """Convert the status of a cluster into a row. Transactions are null if none is known and a broker did not respond."""
     transactions = [transaction_row(each) for each in status.transactions]
+    row = row_of(status)
+    del row["unreachable"]
     return {
-        **row_of(status),
+        **row,
         "transactions": transactions or (None if status.unreachable else []),
         "unanswered": sorted(status.unreachable),
     }

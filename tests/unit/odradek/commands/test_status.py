@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from odradek.__main__ import app
+from odradek.client import ClusterStatus
 from odradek.commands.status import show_tables
-from odradek.commands.status_rows import TRANSACTION_COLUMNS, UNKNOWN
+from odradek.commands.status_rows import TRANSACTION_COLUMNS, UNKNOWN, answer_of
 from odradek.local.directory import ClusterDirectory, ClusterState
 from tests.unit.odradek.local.test_directory import GONE, PLAN
 
@@ -57,3 +58,13 @@ def test_the_open_transactions_that_are_shown_are_all_or_it_says_who_may_know_of
     lines = shown.splitlines()
     assert [line for line in lines if "open transactions" in line] == ([said] if said else [])
     assert shown.count("t-id") == (len(TRANSACTION_COLUMNS) if transactions else 0)
+
+
+@pytest.mark.parametrize(("unreachable", "transactions"), [({}, []), ({2: "no response"}, None)])
+def test_the_status_of_a_cluster_has_the_names_of_an_unknown_one(
+    unreachable: dict[int, str], transactions: list[str] | None
+) -> None:
+    status = ClusterStatus(1, [], [], [], [], [], unreachable)
+    assert list(answer_of(status)) == list(UNKNOWN)
+    assert answer_of(status)["transactions"] == transactions
+    assert answer_of(status)["unanswered"] == list(unreachable)

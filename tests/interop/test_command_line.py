@@ -17,17 +17,13 @@ from confluent_kafka import Producer
 from odradek import BrokerDied, BrokerFailed, LocalCluster
 from odradek.local.launch import BROKERS_DEFAULT
 from odradek.local.processes import ProcessId
-from tests.support.command_line import ODRADEK, SLOW_START, TIMEOUT_S, answer, odradek, terminal
+from tests.support.command_line import ODRADEK, TIMEOUT_S, answer, odradek, terminal, without_progress
 from tests.support.ports import one_taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.interop
-
-
-def reasons(finished: subprocess.CompletedProcess[str]) -> list[str]:
-    return [line for line in finished.stderr.splitlines() if not line.startswith(SLOW_START)]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +94,7 @@ def test_a_port_in_use_says_so(tmp_path: Path) -> None:
     assert str(port) in finished.stderr
     assert "in use" in finished.stderr
     assert list(tmp_path.iterdir()) == []
-    assert len(reasons(finished)) == 1
+    assert len(list(without_progress(finished.stderr.splitlines()))) == 1
 
 
 def test_a_data_directory_in_use_says_so(cluster: LocalCluster, tmp_path: Path) -> None:
@@ -123,7 +119,7 @@ def test_a_bad_configuration_is_one_line_and_exit_code_2(tmp_path: Path, setting
 def test_up_passes_on_what_is_wrong_with_the_configuration(tmp_path: Path, setting: str) -> None:
     finished = odradek("up", "--dir", str(tmp_path), "--port", "0", "--detach", "--set", setting)
     assert finished.returncode == 2
-    [reason] = reasons(finished)
+    [reason] = without_progress(finished.stderr.splitlines())
     assert setting.partition("=")[0] in reason
 
 

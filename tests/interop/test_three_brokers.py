@@ -12,7 +12,7 @@ import pytest
 from odradek import BrokerFailed, LocalCluster
 from odradek.local.directory import ClusterDirectory
 from odradek.local.processes import ProcessId
-from tests.support.command_line import ODRADEK, SLOW_START, TIMEOUT_S, odradek
+from tests.support.command_line import ODRADEK, TIMEOUT_S, odradek, without_progress
 from tests.support.local_clusters import (
     await_ended,
     commit,
@@ -215,7 +215,7 @@ def test_up_in_the_foreground_holds_all_brokers_also_those_that_others_have_star
     assert running.stderr is not None
     assert running.stdout.readline().startswith("ready ")
     kill(tmp_path, 2)
-    news = (line for line in running.stderr if not line.startswith(SLOW_START))
+    news = without_progress(running.stderr)
     assert next(news).startswith("broker 2 ended by itself (SIGKILL)")
     assert next(news) == f"bring back what is missing: odradek start 2 --dir {tmp_path}\n"
     assert odradek("start", "2", "--dir", str(tmp_path)).returncode == 0

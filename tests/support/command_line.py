@@ -15,14 +15,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 ODRADEK = Path(sys.executable).with_name("odradek")
 SERVER = Path(__file__).with_name("command_line_server.py")
 TIMEOUT_S = 120.0
 CODE_BYTES_MAX = 16
-SLOW_START = "waiting for broker "
-"""Begins the line that `up` prints, besides its result, while brokers start slowly."""
 
 
 class CommandLine:
@@ -92,3 +93,8 @@ def answer(*arguments: str) -> Any:
     finished = odradek(*arguments, "--json")
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)
+
+
+def without_progress(lines: Iterable[str]) -> Iterator[str]:
+    """Leave out the lines that `up` prints, besides its result, while brokers start slowly."""
+    return (line for line in lines if "waiting for broker " not in line)

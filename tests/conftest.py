@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.storage.disk.os_disk import OsFile, OsLock
-from tests.interop import table
-from tests.machines import visited
+from tests.interop import client_table
+from tests.machines import transition_visits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,10 +51,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """The table of clients is made of all results: those of processes that share a run are brought together first."""
     config = session.config
     if hasattr(config, "workeroutput"):
-        config.workeroutput["client_table"] = table.results()
-        config.workeroutput["visited"] = visited.noted()
+        config.workeroutput["client_table"] = client_table.results()
+        config.workeroutput["visited"] = transition_visits.noted()
         return
-    outcome = table.settle(write=bool(config.getoption("--write-client-table")))
+    outcome = client_table.settle(write=bool(config.getoption("--write-client-table")))
     if outcome:
         config.get_terminal_writer().line(f"\n{outcome}")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -96,14 +96,14 @@ def _files_end_with_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     for client, feature, passed in getattr(node, "workeroutput", {}).get("client_table", ()):
-        table.record(client, feature, passed=passed)
+        client_table.record(client, feature, passed=passed)
     for row in getattr(node, "workeroutput", {}).get("visited", ()):
-        visited.record(tuple(row))
+        transition_visits.record(tuple(row))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """How often the walks of the machines have visited the cells of the tables."""
-    lines = visited.lines(visited.noted(), whole=config.getoption("verbose") > 0)
+    lines = transition_visits.lines(transition_visits.noted(), whole=config.getoption("verbose") > 0)
     if lines:
         terminalreporter.section("cells of the tables, visited by walks")
     for line in lines:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sim.planted import PLANTED
+from tests.sim.planted.bugs import PLANTED
 from tests.support import prose
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def test_the_table_of_planted_bugs_lists_those_that_there_are() -> None:
     """Finding them anew takes minutes, so what it says about each is `make test`'s to judge; here: none is missing, none is left."""
     rows = [line.strip("| ").split(" | ") for line in (ROOT / "docs" / "planted.md").read_text().splitlines()]
     listed = [(row[0], row[1]) for row in rows if len(row) == len(PLANTED_COLUMNS) and row != PLANTED_COLUMNS]
-    assert listed == [(bug.title, str(bug.brokers)) for bug in PLANTED], "python -m tests.sim.planted --write"
+    assert listed == [(bug.title, str(bug.brokers)) for bug in PLANTED], "python -m tests.sim.planted.bugs --write"
 
 
 @pytest.mark.parametrize(

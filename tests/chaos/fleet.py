@@ -17,7 +17,7 @@ from tests.support.kafka_tools import LOGGING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.chaos.guardian import Guardian
+    from tests.chaos.process_guard import Guardian
 
 READER, FINAL, POLLER = "reader", "final", "poller"
 STOP_SECONDS: Final = 75.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from tests.chaos.asking import admin_client
+from tests.chaos.admin_requests import admin_client
 from tests.chaos.journal import Journal, now
 from tests.chaos.plan import CLIENT_FAULTS, FRAME_FAULTS, MEMBER_FAULTS, Burst, Fault
 from tests.chaos.proxy import ANSWER, BOTH, CLIENTS, REQUEST
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.chaos.fleet import Fleet, Member
-    from tests.chaos.guardian import Guardian
+    from tests.chaos.process_guard import Guardian
 
 TRAP_PATIENCE_SECONDS: Final = 8.0
 STORM_KILLS: Final = 3

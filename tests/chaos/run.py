@@ -12,8 +12,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from odradek.local.processes import BrokerFailed
-from tests.chaos.asking import admin_client, ask_ends
+from tests.chaos.admin_requests import admin_client, ask_ends
 from tests.chaos.figures import Figures, add_detections, measure
+from tests.chaos.final_offsets import behind, fetch_offsets, last_visible
 from tests.chaos.fleet import (
     FINAL,
     FULL,
@@ -26,12 +27,11 @@ from tests.chaos.fleet import (
     Topics,
     compile_java,
 )
-from tests.chaos.group_end import behind, fetch_offsets, last_visible
-from tests.chaos.guardian import Guardian
 from tests.chaos.journal import now, read
 from tests.chaos.nemesis import Nemesis, ProxyProcess
-from tests.chaos.originals import Originals
 from tests.chaos.plan import BURST_SECONDS, Burst, draw
+from tests.chaos.process_guard import Guardian
+from tests.chaos.segment_archive import Originals
 from tests.chaos.system import SYSTEMS, System, bootstrap
 from tests.chaos.verdict import CONSUMER_OFFSETS, TRANSACTION_STATE, Findings, NodeFiles, check
 

@@ -9,7 +9,7 @@ from tests.chaos.agreement import check_agreement
 from tests.chaos.group_log import GroupLog
 from tests.chaos.groups import check_groups, collect, measure_groups
 from tests.chaos.journal import shorten
-from tests.chaos.originals import Originals, expand
+from tests.chaos.segment_archive import Originals, expand
 from tests.sim.checkers.batches import Unreadable, read_batches
 from tests.sim.checkers.coordinator_log import read_entries
 from tests.sim.checkers.evidence import Evidence

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from odradek import LocalCluster
-from tests.interop import table
+from tests.interop import client_table
 from tests.interop.drivers.aio import AioDriver
 from tests.interop.drivers.base import TIMEOUT_S
 from tests.interop.drivers.confluent import ConfluentDriver
@@ -136,5 +136,5 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
         params: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
         client = feature.kwargs.get("client") or params.get("driver")
         if client is not None:  # a driver that is no parameter is an extra one
-            table.record(str(client), str(feature.args[0]), passed=bool(report.passed))
+            client_table.record(str(client), str(feature.args[0]), passed=bool(report.passed))
     return report

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.broker.dispatch.doc import LEFT_OUT
-from tests.interop.groups_on_both import make_topic, write
+from tests.interop.group_helpers import make_topic, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

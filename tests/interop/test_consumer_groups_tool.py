@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import GroupOptions
-from tests.interop.groups_on_both import PROTOCOLS, make_topic, read, write
+from tests.interop.group_helpers import PROTOCOLS, make_topic, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

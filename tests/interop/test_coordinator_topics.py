@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import GroupOptions, ProducerOptions
-from tests.interop.groups_on_both import PROTOCOLS, make_topic, read, write
+from tests.interop.group_helpers import PROTOCOLS, make_topic, read, write
 from tests.support.side_by_side import rubbed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.drivers.base import ProducerOptions
 from tests.interop.drivers.java import JVM
-from tests.interop.drivers.lines import LineProcess
+from tests.interop.drivers.line_process import LineProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

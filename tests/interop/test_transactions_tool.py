@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop.drivers.base import TIMEOUT_S, Driver, ProducerOptions
-from tests.interop.groups_on_both import make_topic
+from tests.interop.group_helpers import make_topic
 from tests.support.hanging import leave_hanging
 from tests.support.raw_client import RawClient
 

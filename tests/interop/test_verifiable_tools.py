@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.interop.drivers.base import ProducerOptions
-from tests.interop.groups_on_both import BOTH, PROTOCOLS, WRITTEN_MS, make_topic, write
+from tests.interop.group_helpers import BOTH, PROTOCOLS, WRITTEN_MS, make_topic, write
 from tests.support.side_by_side import ADDRESS
 
 if TYPE_CHECKING:

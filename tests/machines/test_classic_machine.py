@@ -22,7 +22,7 @@ from tests.machines.classic_machine import (
     WAITS_MS,
     ClassicMachine,
 )
-from tests.machines.visited import note
+from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
 
 if TYPE_CHECKING:

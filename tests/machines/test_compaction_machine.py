@@ -20,9 +20,9 @@ from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, cleanabl
 from odradek.storage.compaction.offset_map import ENTRY_BYTES
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
-from tests.sim.disk import Detached, DiskLatency, SimDisk
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
+from tests.sim.environment.disk import Detached, DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
 from tests.support.cleaning import fetched, latest, no_pause
 from tests.support.logs import NOW_MS, TOPIC_ID, append, headers, marker, read
 

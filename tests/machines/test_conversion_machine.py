@@ -20,7 +20,7 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.sync_group import SyncGroupResponse
 from tests.machines.mixed_model import REBALANCE_MS, Model
-from tests.machines.parts import by_topic, new_targets, since
+from tests.machines.partition_names import by_topic, new_targets, since
 from tests.support.classic_rig import GROUP, NOW_MS
 from tests.support.modern_rig import ModernRig, assignment, metadata, written
 

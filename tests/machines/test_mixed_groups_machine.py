@@ -20,7 +20,7 @@ from odradek.protocol.consumer_protocol import subscription_of
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
 from odradek.protocol.messages.sync_group import SyncGroupResponse
-from tests.machines.parts import by_topic, parts
+from tests.machines.partition_names import by_topic, parts
 from tests.support.classic_rig import GROUP
 from tests.support.modern_rig import ModernRig, assignment, metadata, written
 

@@ -24,8 +24,8 @@ from odradek.coordinator.group.records import to_record
 from odradek.protocol.errors import Refusal
 from odradek.runtime.machine import BUG
 from tests.machines.modern_model import Model, Part
-from tests.machines.parts import by_topic, new_targets, parts, since
-from tests.machines.visited import note
+from tests.machines.partition_names import by_topic, new_targets, parts, since
+from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
 from tests.support.classic_rig import GROUP, NOW_MS
 from tests.support.modern_rig import ModernRig

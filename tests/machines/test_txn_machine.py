@@ -20,8 +20,8 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import TxnState
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event
+from tests.machines.transition_visits import note
 from tests.machines.txn_model import AGAIN, WEEK_MS, Model
-from tests.machines.visited import note
 from tests.support.cell_counts import count
 from tests.support.txn_rig import ID, NOW_MS, CoreRig, transaction
 

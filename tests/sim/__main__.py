@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.sim.campaign import PROCESSES, explain, run_campaign
-from tests.sim.options import Options, draw
+from tests.sim.options.run_options import Options, draw
 from tests.sim.run import run_seed
 from tests.sim.shrink import shrink_faults
 

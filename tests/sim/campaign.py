@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from tests.sim import cluster_options as clusters
-from tests.sim import options as alone
-from tests.sim.cells import Cell, report, since, unmet, visits
-from tests.sim.options import draw
+from tests.sim.options import cluster_options as clusters
+from tests.sim.options import run_options as alone
+from tests.sim.options.run_options import draw
 from tests.sim.result import Result
 from tests.sim.run import run_seed
+from tests.sim.transition_coverage import Cell, report, since, unmet, visits
 
 PROCESSES: Final = 2
 SEEDS_PER_PROCESS: Final = 50

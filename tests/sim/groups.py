@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from odradek.protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.sim.group_options import CLASSIC, CONSUMER, COPIER, GroupPlan
+from tests.sim.evidence.inspector import SETUP_ATTEMPTS_MAX, Inspector
 from tests.sim.history import OK, Operation
-from tests.sim.inspector import SETUP_ATTEMPTS_MAX, Inspector
-from tests.sim.workloads.alone import SimpleConsumer, Visitor
+from tests.sim.options.group_options import CLASSIC, CONSUMER, COPIER, GroupPlan
 from tests.sim.workloads.client import GROUP_KEY, NONE
 from tests.sim.workloads.copiers import DIED, LEFT, Copier, GroupReader, origin_of
 from tests.sim.workloads.membership import ClassicMember, ConsumerMember
 from tests.sim.workloads.offsets import fetch_offsets
 from tests.sim.workloads.producers import Dialect
-from tests.sim.workloads.restless import RESTLESS
+from tests.sim.workloads.simple_consumers import SimpleConsumer, Visitor
+from tests.sim.workloads.unusual_members import RESTLESS
 from tests.sim.world import TOPIC
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.sim.cells import Cell
+    from tests.sim.environment.trace import Trace
     from tests.sim.history import History
-    from tests.sim.trace import Trace
+    from tests.sim.transition_coverage import Cell
 
 
 @dataclass

@@ -13,24 +13,31 @@ import structlog
 
 from tests.sim.checkers.evidence import SnapshotRow
 from tests.sim.checkers.verdict import judge
-from tests.sim.cluster import Cluster
-from tests.sim.compaction_options import TableOptions
-from tests.sim.evidence_of_run import Described, collect, count_reached
-from tests.sim.final_reads import read_everything
+from tests.sim.cluster.cluster import Cluster
+from tests.sim.cluster.node_config import ROOT
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.network import Latency, Network
+from tests.sim.environment.trace import Trace
+from tests.sim.evidence.convergence import Rest
+from tests.sim.evidence.final_reads import read_everything
+from tests.sim.evidence.inspector import Inspector
+from tests.sim.evidence.run import Described, collect, count_reached
+from tests.sim.faults.epoch_overflow import rewrite_epochs
+from tests.sim.faults.nemesis import Nemesis
+from tests.sim.faults.small_limits import limited
 from tests.sim.groups import Groups
 from tests.sim.history import END, OK, READ_COMMITTED, READ_UNCOMMITTED, History, Partition
-from tests.sim.inspector import Inspector
-from tests.sim.limits import limited
-from tests.sim.loop import SimLoop
-from tests.sim.monitor import Monitor
-from tests.sim.nemesis import Nemesis
-from tests.sim.network import Latency, Network
-from tests.sim.node_config import ROOT
-from tests.sim.options import OPERATIONS_MIN, OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST, TRANSACTIONS_MIN, Options, draw
-from tests.sim.overflow import rewrite_epochs
-from tests.sim.rest import Rest
+from tests.sim.options.compaction_options import TableOptions
+from tests.sim.options.run_options import (
+    OPERATIONS_MIN,
+    OVERFLOW_EPOCH_FIRST,
+    OVERFLOW_EPOCH_LAST,
+    TRANSACTIONS_MIN,
+    Options,
+    draw,
+)
 from tests.sim.result import Result
-from tests.sim.trace import Trace
+from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.producers import CLASSIC, MODERN, Dialect, IdempotentProducer, PlainProducer, Producer
 from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tests.sim.faults import Fault
-from tests.sim.options import Options
+from tests.sim.faults.fault import Fault
+from tests.sim.options.run_options import Options
 from tests.sim.run import run_seed
 
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.sim.campaign import Campaign, explain, run_campaign, run_drawn, run_range
-from tests.sim.options import draw
-from tests.sim.planted import PLANTED, SEEDS, Planted, find_again
+from tests.sim.options.run_options import draw
+from tests.sim.planted.bugs import PLANTED, SEEDS, Planted, find_again
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_SEEDS = [(range(8), 1), (range(4), 3), (range(1000, 1001), 5)]

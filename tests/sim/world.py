@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from tests.sim.environment.loop import SimLoop
 from tests.sim.history import History, Partition
-from tests.sim.loop import SimLoop
 
 if TYPE_CHECKING:
-    from tests.sim.cluster import Cluster
-    from tests.sim.monitor import Monitor
-    from tests.sim.options import Options
+    from tests.sim.cluster.cluster import Cluster
+    from tests.sim.options.run_options import Options
+    from tests.sim.watchers.monitor import Monitor
 
 TOPIC: Final = "ledger"
 TABLE: Final = "table"

@@ -9,7 +9,7 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.drivers.lines import LineProcess
+from tests.interop.drivers.line_process import LineProcess
 from tests.support.kafka_broker import JARS
 from tests.support.kafka_tools import LOGGING, TOOLS
 

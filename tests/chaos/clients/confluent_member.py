@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from tests.chaos.asking import quiet
+from tests.chaos.admin_requests import quiet
 from tests.chaos.clients.common import (
     CALL_SECONDS,
     HEARTBEAT_MS,

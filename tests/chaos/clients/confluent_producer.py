@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from tests.chaos.asking import quiet
+from tests.chaos.admin_requests import quiet
 from tests.chaos.clients.common import (
     CALL_SECONDS,
     DELIVERY_TIMEOUT_MS,

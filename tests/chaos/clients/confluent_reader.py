@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.chaos.asking import quiet
+from tests.chaos.admin_requests import quiet
 from tests.chaos.clients.common import STUCK, Client
 from tests.chaos.journal import now, shorten
 from tests.sim.history import FAIL, FETCH, OK

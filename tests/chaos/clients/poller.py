@@ -6,7 +6,7 @@ import sys
 
 from confluent_kafka import KafkaException
 
-from tests.chaos.asking import admin_client, ask_ends
+from tests.chaos.admin_requests import admin_client, ask_ends
 from tests.chaos.clients.common import Client
 from tests.sim.history import INFO, LIST, OK
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.drivers.lines import LineProcess, as_message, text
+from tests.interop.drivers.line_process import LineProcess, as_message, text
 
 if TYPE_CHECKING:
     from tests.interop.drivers.base import GroupConsumer, GroupOptions, Message, ProducerOptions

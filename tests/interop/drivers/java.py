@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.drivers.base import TIMEOUT_S, GroupOptions, Message, ProducerOptions
-from tests.interop.drivers.lines import LineProcess, as_message, text
+from tests.interop.drivers.line_process import LineProcess, as_message, text
 from tests.support.kafka_broker import JARS
 
 SOURCE = Path(__file__).resolve().parents[1] / "java" / "Client.java"

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from tests.interop.drivers.lines import LineProcess
+from tests.interop.drivers.line_process import LineProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.sim.checkers import alone, groups
+from tests.sim.checkers import groups, simple_consumers
 from tests.sim.checkers.coordination import check_coordinator_log, check_grammar, check_markers, check_timeouts
 from tests.sim.checkers.evidence import Evidence
 from tests.sim.checkers.records import (
@@ -42,7 +42,7 @@ CHECKERS: Final[tuple[Callable[[Evidence], Iterator[str]], ...]] = (
     check_transaction_state,
     check_agreement,
     *groups.CHECKERS,
-    *alone.CHECKERS,
+    *simple_consumers.CHECKERS,
 )
 OF_A_LOSSY_RUN: Final = (check_producer_state, check_transaction_state)
 """What holds even after power cuts without flushing: a node knows what its files say."""

@@ -10,8 +10,8 @@ from tests.sim.campaign import (
     REACHABLE_BY_TABLES,
     Campaign,
 )
-from tests.sim.cells import CELLS, GROUP_EVENTS, report, since, unmet, visits
 from tests.sim.result import Result
+from tests.sim.transition_coverage import CELLS, GROUP_EVENTS, report, since, unmet, visits
 
 
 def result(seed: int, cells: dict[tuple[str, str, str], int]) -> Result:

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 
 from odradek.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from tests.sim.evidence.inspector import Inspector
 from tests.sim.history import SYNC, History
-from tests.sim.inspector import Inspector
-from tests.sim.options import draw
+from tests.sim.options.run_options import draw
 from tests.sim.workloads.client import Client, NobodyKnown
 from tests.sim.workloads.copiers import SKIPPED_MAX, Copier
 from tests.sim.workloads.membership import CALM_SESSIONS, ClassicMember, Membership

@@ -10,12 +10,12 @@ from tests.sim.checkers.committed import CommittedLog
 from tests.sim.checkers.metadata_log import MetadataModel
 from tests.sim.checkers.replica_log import ReplicaLog
 from tests.sim.checkers.replicas import check_replicas, read_watermarks
-from tests.sim.gate import GateKeeper
-from tests.sim.loop import SimLoop
-from tests.sim.marker_watch import MarkerKey
-from tests.sim.medium import Medium
-from tests.sim.metadata_watch import MetadataWatch
-from tests.sim.monitor import Monitor
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
+from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.markers import MarkerKey
+from tests.sim.watchers.metadata import MetadataWatch
+from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 
 PLACE = ("ledger", 0)

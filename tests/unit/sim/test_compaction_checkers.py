@@ -10,12 +10,12 @@ import pytest
 from tests.sim.checkers.batches import DELETE_HORIZON, Batch, read_batches
 from tests.sim.checkers.compaction import Cleaned, Content, Judge, check_held
 from tests.sim.checkers.replica_log import Placed
-from tests.sim.disk import DiskLatency, SimDisk
-from tests.sim.gate import GateKeeper
-from tests.sim.host_logs import HostLogs, Known
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
-from tests.sim.monitor import Monitor
+from tests.sim.environment.disk import DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
+from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.host_logs import HostLogs, Known
+from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import HEADER, TRANSACTIONAL, encode_batch, encode_marker
 
 Rows = Sequence[tuple[bytes | None, bytes | None]]

@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from odradek.storage.disk.port import Disk, File
-from tests.sim.disk import Detached, DiskFault, DiskLatency, SimDisk
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium, flip_rebuildable
+from tests.sim.environment.disk import Detached, DiskFault, DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium, flip_rebuildable
 
 T = TypeVar("T")
 

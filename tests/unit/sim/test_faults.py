@@ -16,19 +16,19 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from odradek.runtime.shard import EngineLimits
-from tests.sim import cluster_options as clusters
-from tests.sim import options as alone
 from tests.sim.checkers.batches import read_batches
 from tests.sim.checkers.coordinator_log import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, parse_entry
-from tests.sim.disk import DiskLatency, SimDisk
-from tests.sim.gate import GateKeeper
-from tests.sim.limits import CHOICES, TAILS, limited
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
-from tests.sim.monitor import Monitor
-from tests.sim.nemesis import parse_end_txn, parse_markers
-from tests.sim.options import FLUSH, KILL, LOOSE, draw
-from tests.sim.overflow import rewrite_epochs
+from tests.sim.environment.disk import DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
+from tests.sim.faults.epoch_overflow import rewrite_epochs
+from tests.sim.faults.nemesis import parse_end_txn, parse_markers
+from tests.sim.faults.small_limits import CHOICES, TAILS, limited
+from tests.sim.options import cluster_options as clusters
+from tests.sim.options import run_options as alone
+from tests.sim.options.run_options import FLUSH, KILL, LOOSE, draw
+from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 from tests.support.raw_client import encode_request
 

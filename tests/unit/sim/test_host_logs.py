@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from tests.sim.disk import DiskLatency, SimDisk
-from tests.sim.host_logs import ABORTED_ENTRY, HostLogs
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
+from tests.sim.environment.disk import DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
+from tests.sim.watchers.host_logs import ABORTED_ENTRY, HostLogs
 from tests.sim.workloads.encode import encode_batch
 
 STATE = "/data/__transaction_state-0"

@@ -10,10 +10,10 @@ import pytest
 
 from tests.sim.checkers.batches import Batch, read_batches
 from tests.sim.checkers.replica_log import ReplicaLog
-from tests.sim.gate import GateKeeper
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
-from tests.sim.monitor import Monitor
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
+from tests.sim.watchers.commit_delays import GateKeeper
+from tests.sim.watchers.monitor import Monitor
 from tests.sim.workloads.encode import TRANSACTIONAL, encode_batch, encode_marker
 from tests.sim.world import TABLE
 

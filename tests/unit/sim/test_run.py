@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from tests.sim.checkers.batches import read_batches
-from tests.sim.cluster import Cluster
-from tests.sim.cluster_options import ONE_LOSES
-from tests.sim.disk import DiskFault, DiskLatency, SimDisk
-from tests.sim.evidence_of_run import add_snapshots, committed_on
-from tests.sim.group_options import CLASSIC as CLASSIC_GROUP
-from tests.sim.group_options import CONSUMER as CONSUMER_GROUP
-from tests.sim.group_options import COPIER, GroupPlan
+from tests.sim.cluster.cluster import Cluster
+from tests.sim.cluster.node_config import ROOT, WATERMARKS
+from tests.sim.environment.disk import DiskFault, DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.evidence.run import add_snapshots, committed_on
+from tests.sim.faults.small_limits import limited
 from tests.sim.groups import Crew
-from tests.sim.limits import limited
-from tests.sim.loop import SimLoop
-from tests.sim.node_config import ROOT, WATERMARKS
-from tests.sim.options import KILL, draw
+from tests.sim.options.cluster_options import ONE_LOSES
+from tests.sim.options.group_options import CLASSIC as CLASSIC_GROUP
+from tests.sim.options.group_options import CONSUMER as CONSUMER_GROUP
+from tests.sim.options.group_options import COPIER, GroupPlan
+from tests.sim.options.run_options import KILL, draw
 from tests.sim.run import Run, logs_into, run_seed
 from tests.sim.workloads.copiers import ENDED, FENCED, Copier
 from tests.sim.workloads.encode import encode_batch

@@ -191,7 +191,7 @@ def test_every_property_of_topics_and_brokers_is_listed() -> None:
     assert [entry.name for entry in described(2, "t").configs] == list(TOPIC_PROPERTIES)
     entries = {entry.name: entry for entry in described(4, "1", "num.partitions=3").configs}
     assert (entries["num.partitions"].value, entries["num.partitions"].config_source) == ("3", 4)
-    # As Kafka says it: tests/interop/test_described_configs.py asks both.
+    # As Kafka says it: tests/interop/test_describe_configs.py asks both.
     read_only = [entries[name].read_only for name in ("node.id", "num.partitions", "message.max.bytes")]
     assert read_only == [True, True, False]
     assert described(4, "").configs == []

@@ -32,7 +32,7 @@ from odradek.protocol.messages.fetch import (
     PartitionData,
 )
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
-from tests.sim.loop import SimLoop
+from tests.sim.environment.loop import SimLoop
 from tests.support.several_nodes import Nodes
 
 

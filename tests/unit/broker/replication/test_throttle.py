@@ -12,7 +12,7 @@ import pytest
 from odradek.broker.config.property import LONG_MAX
 from odradek.broker.replication.throttle import DEBT_MS_MAX, PAUSE_MS_MAX, ReplicaThrottles, Throttle, is_named
 from odradek.storage.config import LogConfig
-from tests.sim.loop import SimLoop
+from tests.sim.environment.loop import SimLoop
 from tests.support.data_rig import NOW_MS, Clock
 from tests.support.replication_rig import Brokers
 

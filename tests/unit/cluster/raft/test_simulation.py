@@ -12,7 +12,7 @@ from odradek.cluster.raft.election import Election
 from odradek.cluster.raft.errors import LostCommitted
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.roles.transitions import TRANSITIONS, Event, Role
-from tests.machines.visited import note
+from tests.machines.transition_visits import note
 from tests.support.cell_counts import count
 from tests.support.raft_sim import RaftSim
 from tests.support.raft_watch import Violated

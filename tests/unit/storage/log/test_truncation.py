@@ -10,9 +10,9 @@ from odradek.protocol.batch import build_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.files.names import TRUNCATION_MARK
 from odradek.storage.log.log import PartitionLog
-from tests.sim.disk import EIO, DiskFault, DiskLatency, SimDisk
-from tests.sim.loop import SimLoop
-from tests.sim.medium import Medium
+from tests.sim.environment.disk import EIO, DiskFault, DiskLatency, SimDisk
+from tests.sim.environment.loop import SimLoop
+from tests.sim.environment.medium import Medium
 from tests.support.logs import NOW_MS, headers, open_log, records
 from tests.support.power_cuts import lose, survivors
 

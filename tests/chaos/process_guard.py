@@ -1,0 +1,63 @@
+"""What makes sure that nothing outlives the supervisor: a process that is told of every child, and ends them when its own standard input ends.
+
+A process that was stopped by SIGSTOP does not see that its parent has died; somebody has to wake it up.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+from odradek.local.processes import ProcessId
+from tests.support.kafka_broker import ROOT
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+GRACE_SECONDS: Final = 10.0
+
+
+class Guardian:
+    """Context manager in the supervisor."""
+
+    def __enter__(self) -> Guardian:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.process_guard"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in a terminal must not take it away from its duty
+        )
+        return self
+
+    def watch(self, pid: int) -> None:
+        identity = ProcessId.of(pid)
+        if identity is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.write(f"{identity.pid} {identity.started_ticks}\n".encode())
+            self._process.stdin.flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def main() -> None:
+    children = []
+    for line in sys.stdin:
+        pid, ticks = line.split()
+        children.append(ProcessId(int(pid), int(ticks)))
+    for child in children:
+        child.signal(signal.SIGCONT)
+        child.signal(signal.SIGTERM)
+    for child in children:
+        if not child.wait_gone(GRACE_SECONDS):
+            child.signal(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Groups on three real brokers: members go on, and transactions stay whole, when the broker dies that coordinates them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from odradek import LocalCluster
+from odradek.coordinator.hashing import partition_for
+from odradek.pipeline.flights.progress_topic import await_stable
+from tests.interop.drivers.base import TIMEOUT_S, Fenced, GroupOptions, ProducerOptions
+from tests.interop.drivers.confluent import ConfluentDriver
+from tests.interop.drivers.line_process import ClientFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.interop.drivers.base import Driver, GroupConsumer, Message, ProducerDriver
+    from tests.interop.drivers.confluent import ConfluentMember
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+BROKERS = 3
+BOTH = [0, 1]
+RECORDS = 400
+BATCH = 40
+ROUNDS = 9
+POLL_S = 0.5
+LONGEST_S = 90.0
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+    "group.consumer.heartbeat.interval.ms": 500,
+    "offsets.topic.num.partitions": 6,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(BROKERS, settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def three(cluster: LocalCluster) -> LocalCluster:
+    """All brokers run."""
+    for node_id in cluster.node_ids:
+        if not cluster.is_running(node_id):
+            cluster.start(node_id)
+    return cluster
+
+
+def make_topic(cluster: LocalCluster, name: str) -> str:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(name, len(BOTH), BROKERS)])[name].result(TIMEOUT_S)
+    return name
+
+
+def coordinator_of(cluster: LocalCluster, group: str) -> int:
+    """The broker that leads the group's partition of `__consumer_offsets`."""
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(timeout=TIMEOUT_S)
+    partitions = metadata.topics["__consumer_offsets"].partitions
+    leader: int = partitions[partition_for(group, len(partitions))].leader
+    return leader
+
+
+def write(cluster: LocalCluster, topic: str, first: int = 0, count: int = RECORDS) -> list[bytes]:
+    producer = ConfluentDriver().producer(cluster.bootstrap, ProducerOptions(idempotent=True))
+    contents = [b"%06d" % number for number in range(first, first + count)]
+    for number, content in enumerate(contents):
+        producer.send(topic, content, partition=number % len(BOTH))
+    producer.flush()
+    return contents
+
+
+class Processor:
+    """Reads one topic and writes another, with the offsets of its group in each transaction."""
+
+    def __init__(self, driver: Driver, cluster: LocalCluster, source: str, output: str, protocol: str) -> None:
+        self._driver = driver
+        self._bootstrap = cluster.bootstrap
+        self._source = source
+        self._output = output
+        self._options = GroupOptions(f"g-{source}", protocol)
+        self._member: GroupConsumer | None = None
+        self._producer: ProducerDriver | None = None
+        self.failures = 0
+
+    def step(self) -> None:
+        """One transaction, if there is something to process. After a failure everything begins anew from what is committed."""
+        try:
+            if self._producer is None:
+                options = ProducerOptions(transactional_id=f"id-{self._source}")
+                self._producer = self._driver.producer(self._bootstrap, options)
+                self._producer.init()
+            if self._member is None:
+                self._member = self._driver.member(self._bootstrap, self._source, self._options)
+            messages = self._member.poll(POLL_S)
+            if messages:
+                self._process(self._producer, self._member, messages)
+        except (ClientFailed, Fenced):
+            self.failures += 1
+            assert self.failures < 30, "it never goes on"
+            self.close()
+
+    def _process(self, producer: ProducerDriver, member: GroupConsumer, messages: list[Message]) -> None:
+        producer.begin()
+        for message in messages:
+            producer.send(self._output, message.value, partition=message.partition)
+        producer.send_offsets(member)
+        producer.commit()
+
+    def processed(self) -> int:
+        """Inputs whose outputs are committed, as the offsets of the group say."""
+        if self._member is None:
+            return 0
+        try:
+            return sum(offset or 0 for offset in self._member.committed(BOTH))
+        except ClientFailed:
+            return 0
+
+    def close(self) -> None:
+        member, producer, self._member, self._producer = self._member, self._producer, None, None
+        if producer is not None:
+            producer.close()
+        if member is not None:
+            member.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_each_input_makes_one_output_through_the_death_of_the_coordinator(
+    three: LocalCluster, drivers: Callable[[str], Driver], protocol: str
+) -> None:
+    """With the Java client: librdkafka 2.16 waits for ever in send_offsets_to_transaction (docs/clients.md)."""
+    source = make_topic(three, f"in-{protocol}-{time.time_ns():x}")
+    output = make_topic(three, f"out-{protocol}-{time.time_ns():x}")
+    processor = Processor(drivers("Java 4.3"), three, source, output, protocol)
+    contents: list[bytes] = []
+    deadline = time.monotonic() + LONGEST_S
+    killed = -1
+    for number in range(ROUNDS):
+        contents += write(three, source, len(contents), BATCH)
+        if number == ROUNDS // 3:
+            killed = coordinator_of(three, f"g-{source}")
+            three.kill(killed)
+        if number == 2 * ROUNDS // 3:
+            three.start(killed)
+        while processor.processed() < len(contents):
+            assert time.monotonic() < deadline, (processor.processed(), len(contents), processor.failures)
+            processor.step()
+    processor.close()
+    await_stable(three.bootstrap, {output: len(BOTH)})
+    processed = ConfluentDriver().consume(three.bootstrap, output, BOTH, "read_committed")
+    assert sorted(message.value or b"" for message in processed) == contents
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_members_go_on_when_their_coordinator_dies(three: LocalCluster, protocol: str) -> None:
+    source = make_topic(three, f"shared-{protocol}-{time.time_ns():x}")
+    driver, group = ConfluentDriver(), f"g-{source}"
+    commit_beginnings(three, group, source)
+    members = [driver.member(three.bootstrap, source, GroupOptions(group, protocol)) for _ in BOTH]
+    until_shared(members)
+    killed = coordinator_of(three, group)
+    three.kill(killed)
+    contents = write(three, source)
+    found: list[bytes] = []
+    deadline = time.monotonic() + LONGEST_S
+    while len(found) < RECORDS:
+        assert time.monotonic() < deadline, len(found)
+        found += [message.value or b"" for member in members for message in member.poll(POLL_S)]
+    assert sorted(found) == contents
+    assert coordinator_of(three, group) != killed
+    for member in members:
+        member.commit()
+    members[0].close()
+    until_shared(members[1:])
+    assert members[1].committed(BOTH) == [RECORDS // 2, RECORDS // 2]
+    members[1].close()
+    three.start(killed)
+
+
+def commit_beginnings(cluster: LocalCluster, group: str, topic: str) -> None:
+    """So that no member asks for the beginning of a partition: librdkafka 2.16 goes on asking when the partition has been taken
+    from it meanwhile, and fetches it from there on (docs/clients.md).
+    """
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, partition, 0) for partition in BOTH], asynchronous=False)
+    consumer.close()
+
+
+def until_shared(members: list[ConfluentMember]) -> None:
+    """Every partition has one member, and every member as many as the next."""
+    deadline = time.monotonic() + LONGEST_S
+    while (
+        sorted(partition for member in members for partition in member.assigned()) != BOTH
+        or len({len(member.assigned()) for member in members}) != 1
+    ):
+        assert time.monotonic() < deadline, [member.assigned() for member in members]
+        for member in members:
+            assert member.poll(POLL_S) == []

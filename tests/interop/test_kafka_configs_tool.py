@@ -1,0 +1,103 @@
+"""kafka-configs --describe of everything that may have settings, and the kinds that have none here: beside Apache Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.conftest import SETTINGS
+from tests.interop.test_describe_configs import OWN_DEFAULTS
+
+if TYPE_CHECKING:
+    from tests.support.side_by_side import SideBySide
+
+TOOLS = "Kafka's tools 4.3"
+CONFIGS = "kafka-configs"
+OWN = "odradek."
+KAFKA_HIDES = (
+    "group.consumer.regex.refresh.interval.ms",
+    "leader.imbalance.per.broker.percentage",
+    "log.initial.task.delay.ms",
+    "producer.id.expiration.check.interval.ms",
+    "unclean.leader.election.interval.ms",
+)
+"""It has them, and names them to nobody."""
+OTHER_GROUPS = ("share.", "streams.")
+"""Share groups and streams groups are not served."""
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+def settings(lines: list[str]) -> dict[str, str]:
+    """By name: the value, whether it is secret, and where it comes from."""
+    assert lines[0] == "exit 0"
+    rows = dict(line.split("=", 1) for line in lines[2:])
+    assert list(rows) == sorted(rows)
+    return rows
+
+
+def described(pair: SideBySide, *entity: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What Odradek says, and Kafka."""
+    found = pair.both(CONFIGS, *entity, "--describe", "--all")
+    assert found["odradek"][1] == found["kafka"][1]
+    return settings(found["odradek"]), settings(found["kafka"])
+
+
+@pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
+def test_everything_of_a_topic(pair: SideBySide, name: str) -> None:
+    changes = ("--config", "retention.ms=60000", "--config", "cleanup.policy=compact,delete")
+    assert pair.same("kafka-topics", "--create", "--topic", name, *changes)[0] == "exit 0"
+    ours, kafkas = described(pair, "--entity-type", "topics", "--entity-name", name)
+    assert ours == kafkas
+    pair.same(CONFIGS, "--entity-type", "topics", "--describe", about=name)
+
+
+@pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
+def test_everything_of_a_broker(pair: SideBySide) -> None:
+    ours, kafkas = described(pair, "--entity-type", "brokers", "--entity-name", "1")
+    both = [each for each in ours if each in kafkas and each not in OWN_DEFAULTS]
+    assert len(both) > 50
+    assert {each: ours[each] for each in both} == {each: kafkas[each] for each in both}
+    assert {each for each in ours.keys() - kafkas.keys() if not each.startswith(OWN)} == set(KAFKA_HIDES)
+    assert ours.keys() >= SETTINGS.keys()
+    pair.same(CONFIGS, "--entity-type", "brokers", "--entity-default", "--describe", "--all")
+    pair.same(CONFIGS, "--entity-type", "brokers", "--describe")
+
+
+@pytest.mark.feature("kafka-configs: --describe --all of topics, brokers, groups", client=TOOLS)
+def test_everything_of_a_group(pair: SideBySide, name: str) -> None:
+    group = ("--entity-type", "groups", "--entity-name", name)
+    for change in ((), ("--alter", "--add-config", "consumer.session.timeout.ms=50000")):
+        if change:
+            assert pair.same(CONFIGS, *group, *change)[0] == "exit 0"
+        ours, kafkas = described(pair, *group)
+        assert {each: row for each, row in kafkas.items() if not each.startswith(OTHER_GROUPS)} == ours
+        pair.same(CONFIGS, "--entity-type", "groups", "--describe", about=name)
+    refused = pair.both(CONFIGS, *group, "--alter", "--add-config", "share.session.timeout.ms=50000")
+    assert any("Unknown group config name: share.session.timeout.ms" in line for line in refused["odradek"])
+
+
+@pytest.mark.feature("kafka-configs: broker-loggers, client-metrics: refused with a reason", client=TOOLS)
+def test_kinds_that_have_no_settings_here(pair: SideBySide, name: str) -> None:
+    """There is no log4j whose loggers could be set, and clients are not asked for metrics (KIP-714)."""
+    metrics, logger = ("--entity-type", "client-metrics"), ("--entity-type", "broker-loggers", "--entity-name", "1")
+    named = (*metrics, "--entity-name", name)
+    pair.same(CONFIGS, *metrics, "--describe", about=name)
+    pair.same(CONFIGS, *named, "--describe")
+    cases = [
+        ((*logger, "--describe"), "odradek.log.level"),
+        ((*logger, "--alter", "--add-config", "root=DEBUG"), "odradek.log.level"),
+        ((*named, "--alter", "--add-config", "interval.ms=1000"), "clients are not asked for metrics"),
+    ]
+    for arguments, why in cases:
+        finished = pair.tools.run(CONFIGS, "--bootstrap-server", pair.bootstraps["odradek"], *arguments)
+        assert (finished.returncode, why in finished.stderr) == (1, True), finished
+    pair.same(CONFIGS, *named, "--describe")
+
+
+@pytest.mark.feature("kafka-acls: list, add, remove: refused as without an authorizer", client=TOOLS)
+def test_access_control_lists(pair: SideBySide, name: str) -> None:
+    rule = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", name)
+    for arguments in (("--list",), ("--add", *rule), ("--remove", "--force", *rule)):
+        both = pair.same("kafka-acls", *arguments)
+        assert any("No Authorizer is configured" in line for line in both), both

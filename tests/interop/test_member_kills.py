@@ -1,0 +1,198 @@
+"""Members in processes of their own that read, process and write, join late, leave, and are killed in the middle of a transaction: each
+input makes one output.
+
+aiokafka knows nothing of KIP-447: it neither tells the coordinator of whose member the offsets are, nor does it wait for those of open
+transactions. Its members get exactly one output only if none takes over from a living one, so they follow each other, under one transactional id.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek import LocalCluster
+from odradek.pipeline.flights.progress_topic import await_stable
+from tests.interop.conftest import SETTINGS, make_topic
+from tests.interop.drivers.base import Fenced, GroupOptions, ProducerOptions
+from tests.interop.drivers.confluent import ConfluentDriver
+from tests.interop.drivers.java import JavaDriver
+from tests.interop.drivers.line_process import ClientFailed
+from tests.interop.drivers.own_process import OwnProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+
+BOTH = [0, 1]
+RECORDS = 300
+POLL_S = 0.2
+LONGEST_S = 60.0
+FEATURE = "groups: member processes join, leave and are killed during read-process-write"
+TRANSACTION_MS = 3_000
+SESSION_MS = 3_000
+SHORT = {
+    "group.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_MS),
+    "group.consumer.session.timeout.ms": str(SESSION_MS),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Who is dead is missed soon."""
+    with LocalCluster(settings=SETTINGS | SHORT) as running:
+        yield running
+
+
+class Copier:
+    """A process of its own: one member of the group and one producer."""
+
+    def __init__(self, client: str, bootstrap: str, source: str, output: str, protocol: str, number: int) -> None:
+        self._driver = JavaDriver() if client == "Java 4.3" else OwnProcess(client)
+        self._bootstrap = bootstrap
+        self._source = source
+        self._output = output
+        self._group = GroupOptions(f"g-{source}", protocol, session_ms=SESSION_MS)
+        self._options = ProducerOptions(transactional_id=f"{source}-{number}", transaction_timeout_ms=TRANSACTION_MS)
+        self._open()
+
+    def _open(self) -> None:
+        self._producer = self._driver.producer(self._bootstrap, self._options)
+        self._producer.init()
+        self.member = self._driver.member(self._bootstrap, self._source, self._group)
+
+    def begin(self) -> bool:
+        """Copy what there is, and do not commit yet. Returns whether there was something."""
+        found = self.member.poll(POLL_S)
+        if found:
+            self._producer.begin()
+            for message in found:
+                self._producer.send(self._output, message.value, partition=message.partition)
+            self._producer.flush()
+            self._producer.send_offsets(self.member)
+        return bool(found)
+
+    def step(self) -> None:
+        """One transaction, if there is something to copy. When it fails, both begin anew from what is committed."""
+        try:
+            if self.begin():
+                self._producer.commit()
+        except (ClientFailed, Fenced):
+            self._producer.close()
+            self.member.close()
+            self._open()
+
+    def leave(self) -> None:
+        self._producer.close()
+        self.member.close()
+        self._driver.close()
+
+    def kill(self) -> None:
+        self._driver.kill()
+
+
+class Input:
+    """Records that come bit by bit."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = ConfluentDriver().producer(bootstrap, ProducerOptions(idempotent=True))
+        self._topic = topic
+        self.contents: list[bytes] = []
+
+    def write(self) -> None:
+        for number in range(RECORDS):
+            content = b"%06d" % len(self.contents)
+            self.contents.append(content)
+            self._producer.send(self._topic, content, partition=number % len(BOTH))
+        self._producer.flush()
+
+
+def until(ready: Callable[[], bool], copiers: list[Copier]) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    while not ready():
+        assert time.monotonic() < deadline, [copier.member.assigned() for copier in copiers]
+        for copier in copiers:
+            copier.step()
+
+
+def share(copiers: list[Copier]) -> bool:
+    return sorted(copier.member.assigned() for copier in copiers) == [[0], [1]]
+
+
+@pytest.fixture
+def driver(request: pytest.FixtureRequest) -> str:
+    """The name of a client, as the table of clients has it: each member is a process of its own, with a driver of its own."""
+    name: str = request.param
+    return name
+
+
+@pytest.mark.feature(FEATURE)
+@pytest.mark.parametrize(
+    ("driver", "protocol"),
+    [
+        ("Java 4.3", "classic"),
+        ("Java 4.3", "consumer"),
+        ("confluent-kafka", "consumer"),
+        ("kafka-python", "classic"),
+    ],
+    indirect=["driver"],
+)
+def test_each_input_makes_one_output(cluster: LocalCluster, driver: str, protocol: str) -> None:
+    source, output = topics(cluster, driver, protocol)
+    given = Input(cluster.bootstrap, source)
+
+    def copier(number: int) -> Copier:
+        return Copier(driver, cluster.bootstrap, source, output, protocol, number)
+
+    first, second = copier(1), copier(2)
+    given.write()
+    until(lambda: share([first, second]), [first, second])
+    given.write()
+    while not second.begin():
+        first.step()
+    second.kill()  # its transaction is open, with offsets of the group in it
+    given.write()
+    until(lambda: first.member.assigned() == BOTH, [first])
+    third = copier(3)
+    until(lambda: share([first, third]), [first, third])
+    given.write()
+    third.step()
+    third.leave()
+    copy_the_rest(first, given)
+    check_output(cluster, output, given)
+
+
+@pytest.mark.feature(FEATURE)
+@pytest.mark.parametrize("driver", ["aiokafka"], indirect=True)
+def test_each_input_makes_one_output_of_those_who_follow_each_other(cluster: LocalCluster, driver: str) -> None:
+    source, output = topics(cluster, driver, "classic")
+    given = Input(cluster.bootstrap, source)
+    first = Copier(driver, cluster.bootstrap, source, output, "classic", 1)
+    given.write()
+    until(lambda: first.member.assigned() == BOTH, [first])
+    given.write()
+    while not first.begin():
+        pass
+    first.kill()
+    copy_the_rest(Copier(driver, cluster.bootstrap, source, output, "classic", 1), given)
+    check_output(cluster, output, given)
+
+
+def topics(cluster: LocalCluster, client: str, protocol: str) -> list[str]:
+    name = f"{client.split(maxsplit=1)[0]}-{protocol}"
+    return [make_topic(cluster.bootstrap, f"{way}-{name}") for way in ("in", "out")]
+
+
+def copy_the_rest(copier: Copier, given: Input) -> None:
+    ends = [len(given.contents) // len(BOTH)] * len(BOTH)
+    until(lambda: copier.member.committed(BOTH) == ends, [copier])
+    copier.leave()
+
+
+def check_output(cluster: LocalCluster, output: str, given: Input) -> None:
+    await_stable(cluster.bootstrap, {output: len(BOTH)})
+    copied = ConfluentDriver().consume(cluster.bootstrap, output, BOTH, "read_committed")
+    assert sorted(message.value or b"" for message in copied) == given.contents

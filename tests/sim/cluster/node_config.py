@@ -1,0 +1,102 @@
+"""What a simulated node is started with: small segments, few coordinator partitions, short time-outs."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from odradek.broker.config.properties import PROPERTIES
+from odradek.broker.config.sources import load
+from tests.sim.world import PORT, host_name
+
+if TYPE_CHECKING:
+    from odradek.broker.config.properties import Config
+    from tests.sim.options.compaction_options import CompactionOptions
+    from tests.sim.options.group_options import GroupOptions
+    from tests.sim.options.run_options import Options
+
+ROOT: Final = "/data"
+WATERMARKS: Final = f"{ROOT}/replication-offset-checkpoint"
+CLUSTER_ID: Final = "c2ltdWxhdGVkY2x1c3Rlcg"
+
+
+def make_config(options: "Options", number: int, life: int = 1) -> "Config":
+    """The configuration of node `number`, which is started for the `life`-th time."""
+    settings: dict[str, Any] = {
+        "log.dirs": ROOT,
+        "node.id": number,
+        "listeners": f"PLAINTEXT://0.0.0.0:{PORT}",
+        "advertised.listeners": f"PLAINTEXT://{host_name(number)}:{PORT}",
+        "auto.create.topics.enable": "false",
+        "log.segment.bytes": options.segment_bytes,
+        "log.index.interval.bytes": options.index_interval_bytes,
+        "transaction.state.log.num.partitions": options.transaction_partitions,
+        "transaction.state.log.segment.bytes": max(options.segment_bytes, 4000),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": options.scan_interval_ms,
+        "transactional.id.expiration.ms": options.id_expiration_ms,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 300,
+        "replica.high.watermark.checkpoint.interval.ms": 700,
+        "log.flush.offset.checkpoint.interval.ms": 900,
+        "log.flush.start.offset.checkpoint.interval.ms": 900,
+        "log.cleaner.enable": "false",
+        "odradek.initial.transaction.version": options.transaction_version,
+        "odradek.log.level": "error",
+    }
+    if options.groups is not None:
+        settings |= _of_groups(options.groups)
+        if options.groups.size_max and (life > 1 or number % 2 == 0):
+            settings["group.max.size"] = options.groups.size_max
+    if options.compaction is not None:
+        settings |= _of_compaction(options.compaction)
+    if options.flush:
+        settings["log.flush.interval.messages"] = 1
+    if options.brokers > 1:
+        settings |= {name: value for name, value in _of_a_cluster(options).items() if name in PROPERTIES}
+    return load(environment={}, assignments=[f"{name}={value}" for name, value in settings.items()])
+
+
+def _of_groups(groups: "GroupOptions") -> dict[str, Any]:
+    session, beat = groups.session_timeout_ms, groups.session_timeout_ms // 4
+    return {
+        "offsets.topic.num.partitions": groups.partitions,
+        "offsets.topic.segment.bytes": groups.segment_bytes,
+        "group.min.session.timeout.ms": 100,
+        "group.initial.rebalance.delay.ms": groups.initial_delay_ms,
+        "group.consumer.min.session.timeout.ms": 100,
+        "group.consumer.session.timeout.ms": session,
+        "group.consumer.min.heartbeat.interval.ms": 50,
+        "group.consumer.heartbeat.interval.ms": beat,
+        "group.consumer.assignment.interval.ms": groups.assignment_interval_ms,
+    }
+
+
+def _of_compaction(compaction: "CompactionOptions") -> dict[str, Any]:
+    return {
+        "log.cleaner.enable": "true",
+        "log.cleaner.backoff.ms": compaction.backoff_ms,
+        "log.cleaner.min.cleanable.ratio": compaction.dirty_ratio,
+        "log.cleaner.min.compaction.lag.ms": compaction.lag_ms,
+        "log.cleaner.delete.retention.ms": compaction.retention_ms,
+        "log.segment.delete.delay.ms": compaction.delete_delay_ms,
+        "transaction.state.log.segment.bytes": compaction.segment_bytes,
+        "offsets.topic.segment.bytes": compaction.segment_bytes,
+    }
+
+
+def _of_a_cluster(options: "Options") -> dict[str, Any]:
+    voters = ",".join(f"{number}@{host_name(number)}:{PORT}" for number in range(1, options.voters + 1))
+    return {
+        "controller.quorum.voters": voters,
+        "odradek.cluster.id": CLUSTER_ID,
+        "default.replication.factor": options.replication,
+        "min.insync.replicas": options.min_in_sync,
+        "transaction.state.log.replication.factor": options.replication,
+        "offsets.topic.replication.factor": options.replication,
+        "transaction.state.log.min.isr": options.min_in_sync,
+        "controller.quorum.election.timeout.ms": options.election_timeout_ms,
+        "controller.quorum.fetch.timeout.ms": options.election_timeout_ms * 2,
+        "controller.quorum.election.backoff.max.ms": options.election_timeout_ms,
+        "broker.heartbeat.interval.ms": options.session_timeout_ms // 4,
+        "broker.session.timeout.ms": options.session_timeout_ms,
+        "replica.lag.time.max.ms": options.replica_lag_ms,
+        "replica.fetch.wait.max.ms": min(500, options.replica_lag_ms // 2),
+        "request.timeout.ms": 3000,
+        "metadata.log.max.record.bytes.between.snapshots": options.snapshot_bytes,
+    }

@@ -1,0 +1,30 @@
+"""The clocks of a simulated node: the wall clock may jump, the monotonic clock is virtual time."""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.sim.environment.loop import SimLoop
+
+EPOCH_MS: Final = 1_700_000_000_000
+
+
+class SimClock:
+    """Both clocks advance with the loop; `jump` moves the wall clock alone."""
+
+    def __init__(self, loop: "SimLoop") -> None:
+        self._loop = loop
+        self.offset_ms = 0
+        self.drift = 0.0
+        """Wall milliseconds gained in each millisecond."""
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self.offset_ms + int(self._loop.time() * 1000 * (1 + self.drift))
+
+    def monotonic_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+    def monotonic_us(self) -> int:
+        return self.monotonic_ms() * 1_000
+
+    def jump(self, by_ms: int) -> None:
+        self.offset_ms += by_ms

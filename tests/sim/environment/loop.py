@@ -1,0 +1,309 @@
+"""An asyncio event loop in virtual time, whose every choice comes from one seed.
+
+- Handles of one node run in the order in which they were scheduled (asyncio's FIFO promise is kept, so a found bug is a real one); the seed decides
+  which node runs next, and the order of timers with equal deadlines, which asyncio leaves open too.
+- A node is a context variable: whatever a node's code schedules inherits it, so a crash knows what belonged to the dead process.
+- Time moves by a fixed amount with each handle, and jumps to the next timer when nothing is ready.
+- There are no threads: `run_in_executor` is an error, since a thread would be a way round the seams.
+"""
+
+import asyncio
+import heapq
+import io
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Executor
+from contextvars import Context, ContextVar, copy_context
+from random import Random
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+from tests.sim.environment.network import Network
+from tests.sim.environment.trace import Trace
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+WORLD: Final = "world"
+NODE: Final[ContextVar[str]] = ContextVar("simulated_node", default=WORLD)
+HANDLE_SECONDS: Final = 4e-6
+STEPS_MAX: Final = 3_000_000
+VIRTUAL_SECONDS_MAX: Final = 4 * 3600.0
+TASKS_BEFORE_PRUNING: Final = 512
+
+
+class SimulationError(Exception):
+    """The run itself went wrong (not a violated invariant): deadlock, livelock, a leaked task, a call round a seam."""
+
+
+class Deadlock(SimulationError):
+    """Nothing is ready and no timer is set, but the run is not over."""
+
+
+class Livelock(SimulationError):
+    """The run passed its limit of steps or of virtual time."""
+
+
+class SeamBypassed(SimulationError):
+    """Code asked for a thread or a process, which the simulation does not have."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module. `failures` collects what asyncio would have logged: exceptions that nobody took."""
+
+    def __init__(
+        self,
+        rng: Random,
+        *,
+        trace: Trace | None = None,
+        network: Network | None = None,
+        steps_max: int = STEPS_MAX,
+        virtual_seconds_max: float = VIRTUAL_SECONDS_MAX,
+    ) -> None:
+        super().__init__()
+        self.set_debug(False)
+        self.rng = rng
+        self.trace = trace or Trace()
+        self.steps = 0
+        self.failures: list[dict[str, Any]] = []
+        self.step_hook: Callable[[], None] | None = None
+        self.step_hook_at = STEPS_MAX * 2
+        self._steps_max = steps_max
+        self._virtual_seconds_max = virtual_seconds_max
+        self._now = 0.0
+        self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._queues: dict[str, deque[asyncio.Handle]] = {}
+        self._runnable: list[str] = []
+        self._dead: dict[str, None] = {}
+        self._stalled: dict[str, None] = {}
+        self._tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
+        self.network = network or Network(rng)
+        self.network.bind(self)
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._collect_failure)
+
+    def close(self) -> None:
+        super().close()
+        self._timers.clear()
+        self._queues.clear()
+        self._tasks.clear()
+
+    # -- time and scheduling
+
+    def time(self) -> float:
+        return self._now
+
+    def _call_soon(
+        self, callback: Callable[..., object], args: Sequence[Any], context: Context | None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._enqueue(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Args], object],
+        *args: *Args,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self.rng.random(), self._timer_count, timer))
+        return timer
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Args], object],
+        *args: *Args,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer stays in the heap until its time comes; it is skipped there."""
+
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*Args], T], *args: *Args) -> asyncio.Future[T]:
+        raise SeamBypassed(f"run_in_executor({func!r}): the simulation has no threads")
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    def _enqueue(self, handle: asyncio.Handle) -> None:
+        node = handle._context.get(NODE, WORLD)  # type: ignore[attr-defined]
+        queue = self._queues.get(node)
+        if queue is None:
+            if node in self._dead:
+                return
+            queue = self._queues[node] = deque()
+        if not queue and node not in self._stalled:
+            self._runnable.append(node)
+        queue.append(handle)
+
+    def _run_once(self) -> None:
+        self._release_timers()
+        runnable = self._runnable
+        if not runnable:
+            if self._stopping:  # type: ignore[attr-defined]
+                return
+            self._jump()
+            return
+        index = int(self.rng.random() * len(runnable)) if len(runnable) > 1 else 0
+        node = runnable[index]
+        queue = self._queues[node]
+        handle = queue.popleft()
+        if not queue:
+            del runnable[index]
+        if handle._cancelled:
+            return
+        self.steps += 1
+        self._now += HANDLE_SECONDS
+        handle._run()
+        if self.steps >= self.step_hook_at and self.step_hook is not None:
+            self.step_hook()
+        if self.steps > self._steps_max:
+            raise Livelock(f"{self.steps} steps at virtual second {self._now:.3f}\n{self.describe_tasks()}")
+
+    def _release_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            handle = heapq.heappop(timers)[3]
+            if not handle._cancelled:
+                self._enqueue(handle)
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][3]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock(f"nothing is ready and no timer is set\n{self.describe_tasks()}")
+        self._now = max(self._now, timers[0][0])
+        if self._now > self._virtual_seconds_max:
+            raise Livelock(f"virtual second {self._now:.3f} reached\n{self.describe_tasks()}")
+
+    # -- nodes
+
+    def context_of(self, node: str) -> Context:
+        """A context in which code belongs to `node`."""
+        context = copy_context()
+        context.run(NODE.set, node)
+        return context
+
+    def spawn(self, node: str, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        return self.create_task(coro, name=name, context=self.context_of(node))
+
+    def tasks_of(self, node: str) -> list[asyncio.Task[Any]]:
+        """Tasks of the node that are not done, oldest first."""
+        return [task for task in self._tasks.get(node, ()) if not task.done()]
+
+    def stall(self, node: str, seconds: float) -> None:
+        """Let the node stand still (SIGSTOP): what becomes ready for it waits."""
+        if node in self._stalled or node in self._dead:
+            return
+        self._stalled[node] = None
+        if node in self._runnable:
+            self._runnable.remove(node)
+        self.call_later(seconds, self.resume, node, context=self.context_of(WORLD))
+
+    def resume(self, node: str) -> None:
+        """Let a stalled node go on."""
+        if node in self._stalled:
+            del self._stalled[node]
+            if self._queues.get(node):
+                self._runnable.append(node)
+
+    def bury(self, node: str) -> None:
+        """Forget a dead node: its ready handles and timers never run, nothing can be scheduled for it again."""
+        self._dead[node] = None
+        self._queues.pop(node, None)
+        self._tasks.pop(node, None)
+        if node in self._runnable:
+            self._runnable.remove(node)
+
+    def _make_task(
+        self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any
+    ) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=loop, **options)
+        context: Context | None = options.get("context")
+        node = NODE.get() if context is None else context.get(NODE, WORLD)
+        tasks = self._tasks.setdefault(node, {})
+        if len(tasks) > TASKS_BEFORE_PRUNING:
+            for done in [each for each in tasks if each.done()]:
+                del tasks[done]
+        tasks[task] = None
+        return task
+
+    # -- failures
+
+    def _collect_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.failures.append({**context, "node": NODE.get(), "step": self.steps})
+
+    def describe_failures(self) -> list[str]:
+        described = []
+        for failure in self.failures:
+            error = failure.get("exception")
+            trail = "".join(traceback.format_exception(error)) if error is not None else ""
+            described.append(f"{failure['node']} at step {failure['step']}: {failure['message']}\n{trail}")
+        return described
+
+    def describe_tasks(self) -> str:
+        """Stacks of all tasks that are not done, by node."""
+        out = io.StringIO()
+        for node in self._tasks:
+            for task in self.tasks_of(node):
+                out.write(f"[{node}] ")
+                task.print_stack(file=out)
+        return out.getvalue()
+
+    # -- network
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        if options.get("ssl"):
+            raise SeamBypassed("TLS is tested live, not simulated")
+        assert host is not None
+        assert port is not None
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | Sequence[str] | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> asyncio.AbstractServer:
+        if options.get("ssl"):
+            raise SeamBypassed("TLS is tested live, not simulated")
+        hosts = [host or ""] if isinstance(host, str) or host is None else list(host)
+        return self.network.listen(protocol_factory, hosts, port or 0)
+
+    async def create_datagram_endpoint(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        local_addr: tuple[str, int] | None = None,
+        remote_addr: tuple[str, int] | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.DatagramTransport, asyncio.BaseProtocol]:
+        if options.get("sock") is not None:
+            raise SeamBypassed("a socket of its own is outside of the simulation")
+        protocol = protocol_factory()
+        assert isinstance(protocol, asyncio.DatagramProtocol)
+        transport = self.network.open_datagrams(protocol, local_addr, remote_addr)
+        transport.start()
+        return transport, protocol
+
+    async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        """Names are addresses here."""
+        return [(2, options.get("type", 1), 0, "", (host, int(port or 0)))]

@@ -1,0 +1,37 @@
+"""Gathers, when a run is over, what the checkers judge of its groups."""
+
+from typing import TYPE_CHECKING
+
+from tests.sim.checkers.evidence import GroupEvidence
+from tests.sim.checkers.group_log import GroupModel
+from tests.sim.options.group_options import COPIER
+from tests.sim.world import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from tests.sim.history import Operation
+    from tests.sim.world import World
+
+
+def collect_groups(world: "World", final: "list[Operation]") -> GroupEvidence | None:
+    """Read the files of `__consumer_offsets` as they are after the last, clean stop. None of a run without groups."""
+    if world.options.groups is None:
+        return None
+    watch, monitor = world.monitor.groups, world.monitor
+    evidence = GroupEvidence(
+        copiers=tuple(plan.name for plan in world.options.groups.plans if plan.does == COPIER),
+        places=tuple(world.partitions),
+        alone=world.options.groups.alone,
+        topic_id=watch.topic_id.bytes,
+        said=watch.written.said,
+        final=final,
+        ended_late=watch.ended_late,
+        begun_anew=watch.begun_anew,
+    )
+    for index in watch.indexes():
+        model = GroupModel.of(monitor.surviving_batches((CONSUMER_OFFSETS, index)))
+        for place, change in model.committed.items():
+            if change.offset is not None:
+                evidence.committed[place] = change.offset
+        for change in model.changes:
+            evidence.changes.setdefault(change.place, []).append(change)
+    return evidence

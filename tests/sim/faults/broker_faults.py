@@ -1,0 +1,93 @@
+"""How each kind of fault of a run of one broker is brought about."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.sim.environment.disk import DiskFault
+from tests.sim.environment.network import FrameFault
+from tests.sim.faults.fault import FRAME_KINDS, Fault
+from tests.sim.options.group_options import GROUP_COORDINATOR
+from tests.sim.world import CONSUMER_OFFSETS, TOPIC, TRANSACTION_STATE
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+NODE_ID = 1
+
+
+class Strikes:
+    """See the module."""
+
+    def __init__(self, world: "World", disturbed: Callable[[float], None]) -> None:
+        self.world = world
+        self._disturbed = disturbed
+
+    def strike(self, fault: Fault) -> None:
+        loop, cluster = self.world.loop, self.world.cluster
+        machine = cluster.only
+        if fault.kind in {"kill", "power"}:
+            machine.crash(power=fault.kind == "power", downtime=fault.seconds, die_again_at=fault.number)
+        elif fault.kind in {"die_at_disk", "power_at_disk"}:
+            machine.die_at_disk(fault.number, power=fault.kind == "power_at_disk", downtime=fault.seconds)
+        elif fault.kind in {"die_in_swap", "power_in_swap"}:
+            machine.die_in_swap(fault.number, power=fault.kind == "power_in_swap", downtime=fault.seconds)
+        elif fault.kind in FRAME_KINDS:
+            api_keys = (fault.api_key,) if fault.api_key >= 0 else ()
+            loop.network.faults.append(FrameFault(fault.kind, api_keys, delay=fault.seconds))
+        elif fault.kind == "cut_all":
+            loop.network.cut_all(refuse_seconds=fault.seconds)
+        elif fault.kind == "cut_one":
+            loop.network.cut_one()
+        elif fault.kind == "lag":
+            self._disturbed(fault.seconds)
+            cluster.gates.hold(self._partition(fault), fault.seconds)
+        elif fault.kind == "leadership":
+            loop.create_task(
+                self._lose_leadership(fault.seconds), name="leadership", context=loop.context_of("nemesis")
+            )
+        elif fault.kind == "restart":
+            machine.restart(downtime=fault.seconds)
+        elif fault.kind == "stall":
+            self._disturbed(fault.seconds)
+            loop.stall(machine.name, fault.seconds)
+        elif fault.kind == "clock":
+            machine.clock.jump(fault.number)
+        elif fault.kind in {"disk_write", "disk_sync"}:
+            operation = fault.kind.removeprefix("disk_")
+            topic = TOPIC if fault.target == "data" else TRANSACTION_STATE
+            machine.disk_fault(DiskFault(operation, f"/{topic}-", fault.number), restart_after=fault.seconds)
+        else:
+            raise AssertionError(fault.kind)
+
+    def _partition(self, fault: Fault) -> tuple[str, int]:
+        options = self.world.options
+        if fault.target == "coordinator":
+            return TRANSACTION_STATE, fault.number % options.transaction_partitions
+        if fault.target == GROUP_COORDINATOR:
+            return CONSUMER_OFFSETS, fault.number % self.world.monitor.groups.partitions
+        return TOPIC, fault.number % options.partitions
+
+    async def _lose_leadership(self, seconds: float) -> None:
+        """The controller fences the broker, so that it loses every partition, and takes it back later."""
+        await self._order(fence=True)
+        await asyncio.sleep(seconds)
+        await self._order(fence=False)
+
+    async def _order(self, *, fence: bool) -> None:
+        loop, machine = self.world.loop, self.world.cluster.only
+        node = machine.node
+        if node is None or not machine.up.is_set():
+            return
+
+        async def submit() -> None:
+            await (
+                node.quorum.controller.fence_broker(NODE_ID)
+                if fence
+                else node.quorum.controller.unfence_broker(NODE_ID)
+            )
+
+        try:
+            await loop.spawn(machine.name, submit(), "leadership")
+        except (asyncio.CancelledError, Exception) as error:
+            loop.trace.add(loop.steps, loop.time(), "leadership-refused", type(error).__name__)

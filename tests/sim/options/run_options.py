@@ -1,0 +1,225 @@
+"""Everything that differs between runs, drawn from the seed before the run begins (a swarm: each seed has its own mix of faults and sizes)."""
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from tests.sim.faults.fault import ADD, END, FRAME_KINDS, INIT, PRODUCE, Fault, soon_enough
+from tests.sim.faults.small_limits import draw_limits, draw_tail
+from tests.sim.options.cluster_options import draw_cluster
+from tests.sim.options.compaction_options import CompactionOptions, draw_compaction
+from tests.sim.options.group_options import GroupOptions, draw_groups
+
+KILL, FLUSH, LOOSE = "process kills only", "flush before acknowledge", "power cuts without flushing"
+DEFAULT_ID_EXPIRATION_MS: Final = 7 * 24 * 3600 * 1000
+FAULTS_BELOW: Final = 540
+"""Operations by which a fault is due, of the 900 that are expected."""
+OPERATIONS_CERTAIN: Final = 300
+"""Some runs have not even so many as that; a fault that is due by this one strikes in all of them."""
+FAULTS_MIN, FAULTS_MAX = 6, 11
+FAULTS_CERTAIN: Final = 5
+"""So many are due by then."""
+OPERATIONS_MIN: Final = 500
+TRANSACTIONS_MIN: Final = 104
+OVERFLOW_EPOCH_FIRST, OVERFLOW_EPOCH_LAST = 32_755, 32_765
+BROKERS: Final = ((1, 3, 5), (35, 45, 20))
+"""Sizes of clusters, and how often each is drawn."""
+
+
+@dataclass
+class Options:
+    """See the module. `durability` says which promise the run is held to."""
+
+    seed: int
+    partitions: int
+    durability: str
+    segment_bytes: int
+    index_interval_bytes: int
+    transaction_partitions: int
+    transaction_timeout_ms: int
+    scan_interval_ms: int
+    modern: int
+    classic: int
+    idempotent: int
+    zombie_pairs: int
+    transactions: int
+    rounds_max: int
+    padding_max: int
+    overtime: float
+    think_seconds: float
+    reader_think_seconds: float
+    latency_seconds_max: float
+    slow_probability: float
+    sync_seconds_max: float
+    cold_probability: float
+    overflow: bool
+    transaction_version: int
+    id_expiration_ms: int
+    limits: dict[str, int]
+    faults: list[Fault] = field(default_factory=list)
+    brokers: int = 1
+    voters: int = 1
+    replication: int = 1
+    min_in_sync: int = 1
+    election_timeout_ms: int = 1000
+    session_timeout_ms: int = 9000
+    replica_lag_ms: int = 30_000
+    snapshot_bytes: int = 20 << 20
+    """New metadata that leads to a snapshot, which lets go of the log before the one before it."""
+    clock_drifts: tuple[float, ...] = ()
+    leave_behind: str = ""
+    """How one broker is left when faults end: not at all, dead, or cut off."""
+    groups: GroupOptions | None = None
+    compaction: CompactionOptions | None = None
+
+    @property
+    def flush(self) -> bool:
+        return self.durability == FLUSH
+
+    @property
+    def ids_expire(self) -> bool:
+        return self.id_expiration_ms < DEFAULT_ID_EXPIRATION_MS
+
+    @property
+    def lossy(self) -> bool:
+        return self.durability == LOOSE
+
+    def describe(self) -> str:
+        size = f"{self.brokers} brokers ({self.voters} voters), RF {self.replication}; " if self.brokers > 1 else ""
+        return (
+            f"{size}{self.durability}; transaction.version {self.transaction_version}; {self.partitions} partitions, segments of {self.segment_bytes} B, {self.modern} TV2 + {self.classic} classic + "
+            f"{self.idempotent} idempotent producers, {self.zombie_pairs} zombie pairs, overflow {'on' if self.overflow else 'off'}, "
+            f"{'' if self.groups is None else self.groups.describe() + ', '}{'' if self.compaction is None else self.compaction.describe() + ', '}faults: {', '.join(fault.kind for fault in self.faults)}"
+        )
+
+
+def draw(
+    seed: int,
+    *,
+    durability: str | None = None,
+    brokers: int | None = None,
+    pairs: bool = False,
+    groups: bool | None = None,
+) -> Options:
+    """The options of a seed; a test may fix the size, for one broker the durability (and with it the kinds of faults that are drawn), and
+    whether there are groups.
+    """
+    another = Random(seed * 104_729 + 5)
+    drawn = another.choices(*BROKERS)[0] if brokers is None else brokers
+    options = _draw_one(seed, durability)
+    if drawn > 1:
+        draw_cluster(another, options, drawn, pairs=pairs)
+    draw_groups(options, wanted=groups)
+    draw_compaction(options)
+    options.limits |= draw_tail(Random(seed * 49_979_687 + 3))
+    return options
+
+
+def _draw_one(seed: int, durability: str | None) -> Options:
+    rng = Random(seed * 7919 + 17)
+    drawn = rng.choices((KILL, FLUSH, LOOSE), (55, 37, 8))[0]
+    options = Options(
+        seed=seed,
+        partitions=rng.randint(2, 4),
+        durability=drawn if durability is None else durability,
+        segment_bytes=rng.choice((600, 1500, 4000, 16_000, 1 << 20)),
+        index_interval_bytes=rng.choice((1, 200, 4096)),
+        transaction_partitions=rng.choice((1, 2, 3)),
+        transaction_timeout_ms=rng.choice((400, 1000, 2500)),
+        scan_interval_ms=rng.choice((50, 200, 500)),
+        modern=rng.randint(2, 3),
+        classic=rng.randint(1, 3),
+        idempotent=rng.randint(1, 2),
+        zombie_pairs=rng.choice((0, 1, 1, 2)),
+        transactions=TRANSACTIONS_MIN + rng.randint(0, 12),
+        rounds_max=rng.choice((1, 2, 3)),
+        padding_max=rng.choice((30, 300, 900)),
+        overtime=rng.choice((0.02, 0.06, 0.15)),
+        think_seconds=rng.choice((0.002, 0.02, 0.1)),
+        reader_think_seconds=rng.choice((0.05, 0.2, 0.4)),
+        latency_seconds_max=rng.choice((0.0005, 0.003, 0.02)),
+        slow_probability=rng.choice((0.0, 0.01, 0.05)),
+        sync_seconds_max=rng.choice((0.0005, 0.004, 0.02)),
+        cold_probability=rng.choice((0.0, 0.05, 0.5)),
+        overflow=rng.random() < 0.35,
+        transaction_version=rng.choices((2, 1, 0), (80, 10, 10))[0],
+        id_expiration_ms=rng.choices((DEFAULT_ID_EXPIRATION_MS, 1500), (85, 15))[0],
+        limits=draw_limits(rng),
+    )
+    options.padding_max = min(options.padding_max, options.segment_bytes // 5)
+    options.faults = _draw_faults(rng, options)
+    return options
+
+
+def _draw_faults(rng: Random, options: Options) -> list[Fault]:
+    kinds = [
+        "kill",
+        "die_at_disk",
+        *(kind for kind in FRAME_KINDS if kind != "replay_request"),
+        "hold_request",
+        "lose_response",
+        "cut_all",
+        "cut_one",
+        "lag",
+        "lag",
+        "leadership",
+        "clock",
+        "restart",
+        "stall",
+    ]
+    if options.durability != KILL:
+        kinds += ["power", "power", "power_at_disk"]
+    disabled = rng.sample(sorted(set(kinds)), rng.randint(0, 4))
+    enabled = [kind for kind in kinds if kind not in disabled] or kinds
+    faults = [_draw_fault(rng, rng.choice(enabled)) for _ in range(rng.randint(FAULTS_MIN, FAULTS_MAX))]
+    if not any(fault.kind in {"kill", "power", "die_at_disk", "power_at_disk"} for fault in faults):
+        faults[0] = _draw_fault(
+            rng, rng.choice(("kill", "die_at_disk") if options.durability == KILL else ("power", "power_at_disk"))
+        )
+    if rng.random() < 0.25:
+        faults.append(_draw_fault(rng, rng.choice(("disk_write", "disk_sync") if options.flush else ("disk_write",))))
+    return soon_enough(faults, FAULTS_CERTAIN, by=OPERATIONS_CERTAIN, drawn_below=FAULTS_BELOW)
+
+
+def _draw_fault(rng: Random, kind: str) -> Fault:
+    operations, steps = rng.randrange(20, FAULTS_BELOW), rng.randrange(400)
+    if kind in FRAME_KINDS:
+        return Fault(
+            kind,
+            operations,
+            steps,
+            api_key=rng.choice((PRODUCE, PRODUCE, INIT, ADD, END, END, END)),
+            seconds=rng.choice((0.02, 0.3, 2.0)) * rng.random(),
+        )
+    if kind in {"die_at_disk", "power_at_disk"}:
+        return Fault(kind, operations, steps, number=rng.randrange(1, 25), seconds=rng.random() * 0.5)
+    if kind in {"kill", "power"}:
+        # Now and then the node dies again while it recovers.
+        return Fault(
+            kind,
+            operations,
+            steps,
+            number=rng.choice((0, 0, rng.randrange(1, 60))),
+            seconds=rng.random() * rng.choice((0.05, 1.0)),
+        )
+    if kind == "lag":
+        return Fault(
+            kind,
+            operations,
+            steps,
+            seconds=rng.choice((0.05, 0.5, 1.5)),
+            target=rng.choice(("data", "data", "coordinator")),
+            number=rng.randrange(64),
+        )
+    if kind == "clock":
+        return Fault(kind, operations, steps, number=rng.choice((-60_000, -5_000, -700, 700, 5_000, 60_000)))
+    if kind in {"disk_write", "disk_sync"}:
+        return Fault(
+            kind,
+            operations,
+            steps,
+            number=rng.choice((5, 28)),
+            seconds=0.1 + rng.random(),
+            target=rng.choice(("data", "data", "coordinator")),
+        )
+    return Fault(kind, operations, steps, seconds=rng.random() * rng.choice((0.05, 0.5)))

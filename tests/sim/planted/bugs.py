@@ -1,0 +1,276 @@
+"""Bugs, each planted by replacing one function of the product for the time of a run: the net must catch every one.
+
+The product has no switch for any of them. Some need one broker, others several. `python -m tests.sim.planted.bugs --write` renews docs/planted.md.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import odradek.broker.partition.compaction_job
+import odradek.cluster.controller.partitions.isr
+import odradek.coordinator.group.offsets.core
+import odradek.coordinator.txn.core
+import odradek.coordinator.txn.end_txn
+import odradek.storage.recovery.loader
+import odradek.storage.recovery.sweep
+from odradek.broker.partition.flush import GroupFlush
+from odradek.broker.partition.leader_term import LeaderTerm
+from odradek.broker.partition.partition import Partition
+from odradek.broker.quorum.storage import PartitionRaftStorage
+from odradek.cluster.replication.leader import LeaderReplicas
+from odradek.coordinator.group.classic.state import ClassicGroup
+from odradek.coordinator.txn.commands import EndTransaction
+from odradek.coordinator.txn.state import Transaction
+from odradek.coordinator.txn.transitions import Event
+from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.runtime.engine import Engine
+from odradek.storage.compaction.batch_filter import BatchFilter
+from odradek.storage.log.log import PartitionLog
+from odradek.storage.producers.entry import ProducerUpdate
+from tests.sim.options.run_options import FLUSH, Options, draw
+from tests.sim.planted import cluster_bugs, compaction_bugs, group_bugs
+from tests.sim.result import Result
+from tests.sim.run import run_seed
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """`owner.name` is replaced by what `make(original)` returns; `durability` fixes what the bug needs to matter."""
+
+    title: str
+    owner: Any
+    name: str
+    make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    durability: str | None = None
+    brokers: int = 1
+    groups: bool = False
+
+
+def _acknowledge_before_flush(original: Callable[..., Any]) -> Callable[..., Any]:
+    def appended(self: GroupFlush) -> None:
+        self._acknowledgeable(self._log.log_end_offset)
+        original(self)
+
+    return appended
+
+
+def _stable_offset_too_high(original: Callable[..., Any]) -> Callable[..., Any]:
+    def refresh_stable_offset(self: PartitionLog) -> None:
+        original(self)
+        self.last_stable_offset = min(self.last_stable_offset + 1, self.high_watermark)
+
+    return refresh_stable_offset
+
+
+def _no_epoch_check(original: Callable[..., Any]) -> Callable[..., Any]:
+    def tv2_event(command: EndTransaction, txn: Transaction) -> Event:
+        try:
+            event: Event = original(command, txn)
+        except Refusal as refusal:
+            if refusal.error is not ErrorCode.PRODUCER_FENCED:
+                raise
+            return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+        if txn.state.name == "ONGOING":  # an old epoch is taken for a retry otherwise
+            return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2
+        return event
+
+    return tv2_event
+
+
+def _effects_before_commit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def park(self: Engine[Any, Any], call: Any, reply: Any, decision: Any) -> None:
+        original(self, call, reply, decision)
+        parked = self._parked[-1]
+        effects, parked.effects = parked.effects, ()
+        for effect in effects:
+            self._on_effect(effect)
+
+    return park
+
+
+def _refuse_retried_marker(original: Callable[..., Any]) -> Callable[..., Any]:
+    def check_marker(self: ProducerUpdate, marker: Any, epoch: int, transaction_version: int) -> None:
+        original(self, marker, epoch, transaction_version)
+        if transaction_version >= 2 and epoch <= self.entry.epoch:  # KAFKA-19999
+            raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+    return check_marker
+
+
+def _no_rebuild(original: Callable[..., Any]) -> Callable[..., Any]:
+    def replay_producers(state: Any, snapshots: Any, segments: Any, config: Any, replay: Any) -> None:
+        state.clear(replay.end_offset)
+
+    return replay_producers
+
+
+PLANTED: Final = (
+    Planted("acknowledged before the flush", GroupFlush, "appended", _acknowledge_before_flush, durability=FLUSH),
+    Planted("last stable offset one too high", PartitionLog, "refresh_stable_offset", _stable_offset_too_high),
+    Planted("epoch check skipped on EndTxn", odradek.coordinator.txn.end_txn, "_tv2_event", _no_epoch_check),
+    Planted("marker sent before prepare is committed", Engine, "_park", _effects_before_commit),
+    Planted("retried marker refused", ProducerUpdate, "_check_marker", _refuse_retried_marker),
+    Planted("producer state not rebuilt", odradek.storage.recovery.loader, "replay_producers", _no_rebuild),
+    Planted(
+        "truncation to the high watermark instead of by leader epoch",
+        Partition,
+        "follow",
+        cluster_bugs.truncate_to_high_watermark,
+        brokers=3,
+    ),
+    Planted(
+        "ListOffsets right after an election",
+        Partition,
+        "check_end_known",
+        cluster_bugs.end_known_at_once,
+        brokers=3,
+    ),
+    Planted(
+        "transaction begun in memory only",
+        odradek.coordinator.txn.core,
+        "decide_add",
+        cluster_bugs.begun_in_memory,
+        brokers=3,
+    ),
+    Planted(
+        "stale write accepted by the controller",
+        odradek.cluster.controller.partitions.isr,
+        "_refused",
+        cluster_bugs.accept_stale_write,
+        brokers=3,
+    ),
+    Planted(
+        "vote not persisted before the response",
+        PartitionRaftStorage,
+        "save_hard_state",
+        cluster_bugs.forget_vote,
+        brokers=3,
+    ),
+    Planted(
+        "follower acknowledges before the append",
+        LeaderTerm,
+        "fetched",
+        cluster_bugs.acknowledge_what_is_sent,
+        brokers=3,
+    ),
+    Planted(
+        "marker of a deposed coordinator accepted",
+        ProducerUpdate,
+        "_check_marker",
+        cluster_bugs.accept_deposed_coordinator,
+        brokers=3,
+    ),
+    Planted("ISR shrunk without the controller", LeaderReplicas, "shrinkage", cluster_bugs.shrink_alone, brokers=3),
+    Planted(
+        "pending offsets dropped at fail-over",
+        odradek.coordinator.group.offsets.core,
+        "on_loaded",
+        group_bugs.drop_pending,
+        brokers=3,
+        groups=True,
+    ),
+    Planted(
+        "TxnOffsetCommit of a fenced member accepted",
+        ClassicGroup,
+        "check_offset_commit",
+        group_bugs.accept_fenced_member,
+        groups=True,
+    ),
+    Planted(
+        "marker acknowledged before its offsets take effect",
+        Engine,
+        "mark",
+        group_bugs.materialise_late,
+        groups=True,
+    ),
+    Planted("newest value of a key compacted away", BatchFilter, "_needed", compaction_bugs.take_the_newest),
+    Planted(
+        "compacted past the last stable offset",
+        odradek.broker.partition.compaction_job,
+        "cleanable",
+        compaction_bugs.past_the_stable_offset,
+        groups=True,
+    ),
+    Planted(
+        "last batch of a producer compacted away",
+        BatchFilter,
+        "_is_last_of_producer",
+        compaction_bugs.forget_last_batches,
+    ),
+    Planted(
+        "unfinished swap dropped at the start",
+        odradek.storage.recovery.sweep,
+        "_finish_swaps",
+        compaction_bugs.drop_swaps,
+    ),
+)
+TABLE: Final = Path(__file__).resolve().parents[3] / "docs" / "planted.md"
+SEEDS: Final = range(300)
+
+
+@contextmanager
+def planted(bug: Planted) -> Iterator[None]:
+    original = getattr(bug.owner, bug.name)
+    setattr(bug.owner, bug.name, bug.make(original))
+    try:
+        yield
+    finally:
+        setattr(bug.owner, bug.name, original)
+
+
+def options_for(bug: Planted, seed: int) -> Options:
+    pairs = bug.brokers > 1 and not bug.groups
+    return draw(seed, durability=bug.durability, brokers=bug.brokers, pairs=pairs, groups=bug.groups)
+
+
+def run_with(bug: Planted, seed: int) -> Result:
+    with planted(bug):
+        return run_seed(seed, options=options_for(bug, seed))
+
+
+def find(bug: Planted, seeds: Iterable[int]) -> tuple[int, Result] | None:
+    """The first of these seeds that finds it, and its run; None when none does. A seed that fails without the bug finds nothing."""
+    for seed in seeds:
+        result = run_with(bug, seed)
+        if not result.passed and (bug.brokers == 1 or run_seed(seed, options=options_for(bug, seed)).passed):
+            return seed, result
+    return None
+
+
+def find_again(bug: Planted) -> tuple[int, Result] | None:
+    """As `find` of all seeds, beginning with the one that the table names: what the runs do changes seldom, and a search is long."""
+    named = re.search(rf"^\| {re.escape(bug.title)} \| \d+ \| (\d+) \|", TABLE.read_text(), re.MULTILINE)
+    before = [] if named is None else [int(named[1])]
+    return find(bug, (*before, *SEEDS))
+
+
+def table() -> str:
+    """The table of docs/planted.md, by running all."""
+    lines = [
+        "# Planted bugs",
+        "",
+        "These defects verify that the simulation finds defects. For each of them, one function of the product is replaced, and",
+        "seeds are run from 0 until a checker reports a finding. Generated by `python -m tests.sim.planted.bugs --write`. `make test-all`",
+        "runs the listed seeds again, and `make test` runs five of them.",
+        "",
+        "| bug | brokers | first failing seed | first finding |",
+        "|---|---|---|---|",
+    ]
+    for bug in PLANTED:
+        found = find(bug, SEEDS)
+        seed = "not found" if found is None else str(found[0])
+        what = "" if found is None else found[1].findings[0].splitlines()[0].replace("|", "/").replace("`", "'")
+        lines.append(f"| {bug.title} | {bug.brokers} | {seed} | `{what:.110}` |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    text = table()
+    if "--write" in sys.argv:
+        TABLE.write_text(text)
+    print(text)

@@ -14,7 +14,7 @@ from odradek.cluster.controller.partitions import creation as partitions
 from odradek.cluster.controller.partitions import isr, reassignment, topics
 from odradek.cluster.controller.settings import alter_configs, client_quotas, features
 from odradek.cluster.controller.state import Notice
-from odradek.cluster.metadata.delta import InconsistentMetadata
+from odradek.cluster.metadata.errors import InconsistentMetadata
 from odradek.cluster.metadata.image import RECOVERING
 from odradek.cluster.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -92,7 +92,7 @@ class Controller:
         )
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Raises NotUnderstood, InconsistentMetadata or Malformed: the log cannot be followed any further."""
+        """Raises UnsupportedMetadata, InconsistentMetadata or Malformed: the log cannot be followed any further."""
         decoded = decode_record(record.value) if record.memo is None else record.memo
         self.state.replay(offset, leader_epoch, decoded)
         if (
@@ -108,7 +108,7 @@ class Controller:
         """Nothing here depends on what is committed: answers wait for it in the engine."""
 
     def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
-        """Raises NotUnderstood for finalized features that this version cannot live up to."""
+        """Raises UnsupportedMetadata for finalized features that this version cannot live up to."""
         if self.state.in_transaction:
             raise InconsistentMetadata(
                 "metadata log: ends inside a metadata transaction, which this version never writes"

@@ -1,4 +1,4 @@
-"""The committed metadata of a broker, and who wants to hear of it."""
+"""The committed metadata of a broker, and the subscribers of its changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
 
 
 class SnapshotLoad:
-    """Builds the image of one snapshot, apart from the one that is published meanwhile. A SnapshotVisitor of the driver's."""
+    """Builds the image of one snapshot. The published image stays unchanged until `done`. Implements SnapshotVisitor."""
 
     def __init__(self, snapshot: EpochEnd, on_loaded: Callable[[MetadataImage], None]) -> None:
         self._offset = snapshot.end_offset - 1
@@ -29,36 +29,36 @@ class SnapshotLoad:
         self._delta = MetadataDelta(EMPTY_IMAGE)
 
     def take(self, batches: Sequence[LogBatch]) -> None:
-        """Raises NotUnderstood, InconsistentMetadata or Malformed."""
+        """Replay batches of the snapshot. Raise UnsupportedMetadata, InconsistentMetadata or Malformed."""
         for batch in batches:
             for _, value in batch.records:
                 self._delta.replay(self._offset, self._epoch, decode_record(value))
 
     def done(self) -> None:
+        """Publish the image."""
         self._delta.skip_to(self._offset, self._epoch)
         self._on_loaded(self._delta.build())
 
 
 class MetadataCache:
-    """Holds the image of everything committed. `image` is replaced, never changed: take it once per request.
+    """The image of all committed records. `image` is replaced, never changed: read it once per request.
 
-    Subscribers are called in order of subscription with (delta, new image); `delta.base` is the image before.
-    A metadata transaction (KIP-868) becomes visible as a whole, with its end.
+    Subscribers are called in the order of their subscription with (delta, new image). `delta.base` is the previous image.
+    A metadata transaction (KIP-868) becomes visible as a whole at its end.
     """
 
     def __init__(self) -> None:
-        """Empty until the first batch."""
         self.image = EMPTY_IMAGE
         self._delta = MetadataDelta(EMPTY_IMAGE)
         self._subscribers: list[MetadataSubscriber] = []
         self._waiting: list[tuple[int, Future[None]]] = []
 
     def subscribe(self, subscriber: MetadataSubscriber) -> None:
-        """From the next change on. A subscriber must not raise: the log goes on for all the others."""
+        """Call `subscriber` after each later change. It must not raise: other subscribers depend on the change, too."""
         self._subscribers.append(subscriber)
 
     def subscribe_from_start(self, subscriber: MetadataSubscriber) -> None:
-        """As `subscribe`; `subscriber` first hears of everything that there is already, in one delta above nothing."""
+        """Call `subscriber` with the current image, as a delta from the empty image, and after each later change."""
         subscriber(MetadataDelta.from_nothing(self.image), self.image)
         self.subscribe(subscriber)
 
@@ -67,7 +67,7 @@ class MetadataCache:
             self._subscribers.remove(subscriber)
 
     async def wait_for(self, offset: int) -> MetadataImage:
-        """The first image that contains `offset`."""
+        """Wait until the image contains `offset`, and return it."""
         if self.image.offset < offset:
             future: Future[None] = get_running_loop().create_future()
             self._waiting.append((offset, future))
@@ -75,9 +75,9 @@ class MetadataCache:
         return self.image
 
     def on_committed(self, batches: Sequence[LogBatch]) -> None:
-        """Take committed batches, in the order of the log.
+        """Replay committed batches, in the order of the log, and publish the resulting image.
 
-        Raises NotUnderstood, InconsistentMetadata or Malformed: the node cannot go on with metadata that it cannot read.
+        Raise UnsupportedMetadata, InconsistentMetadata or Malformed: the node must stop, because it cannot read its metadata.
         """
         delta = self._delta
         for batch in batches:
@@ -89,7 +89,7 @@ class MetadataCache:
         self._publish(delta, delta.build())
 
     def on_snapshot(self, snapshot: EpochEnd) -> SnapshotLoad:
-        """A snapshot takes the place of everything so far."""
+        """Return the visitor of a snapshot that replaces all records so far."""
         return SnapshotLoad(snapshot, self._loaded)
 
     def _loaded(self, image: MetadataImage) -> None:

@@ -1,7 +1,7 @@
 """The metadata of the cluster as immutable values.
 
-A `MetadataImage` is what the metadata log says up to one offset. Handlers read it without locks or awaits: whoever holds an
-image holds one consistent state, however long. The only way from one image to the next is `odradek.cluster.metadata.delta.MetadataDelta`.
+A `MetadataImage` is the state of the metadata log at one offset. It is consistent, and never changes, so request handlers read it
+without locks. Only `odradek.cluster.metadata.delta.MetadataDelta` makes the next image.
 """
 
 from __future__ import annotations
@@ -39,21 +39,19 @@ GROUP_VERSION = "group.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 
 ConfigResource = tuple[int, str]
-"""(resource type, resource name): (2, topic), (4, broker id as text), (4, "") = default of all brokers, (32, group)"""
-
-
+"""(resource type, resource name): (2, topic), (4, broker id as text), (4, "") for all brokers, (32, group)."""
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: (type, name) in order of the type, "client-id", "ip" and "user"; None for everybody of that type."""
+"""The entity of a quota: (type, name) pairs, ordered by type ("client-id", "ip", "user"). Name None: the default of that type."""
 
 
 def quota_entity(named: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """As an image has it, whatever the order."""
+    """Return the pairs in the order in which an image has them."""
     return tuple(sorted(named, key=lambda each: each[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a node listens: `security_protocol` is Kafka's number (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL)."""
+    """A listener of a node. `security_protocol` is Kafka's number: 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL."""
 
     name: str
     host: str
@@ -63,7 +61,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Levels of a feature, both ends included."""
+    """Supported levels of a feature, from `min` to `max` inclusive."""
 
     min: int
     max: int
@@ -71,7 +69,7 @@ class VersionRange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One registration. `epoch` is the offset at which it was made and identifies it."""
+    """One registration. `epoch` is the broker epoch: the offset of the registration record."""
 
     broker_id: int
     epoch: int
@@ -84,17 +82,19 @@ class BrokerImage:
     directories: tuple[UUID, ...]
     cordoned_directories: tuple[UUID, ...] = ()
     lineage: tuple[int, ...] = field(default=(), compare=False)
-    """Epochs of the registrations under this id before it, as long as none of them, nor this one, was ever unfenced since the first.
-    They have acknowledged nothing after it. Not in snapshots: what is forgotten there counts as lost.
+    """Broker epochs of the preceding registrations of this broker id, while none of them has been unfenced.
+
+    A broker that was never unfenced has acknowledged nothing, so its log is that of the first of these registrations. Snapshots
+    do not contain the lineage.
     """
 
     @property
     def is_active(self) -> bool:
-        """May it get new replicas and leaderships?"""
+        """True if the controller may give it replicas and leaders."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> Endpoint | None:
-        """The endpoint of that listener name, if the broker has it."""
+        """Return the endpoint with that listener name. None: the broker has no such listener."""
         return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
@@ -110,7 +110,7 @@ class ControllerImage:
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition. `directories` is parallel to `replicas`. `elr` and `last_known_elr` belong to KIP-966."""
+    """One partition. `directories` has one item per item of `replicas`. `elr` and `last_known_elr`: see KIP-966."""
 
     index: int
     replicas: tuple[int, ...]
@@ -132,7 +132,7 @@ class PartitionImage:
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """One topic; `partitions` in order of their index."""
+    """One topic, with its partitions in the order of their indexes."""
 
     name: str
     topic_id: UUID
@@ -141,9 +141,9 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """Everything that the log says up to and including `offset` (-1: nothing), written in `epoch`.
+    """The state of the metadata log after the record at `offset` (-1: empty), which was written in `epoch`.
 
-    The mappings are never changed after construction. `topics` is keyed by name, in order of creation.
+    The mappings never change after construction. `topics` has the topics by name, in the order of their creation.
     """
 
     offset: int = -1
@@ -168,23 +168,23 @@ class MetadataImage:
         return None if found is None else found.partitions.get(index)
 
     def leader_of(self, topic: str, index: int) -> int | None:
-        """Broker id, NO_LEADER when there is none at the moment, None when there is no such partition."""
+        """Return the broker id of the leader. NO_LEADER: the partition has none. None: the partition does not exist."""
         found = self.partition(topic, index)
         return None if found is None else found.leader
 
     def active_brokers(self) -> Iterator[BrokerImage]:
-        """Brokers that may get replicas and leaderships, in order of their id."""
+        """Return the brokers that the controller may give replicas and leaders, in the order of their ids."""
         return (self.brokers[broker_id] for broker_id in sorted(self.brokers) if self.brokers[broker_id].is_active)
 
     def config(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """What was set for that resource itself (defaults not included)."""
+        """Return the settings of the resource itself, without defaults."""
         return self.configs.get((resource_type, name), {})
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
         return self.config(RESOURCE_TOPIC, topic)
 
     def feature(self, name: str) -> int:
-        """Finalized level; 0 when the feature is off."""
+        """Return the finalized level. 0: the feature is disabled."""
         return self.features.get(name, 0)
 
 

@@ -1,4 +1,4 @@
-"""What a PartitionChangeRecord does to a partition. Pure."""
+"""The effect of a PartitionChangeRecord on a partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_RECOVERY_CHANGE = -1
 
 
 def changed_partition(old: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """`old` after `record`: fields that are absent stay; naming a leader, even the same one, begins a new leader epoch."""
+    """Return `old` after `record`. Absent fields stay unchanged. A leader, even the same one, starts a new leader epoch."""
     replicas = old.replicas if record.replicas is None else tuple(record.replicas)
     directories = old.directories
     if record.directories is not None:

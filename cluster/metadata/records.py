@@ -1,13 +1,14 @@
-"""The records of the metadata log: which are understood, in which version they are written, and their frame.
+"""The records of the metadata log: the supported types, the versions in which they are written, and their frame.
 
-A record's value is: unsigned varint frame version (1), unsigned varint record type, unsigned varint record version, body.
-What this version does not know is never skipped: its meaning might be the one that matters.
+The value of a record is: unsigned varint frame version (1), unsigned varint record type, unsigned varint record version, body.
+An unsupported record is never skipped, because it may change any part of the metadata.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.protocol import codec
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records.metadata import (
@@ -57,7 +58,6 @@ __all__ = [
     "FenceBrokerRecord",
     "MetadataRecord",
     "NoOpRecord",
-    "NotUnderstood",
     "PartitionChangeRecord",
     "PartitionRecord",
     "ProducerIdsRecord",
@@ -97,7 +97,6 @@ MetadataRecord: TypeAlias = (
     | UnregisterBrokerRecord
 )
 
-# What Kafka 4.3 writes with metadata.version 4.3-IV0. A broker's change is written in the lowest version that can say it.
 WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     RegisterBrokerRecord: 4,
     UnregisterBrokerRecord: 0,
@@ -119,15 +118,12 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     ClearElrRecord: 0,
     ClientQuotaRecord: 0,
 }
-UNDERSTOOD: Final[Mapping[int, type[MetadataRecord]]] = {cls.API_KEY: cls for cls in WRITTEN_VERSIONS}
-
-
-class NotUnderstood(Exception):
-    """A record type, version or frame that this version of the broker does not know. The node stops with this message."""
+"""The versions that Kafka 4.3 writes with metadata.version 4.3-IV0. See `written_version` for BrokerRegistrationChangeRecord."""
+SUPPORTED: Final[Mapping[int, type[MetadataRecord]]] = {cls.API_KEY: cls for cls in WRITTEN_VERSIONS}
 
 
 def written_version(record: MetadataRecord) -> int:
-    """The version that Kafka writes a record in."""
+    """Return the version in which Kafka writes the record. A broker change has the lowest version that has its fields."""
     if isinstance(record, BrokerRegistrationChangeRecord):
         if record.cordoned_log_dirs is not None:
             return 3
@@ -138,27 +134,27 @@ def written_version(record: MetadataRecord) -> int:
 
 
 def encode_record(record: MetadataRecord, version: int | None = None) -> bytes:
-    """The framed value of `record`, in `version` or else in the one that is written by default."""
+    """Encode and frame `record`, in `version` or in the version that Kafka writes."""
     chosen = written_version(record) if version is None else version
     frame = _uvarint(FRAME_VERSION) + _uvarint(record.API_KEY) + _uvarint(chosen)
     return frame + codec.encode(record, chosen)
 
 
 def decode_record(value: Buffer | None) -> MetadataRecord:
-    """The record in a framed value. Raises NotUnderstood, or Malformed when the bytes are damaged."""
+    """Decode a framed value. Raise UnsupportedMetadata, or Malformed if the bytes are corrupt."""
     if value is None:
         raise Malformed("metadata record without a value")
     view = memoryview(value)
     frame, position = _read_uvarint(view, 0)
     if frame != FRAME_VERSION:
-        raise NotUnderstood(f"metadata frame version {frame} is not supported (only {FRAME_VERSION})")
+        raise UnsupportedMetadata(f"metadata frame version {frame} is not supported (only {FRAME_VERSION})")
     kind, position = _read_uvarint(view, position)
     version, position = _read_uvarint(view, position)
-    cls = UNDERSTOOD.get(kind)
+    cls = SUPPORTED.get(kind)
     if cls is None:
-        raise NotUnderstood(f"metadata record type {kind} is not supported by this version")
+        raise UnsupportedMetadata(f"metadata record type {kind} is not supported by this version")
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
-        raise NotUnderstood(
+        raise UnsupportedMetadata(
             f"version {version} of metadata record {cls.__name__} is not supported ({cls.MIN_VERSION} to {cls.MAX_VERSION})"
         )
     return codec.decode(cls, version, view[position:])

@@ -1,6 +1,6 @@
-"""The metadata image as records and back: what stands in a snapshot of the metadata log (KIP-630, KIP-631). Pure.
+"""The metadata image as the records of a snapshot (KIP-630, KIP-631), and the difference between two images.
 
-Kafka's order: levels of features first, since they say in which versions the rest is written; then brokers, controllers,
+The order is Kafka's: feature levels first, because they determine the versions of the other records; then brokers, controllers,
 topics with their partitions, configurations, client quotas, and the next producer id.
 """
 
@@ -11,9 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from odradek.cluster.metadata import records as r
+from odradek.cluster.metadata.changes import Overlay
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import METADATA_VERSION
-from odradek.cluster.metadata.overlay import Overlay
 from odradek.cluster.raft.batches import encode_records, encode_snapshot_footer, encode_snapshot_header
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.messages import EpochEnd
 
 RECORDS_PER_BATCH_MAX: Final = 200
-"""Encoded in one turn of the loop: about 5 ms."""
-NOBODYS: Final = -1
-"""Broker id and epoch of the record that holds the next producer id: it is not known who allocated the last block."""
+"""Maximum records per batch. A batch is encoded in one turn of the event loop, which takes about 5 ms."""
+UNKNOWN_BROKER: Final = -1
+"""Broker id and epoch of the ProducerIdsRecord. The image does not have the broker that received the last block."""
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -34,7 +34,7 @@ V = TypeVar("V")
 def snapshot_batches(
     image: MetadataImage, snapshot: EpochEnd, *, last_contained_ms: int, now_ms: int
 ) -> Iterator[bytes]:
-    """The bytes of a snapshot, batch by batch: header, records, footer. Wall-clock milliseconds."""
+    """Encode a snapshot, batch by batch: header, records, footer. Times are wall-clock milliseconds."""
     epoch = snapshot.epoch
     yield encode_snapshot_header(epoch=epoch, last_contained_ms=last_contained_ms, now_ms=now_ms)
     offset = 1
@@ -46,7 +46,7 @@ def snapshot_batches(
 
 
 def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
-    """Records that make `image` out of nothing."""
+    """Return the records that lead from the empty image to `image`."""
     names = sorted(image.features, key=lambda name: (name != METADATA_VERSION, name))
     yield from (r.FeatureLevelRecord(name, image.features[name]) for name in names)
     yield from (_broker_record(broker) for broker in image.brokers.values())
@@ -60,7 +60,7 @@ def image_records(image: MetadataImage) -> Iterator[r.MetadataRecord]:
         named = [r.ClientQuotaEntity(kind, name) for kind, name in entity]
         yield from (r.ClientQuotaRecord(named, key, value) for key, value in quotas.items())
     if image.next_producer_id > 0:
-        yield r.ProducerIdsRecord(NOBODYS, NOBODYS, image.next_producer_id)
+        yield r.ProducerIdsRecord(UNKNOWN_BROKER, UNKNOWN_BROKER, image.next_producer_id)
 
 
 def _broker_record(broker: BrokerImage) -> r.RegisterBrokerRecord:
@@ -106,9 +106,10 @@ def _partition_record(topic_id: UUID, partition: PartitionImage) -> r.PartitionR
 
 
 def delta_between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
-    """What subscribers are told when a snapshot has taken them from `base` to `image`, whatever happened in between."""
+    """Return the delta from `base` to `image`, for subscribers after a snapshot has replaced the records in between."""
     delta = MetadataDelta(base)
-    delta.offset, delta.epoch = image.offset, image.epoch
+    delta.offset = image.offset
+    delta.epoch = image.epoch
     changes = delta.changes
     changes.brokers.changes = _differences(base.brokers, image.brokers)
     changes.controllers.changes = _differences(base.controllers, image.controllers)
@@ -143,6 +144,6 @@ def _compare_topic(delta: MetadataDelta, topic: TopicImage) -> None:
 
 
 def _differences(before: Mapping[K, V], after: Mapping[K, V]) -> dict[K, V | None]:
-    """Changed and new values, None for those that are gone."""
+    """Return the changed and new values, and None for each removed key."""
     gone: dict[K, V | None] = {key: None for key in before if key not in after}
     return gone | {key: value for key, value in after.items() if before.get(key) != value}

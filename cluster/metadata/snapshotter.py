@@ -1,4 +1,4 @@
-"""Makes snapshots of the committed metadata, so that the log need not be kept, or read, from its beginning."""
+"""Writes snapshots of the committed metadata. The log before the snapshot can then be deleted (KIP-630)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _logger = structlog.get_logger("cluster.snapshot")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotConfig:
-    """Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms (0: never)."""
+    """Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms (0: no time limit)."""
 
     bytes_max: int = 20 * 1024 * 1024
     interval_ms: int = 3_600_000
 
 
 class Snapshotter:
-    """Looks at what is committed; one snapshot is written at a time, a few records in a turn of the loop.
+    """Starts a snapshot when enough has been committed. Writes one snapshot at a time, some records per turn of the event loop.
 
-    A snapshot that fails is given up: the log is still there, and the next commit tries again.
+    A failed snapshot is deleted. The log is unchanged, and the next commit starts another one.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Snapshotter:
         on_failure: FailureHandler,
         config: SnapshotConfig,
     ) -> None:
-        """Make it after `metadata` listens to `driver`, so that its image holds what this hears of."""
+        """Make it after `metadata` has subscribed to `driver`: its image must contain the batches that this class receives."""
         self._driver = driver
         self._metadata = metadata
         self._clock = clock
@@ -74,9 +74,12 @@ class Snapshotter:
         now_ms = self._clock.monotonic_ms()
         assert self._since_ms is not None
         interval_ms = self._config.interval_ms
-        old = self._bytes > 0 and 0 < interval_ms <= now_ms - self._since_ms
-        if (old or self._bytes >= self._config.bytes_max) and not self._writing and self._metadata.image.offset >= 0:
-            self._bytes, self._since_ms, self._writing = 0, now_ms, True
+        is_old = self._bytes > 0 and 0 < interval_ms <= now_ms - self._since_ms
+        is_due = is_old or self._bytes >= self._config.bytes_max
+        if is_due and not self._writing and self._metadata.image.offset >= 0:
+            self._bytes = 0
+            self._since_ms = now_ms
+            self._writing = True
             self._tasks.spawn(self._make(self._metadata.image), NAME)
 
     async def _make(self, image: MetadataImage) -> None:
@@ -84,7 +87,7 @@ class Snapshotter:
             await self._try(image, EpochEnd(image.epoch, image.offset + 1))
         finally:
             self._writing = False
-        self._begin_if_due()  # by what has been committed meanwhile
+        self._begin_if_due()  # batches were committed during the write
 
     async def _try(self, image: MetadataImage, snapshot: EpochEnd) -> None:
         writer: SnapshotWriter | None = None
@@ -92,10 +95,10 @@ class Snapshotter:
             writer = self._driver.begin_snapshot(snapshot)
             await self._write(image, snapshot, writer)
         except OSError as error:
-            _logger.error("no snapshot of the metadata could be written", reason=str(error))  # noqa: TRY400  # the reason says it all
+            _logger.error("no snapshot of the metadata could be written", reason=str(error))  # noqa: TRY400  the reason is enough
             if writer is not None:
                 writer.abandon()
-        except Exception as error:  # noqa: BLE001  a bug: it has to show
+        except Exception as error:  # noqa: BLE001  a bug must be visible
             self._on_failure(NAME, error)
         else:
             _logger.info("snapshot of the metadata", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
@@ -105,5 +108,5 @@ class Snapshotter:
         now_ms = self._clock.wall_ms()
         for data in snapshot_batches(image, snapshot, last_contained_ms=self._newest_ms, now_ms=now_ms):
             writer.append(data)
-            await sleep(0)  # between two batches everybody else has a turn
+            await sleep(0)  # let other tasks run between two batches
         await writer.finish()

@@ -1,4 +1,4 @@
-"""Names of topics: which are valid, and which are the broker's own."""
+"""Names of topics: validation, and the internal topics."""
 
 import re
 from typing import Final
@@ -16,5 +16,5 @@ def is_internal(name: str) -> bool:
 
 
 def is_valid(name: str) -> bool:
-    """May a topic be called so? (A valid name is also a safe part of a file name.)"""
+    """Return whether the name is valid for a topic. A valid name is also safe as a part of a file name."""
     return name not in {".", ".."} and _NAME.fullmatch(name) is not None

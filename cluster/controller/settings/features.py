@@ -9,6 +9,7 @@ from odradek.cluster.controller.configs import cluster_min_in_sync
 from odradek.cluster.controller.leaders import new_partition_epoch, partitions_with
 from odradek.cluster.controller.messages.settings import FeatureResult
 from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.cluster.metadata.image import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     GROUP_VERSION,
@@ -24,7 +25,6 @@ from odradek.cluster.metadata.records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
-    NotUnderstood,
 )
 from odradek.protocol.errors import ErrorCode, Refusal
 
@@ -78,11 +78,11 @@ def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[No
 
 
 def check_supported(image: MetadataImage) -> None:
-    """Raises NotUnderstood when the log finalizes a feature at a level that this version cannot live up to."""
+    """Raises UnsupportedMetadata when the log finalizes a feature at a level that this version cannot live up to."""
     for name, level in image.features.items():
         reason = _not_supported(name, level)
         if reason is not None:
-            raise NotUnderstood(f"metadata log: feature {name} is finalized at level {level}. {reason}")
+            raise UnsupportedMetadata(f"metadata log: feature {name} is finalized at level {level}. {reason}")
 
 
 def update_features(state: ControllerState, command: UpdateFeatures) -> ControllerResult[tuple[FeatureResult, ...]]:

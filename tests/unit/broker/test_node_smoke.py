@@ -15,7 +15,7 @@ from odradek.broker.node import CannotStartError, Node
 from odradek.broker.partition.registry import WORK_AT_ONCE
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
-from odradek.cluster.metadata.records import NotUnderstood
+from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.protocol.batch import build_batch, iter_batches, iter_records
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -331,7 +331,7 @@ async def test_metadata_of_a_later_version_stops_the_start_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def later(_: object) -> None:
-        raise NotUnderstood("metadata log: record type 99 at offset 7 is not supported by this version")
+        raise UnsupportedMetadata("metadata log: record type 99 at offset 7 is not supported by this version")
 
     node, _ = make(tmp_path)
     monkeypatch.setattr(node.metadata, "on_committed", later)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.cluster.controller.messages.topics import NewTopic, TopicName
-from odradek.cluster.metadata.records import NotUnderstood
+from odradek.cluster.metadata.errors import UnsupportedMetadata
 from odradek.cluster.raft.batches import encode_records
 from odradek.cluster.raft.messages import HardState
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -168,7 +168,7 @@ async def test_a_log_with_an_unknown_record_ends_the_node_and_names_it() -> None
     await node.driver.start()
     await asyncio.wait_for(failed.wait(), 10)
     _, error = node.failures[0]
-    assert isinstance(error, NotUnderstood)
+    assert isinstance(error, UnsupportedMetadata)
     assert str(error) == "metadata record type 18 is not supported by this version"
     assert not node.service.is_active
     await node.tasks.cancel_all()

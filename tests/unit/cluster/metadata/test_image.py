@@ -25,7 +25,8 @@ from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, 
 from odradek.cluster.controller.settings.features import check_supported
 from odradek.cluster.metadata import records as r
 from odradek.cluster.metadata.cache import MetadataCache
-from odradek.cluster.metadata.delta import InconsistentMetadata, MetadataDelta
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.errors import InconsistentMetadata, UnsupportedMetadata
 from odradek.cluster.metadata.image import EMPTY_IMAGE, MetadataImage
 from odradek.cluster.raft.batches import LogBatch
 from odradek.protocol.errors import Malformed, Refusal
@@ -151,7 +152,7 @@ def test_a_metadata_transaction_is_seen_as_a_whole_or_not_at_all() -> None:
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(value: bytes, message: str) -> None:
-    with pytest.raises(r.NotUnderstood, match=message):
+    with pytest.raises(UnsupportedMetadata, match=message):
         r.decode_record(value)
 
 
@@ -185,7 +186,7 @@ def test_a_record_that_cannot_be_stops_the_replay_with_its_offset(record: r.Meta
 def test_a_log_of_another_version_is_refused_at_load() -> None:
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay(0, 1, r.FeatureLevelRecord(name="metadata.version", feature_level=33))
-    with pytest.raises(r.NotUnderstood, match=r"metadata\.version is finalized at level 33"):
+    with pytest.raises(UnsupportedMetadata, match=r"metadata\.version is finalized at level 33"):
         check_supported(delta.build())
 
 

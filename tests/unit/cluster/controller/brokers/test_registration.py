@@ -18,8 +18,8 @@ from odradek.cluster.controller.commands import (
 )
 from odradek.cluster.controller.messages.brokers import BrokerHeartbeat
 from odradek.cluster.controller.messages.topics import NewTopic
-from odradek.cluster.metadata.delta import LINEAGE_MAX
 from odradek.cluster.metadata.image import VersionRange
+from odradek.cluster.metadata.replay.brokers import LINEAGE_MAX
 from odradek.protocol.errors import ErrorCode, Refusal
 from tests.support.raft_memory import ControllerRig, registration
 

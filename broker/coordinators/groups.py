@@ -63,7 +63,7 @@ class Groups:
             base_sequence=BASE_SEQUENCE,
         )
         partitions.listen(GROUP_METADATA, shards)
-        markers.listen(GROUP_METADATA, self.coordinator)
+        markers.apply_with(GROUP_METADATA, self.coordinator.mark)
         spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other group coordinators")
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -1,10 +1,9 @@
 """What the coordinators ask of the cluster, answered from this broker's metadata and its controller."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 from uuid import UUID
 
-from odradek.cluster.controller.messages.brokers import ProducerIdBlock
+from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import GROUP_VERSION, TRANSACTION_VERSION, MetadataImage, TopicImage
@@ -119,18 +118,10 @@ class CoordinatorTopic:
         return self._leaders
 
 
-class ProducerIdController(Protocol):
-    """The connection to the active controller (`odradek.broker.quorum.controller_client`)."""
-
-    async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
-        """Raise Refusal(BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH)."""
-        ...
-
-
 class ProducerIdBlocks:
     """Blocks of producer ids for this broker, as long as its registration holds."""
 
-    def __init__(self, controller: ProducerIdController, node_id: int, broker_epoch: Callable[[], int]) -> None:
+    def __init__(self, controller: ControllerClient, node_id: int, broker_epoch: Callable[[], int]) -> None:
         self._controller = controller
         self._node_id = node_id
         self._broker_epoch = broker_epoch

@@ -6,10 +6,10 @@ The coordinator groups its markers by leader and has one request in flight per b
 from asyncio import Future, get_running_loop
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from odradek.broker.coordinators.marker_writer import MarkerWriter
-from odradek.broker.quorum.peers import Channel
+from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.error_map import known_error
 from odradek.coordinator.txn.ports import Marker, MarkerResults, TopicPartition
 from odradek.protocol.errors import ErrorCode
@@ -19,17 +19,8 @@ from odradek.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from odradek.protocol.schema import Message
 
 WRITE_TXN_MARKERS_VERSION: Final = 2
-
-
-class Requests(Protocol):
-    """The part of `odradek.broker.quorum.peers.Peers` that is used here."""
-
-    def request(
-        self, node_id: int, channel: Channel, request: Message, version: int, *, timeout_ms: int
-    ) -> "Future[Any]": ...
 
 
 class MarkerSender:
@@ -49,7 +40,7 @@ class MarkerSender:
 class RemoteMarkerSender:
     """WriteTxnMarkers to other brokers."""
 
-    def __init__(self, peers: Requests, timeout_ms: int) -> None:
+    def __init__(self, peers: Peers, timeout_ms: int) -> None:
         """`timeout_ms` is how long the answer of a broker is waited for, whose connection stands."""
         self._peers = peers
         self._timeout_ms = timeout_ms

@@ -8,7 +8,7 @@ is told of the marker finds what the transaction has brought (KAFKA-17507).
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
@@ -30,14 +30,11 @@ STUCK_MAX: Final = 10_000
 _StuckKey = tuple[Partition, int, int, int, int, bool]
 
 
-class MarkerListener(Protocol):
-    """Whose state lies in a topic."""
+ApplyMarker = Callable[[int, shard.Marker, Callable[[], int]], None]
+"""Have a marker written by the given function, which returns its offset, and apply it, in the order of the log.
 
-    def mark(self, partition: int, marker: shard.Marker, write: Callable[[], int]) -> None:
-        """Have the marker written by `write`, which returns its offset, and take it in, in the order of the log.
-
-        Raises Refusal, what `write` raises included; COORDINATOR_LOAD_IN_PROGRESS while the log is being read.
-        """
+The arguments are (partition, marker, write). Raise Refusal: those of `write`, and COORDINATOR_LOAD_IN_PROGRESS while the log is read.
+"""
 
 
 class MarkerWriter:
@@ -49,12 +46,12 @@ class MarkerWriter:
         self._clock = clock
         self._timeout_ms = min(timeout_ms, COMMIT_MS_MAX)
         self._stuck: dict[_StuckKey, int] = {}
-        self._listeners: dict[str, MarkerListener] = {}
+        self._appliers: dict[str, ApplyMarker] = {}
 
-    def listen(self, topic: str, listener: MarkerListener) -> None:
-        """Let `listener` take in every marker that is written to `topic` from now on."""
-        assert topic not in self._listeners
-        self._listeners[topic] = listener
+    def apply_with(self, topic: str, apply: ApplyMarker) -> None:
+        """Apply each marker that is written to `topic` from now on by `apply`."""
+        assert topic not in self._appliers
+        self._appliers[topic] = apply
 
     def write(self, markers: Sequence[Marker]) -> Future[MarkerResults]:
         """The outcome of every marker on each of its partitions; done on return when all are committed already."""
@@ -87,7 +84,7 @@ class MarkerWriter:
         end = self._in_the_log(partition, marker) if self._stuck else None
         if end is not None:
             return partition, end  # another one would not be committed any sooner
-        listener = self._listeners.get(key.topic)
+        apply = self._appliers.get(key.topic)
 
         def write() -> int:
             info = partition.append(
@@ -98,11 +95,11 @@ class MarkerWriter:
             )
             return info.last_offset
 
-        if listener is None:
+        if apply is None:
             return partition, write() + 1
         partition.check_leader()
         taken = shard.Marker(marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.commit)
-        listener.mark(key.partition, taken, write)
+        apply(key.partition, taken, write)
         return partition, partition.log.log_end_offset
 
     def _in_the_log(self, partition: Partition, marker: Marker) -> int | None:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from odradek.broker.coordinators.marker_sender import Requests
 from odradek.broker.coordinators.txn_verification import Coordinator
-from odradek.broker.quorum.peers import Channel
+from odradek.broker.quorum.peers import Channel, Peers
 from odradek.broker.requests.error_map import known_error
 from odradek.coordinator.hashing import partition_for
 from odradek.coordinator.txn.commands import PartitionErrors
@@ -39,7 +38,7 @@ class Coordinators:
         self,
         node_id: int,
         local: Coordinator,
-        peers: Requests,
+        peers: Peers,
         leaders: Callable[[], Sequence[int]],
         *,
         timeout_ms: int,
@@ -126,7 +125,7 @@ class _Asked:
 class _Lane:
     """The way to one coordinator."""
 
-    def __init__(self, broker_id: int, peers: Requests, timeout_ms: int) -> None:
+    def __init__(self, broker_id: int, peers: Peers, timeout_ms: int) -> None:
         self._broker_id = broker_id
         self._peers = peers
         self._timeout_ms = timeout_ms

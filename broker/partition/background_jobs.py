@@ -5,14 +5,16 @@ overlap. Intervals are monotonic time; what is judged (the age of records, of pr
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 import structlog
 
 from odradek.broker.config.properties import Config
-from odradek.broker.partition.compaction_job import Compaction, Hosted, Settings
+from odradek.broker.config.topics import TopicSettings
+from odradek.broker.partition.compaction_job import Compaction
 from odradek.broker.partition.partition import Partition
+from odradek.broker.partition.registry import Partitions
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
@@ -21,18 +23,10 @@ LOG: Final = structlog.get_logger(__name__)
 REMOVAL_MS_MIN: Final = 1_000
 REMOVAL_MS_MAX: Final = 60_000
 """Deleted files are looked at once per file.delete.delay.ms, within these bounds."""
+LAG_SLICE: Final = 256
+"""Maximum partitions that are checked for lagging replicas before the event loop runs other tasks."""
 INTERVAL_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
 """A longer interval means never (Kafka's default for log.flush.scheduler.interval.ms is 2**63 - 1)."""
-
-
-class LagWatch(Protocol):
-    """Who takes lagging replicas out of the in-sync ones."""
-
-    @property
-    def lag_max_ms(self) -> int:
-        """replica.lag.time.max.ms."""
-
-    async def check_replica_lag(self, partitions: Hosted) -> None: ...
 
 
 class Jobs:
@@ -42,11 +36,10 @@ class Jobs:
         self,
         config: Config,
         clock: Clock,
-        partitions: Hosted,
+        partitions: Partitions,
         logs: LogManager,
         tasks: Tasks,
-        replication: LagWatch,
-        settings: Settings,
+        settings: TopicSettings,
     ) -> None:
         """Nothing runs before `start`."""
         self._config = config
@@ -54,7 +47,6 @@ class Jobs:
         self._partitions = partitions
         self._logs = logs
         self._tasks = tasks
-        self._replication = replication
         self._compaction = Compaction(settings, clock, partitions, logs)
         self._flushed_ms: dict[Partition, int] = {}
 
@@ -71,7 +63,7 @@ class Jobs:
         removal_ms = min(max(config.log_segment_delete_delay_ms, REMOVAL_MS_MIN), REMOVAL_MS_MAX)
         self._every("deleted files", removal_ms, self._checkpoint(self._remove_deleted))
         # Half of it, as in Kafka: a replica is noticed after one and a half times that at the latest.
-        self._every("lagging replicas", max(self._replication.lag_max_ms // 2, 1), self.check_replica_lag)
+        self._every("lagging replicas", max(config.replica_lag_time_max_ms // 2, 1), self.check_replica_lag)
         if config.log_cleaner_enable:
             self._tasks.spawn(self._compaction.run(), "job: compaction")
         self._every("producer expiry", config.producer_id_expiration_check_interval_ms, self.expire_producers)
@@ -97,7 +89,7 @@ class Jobs:
         await self._checkpoint(self._logs.checkpoint_recovery_points)()
 
     async def check_replica_lag(self) -> None:
-        await self._replication.check_replica_lag(self._partitions)
+        await check_replica_lag(self._partitions, self._clock)
 
     async def expire_producers(self) -> None:
         now_ms = self._clock.wall_ms()
@@ -146,6 +138,16 @@ class Jobs:
 
     async def _delete_expired(self, partition: Partition) -> None:
         apply_retention(partition, self._clock.wall_ms())
+
+
+async def check_replica_lag(partitions: Iterable[Partition], clock: Clock) -> None:
+    """Propose ISRs without the replicas that did not catch up for replica.lag.time.max.ms."""
+    now_ms = clock.monotonic_ms()
+    for number, partition in enumerate(partitions, 1):
+        if partition.leader_term is not None:
+            partition.leader_term.check_replica_lag(now_ms)
+        if number % LAG_SLICE == 0:
+            await asyncio.sleep(0)
 
 
 def apply_retention(partition: Partition, now_ms: int) -> None:

@@ -5,14 +5,15 @@ of which the loop is left alone for three times as long: whoever sends a request
 """
 
 from asyncio import get_running_loop, sleep
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import structlog
 
 from odradek.broker.config.properties import PROPERTIES
-from odradek.broker.config.property import Property
+from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition.partition import Partition
+from odradek.broker.partition.registry import Partitions
 from odradek.protocol.errors import Malformed
 from odradek.runtime.clock import Clock
 from odradek.storage.compaction.cleaner import (
@@ -32,22 +33,10 @@ LOGS_AT_ONCE: Final = 16
 """Logs looked at before others have a turn."""
 
 
-class Hosted(Protocol):
-    """The partitions to look after."""
-
-    def __iter__(self) -> Iterator[Partition]: ...
-
-
-class Settings(Protocol):
-    """Properties that may change (`odradek.broker.config.topics.TopicSettings`)."""
-
-    def current(self, prop: Property) -> Any: ...
-
-
 class Compaction:
     """`run` for as long as the node lives."""
 
-    def __init__(self, settings: Settings, clock: Clock, partitions: Hosted, logs: LogManager) -> None:
+    def __init__(self, settings: TopicSettings, clock: Clock, partitions: Partitions, logs: LogManager) -> None:
         self._settings = settings
         self._clock = clock
         self._partitions = partitions

@@ -1,12 +1,13 @@
 """Wishes of this broker's partitions to change their in-sync replicas, sent to the controller: one request at a time."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 
 from odradek.broker.partition.partition import Partition
+from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -18,18 +19,12 @@ PAUSE_MAX_MS: Final = 1_000
 LOG: Final = structlog.get_logger(__name__)
 
 
-class IsrController(Protocol):
-    """The way to the active controller (`odradek.broker.quorum.controller_client`)."""
-
-    async def alter_partition(
-        self, broker_id: int, broker_epoch: int, partitions: Sequence[PartitionIsr]
-    ) -> tuple[AlteredPartition, ...]: ...
-
-
 class IsrChanges:
     """Collects pending ISR changes while a request is under way; the next request carries all of them."""
 
-    def __init__(self, node_id: int, broker_epoch: Callable[[], int], controller: IsrController, spawn: Spawn) -> None:
+    def __init__(
+        self, node_id: int, broker_epoch: Callable[[], int], controller: ControllerClient, spawn: Spawn
+    ) -> None:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._controller = controller

@@ -5,8 +5,8 @@ the loop serves others. A partition that somebody asks for meanwhile comes first
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.broker.partition.leader_term import LeaderAndIsr, LeaderContext, LeaderTerm
@@ -17,8 +17,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 from odradek.storage.config import LogConfig
-from odradek.storage.data_directory.log_manager import StaleCheckpoint
-from odradek.storage.log.log import PartitionLog
+from odradek.storage.data_directory.log_manager import LogManager, StaleCheckpoint
 
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
 """The log configuration of a topic out of the properties that were set for it."""
@@ -26,25 +25,6 @@ WORK_AT_ONCE: Final = 128
 """Changes of a role that are made before the loop has its turn: about 5 ms."""
 HOSTING_WORK: Final = 8
 """What opening a log counts, in changes of a role."""
-
-
-class Logs(Protocol):
-    """The logs of the data directory (`odradek.storage.data_directory.log_manager.LogManager`)."""
-
-    def create(self, topic: str, partition: int, topic_id: UUID, config: LogConfig, now_ms: int) -> PartitionLog:
-        """The log of the partition, made unless it is there; one of another topic id makes room.
-
-        Raises StaleCheckpoint (not before `remove_stale_entries`), OSError.
-        """
-
-    def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
-        """The log is taken out when it is called; the coroutine makes that durable. The coroutine raises OSError."""
-
-    async def remove_stale_entries(self) -> None:
-        """After it the checkpoints say nothing of logs that are gone. Raises OSError."""
-
-    async def checkpoint_log_starts(self) -> None:
-        """Bring the log starts of all logs to stable storage. Raises OSError."""
 
 
 class LeadershipListener(Protocol):
@@ -77,7 +57,7 @@ class Partitions:
         self,
         *,
         node_id: int,
-        logs: Logs,
+        logs: LogManager,
         clock: Clock,
         spawn: Spawn,
         config_of: ConfigOf,

@@ -17,8 +17,8 @@ import structlog
 
 from odradek.broker.partition.partition import NO_EPOCH, Partition
 from odradek.broker.quorum.peers import Channel, Peers
-from odradek.broker.replication.follower_session import FetchSettings, Followed, FollowerSession, Identity
-from odradek.broker.replication.follower_truncation import Mender
+from odradek.broker.replication.follower_session import BrokerIdentity, FetchSettings, Followed, FollowerSession
+from odradek.broker.replication.follower_truncation import FollowerTruncation
 from odradek.broker.replication.throttle import ReplicaThrottles
 from odradek.cluster.replication.follower import Event, PartitionFetchState, State, event_of, pause_ms
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -48,9 +48,9 @@ class ReplicaFetcher:
     def __init__(
         self,
         leader: int,
-        identity: Identity,
+        identity: BrokerIdentity,
         peers: Peers,
-        mender: Mender,
+        truncation: FollowerTruncation,
         clock: Clock,
         spawn: Spawn,
         settings: FetchSettings,
@@ -59,7 +59,7 @@ class ReplicaFetcher:
         self.leader = leader
         self._identity = identity
         self._peers = peers
-        self._mender = mender
+        self._truncation = truncation
         self._clock = clock
         self._spawn = spawn
         self._settings = settings
@@ -111,9 +111,9 @@ class ReplicaFetcher:
 
     def _begin(self, followed: Followed) -> None:
         """Fetch, unless the leader has to be asked first where its log begins."""
-        if self._mender.log_start_checks.needs(followed.partition.topic, followed.partition.index):
+        if self._truncation.log_start_checks.needs(followed.partition.topic, followed.partition.index):
             self._stop_for(followed, Event.OUT_OF_RANGE)
-            self._mend(followed, self._mender.locate(followed, self.holds))
+            self._truncate(followed, self._truncation.locate(followed, self.holds))
         else:
             self._ask_for(followed)
 
@@ -229,7 +229,10 @@ class ReplicaFetcher:
         if answer.diverging_epoch.epoch != NO_EPOCH:
             self._stop_for(followed, Event.DIVERGED)
             diverging = answer.diverging_epoch
-            self._mend(followed, self._mender.cut_to_epoch(followed, diverging.epoch, diverging.end_offset, self.holds))
+            self._truncate(
+                followed,
+                self._truncation.truncate_to_epoch(followed, diverging.epoch, diverging.end_offset, self.holds),
+            )
             return 0
         records = answer.records or b""
         if not self._append(followed, answer, records):
@@ -255,7 +258,7 @@ class ReplicaFetcher:
         except TransactionCompactedAway as forgot:
             self._stop_for(followed, Event.DIVERGED)
             epoch = partition.log.epochs.latest
-            self._mend(followed, self._mender.cut_to_epoch(followed, epoch, forgot.offset, self.holds))
+            self._truncate(followed, self._truncation.truncate_to_epoch(followed, epoch, forgot.offset, self.holds))
             return False
         except Refusal as refusal:
             if refusal.error is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -264,7 +267,7 @@ class ReplicaFetcher:
                 # DeleteRecords has moved the leader's log start into a batch, which comes whole.
                 self._stop_for(followed, Event.OUT_OF_RANGE)
                 followed.fetch_state.step(Event.LOCATED)
-                self._mend(followed, self._mender.start_at(followed, base_offset(records), self.holds))
+                self._truncate(followed, self._truncation.start_at(followed, base_offset(records), self.holds))
             else:
                 self._damaged(followed, refusal)
             return False
@@ -295,7 +298,7 @@ class ReplicaFetcher:
             return
         self._stop_for(followed, event)
         if event is Event.OUT_OF_RANGE:
-            self._mend(followed, self._mender.locate(followed, self.holds))
+            self._truncate(followed, self._truncation.locate(followed, self.holds))
 
     # ---- stops and goes ---------------------------------------------------------------------------------------------
 
@@ -318,11 +321,11 @@ class ReplicaFetcher:
         followed.fetch_state.step(Event.PAUSE_ENDED)
         self._begin(followed)
 
-    def _mend(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
+    def _truncate(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
         partition = followed.partition
-        self._spawn(self._mended(followed, work), f"mend {partition.topic}-{partition.index}")
+        self._spawn(self._truncated(followed, work), f"truncate {partition.topic}-{partition.index}")
 
-    async def _mended(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
+    async def _truncated(self, followed: Followed, work: Coroutine[Any, Any, Event]) -> None:
         """The log has been made to agree with the leader's, or something has come in between."""
         event = await work
         if not self.holds(followed):

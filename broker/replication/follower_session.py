@@ -5,8 +5,8 @@ anything that leaves in doubt what the leader has heard, a new session begins wi
 """
 
 from asyncio import TimerHandle
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import UUID
 
 from odradek.broker.fetch.sessions import EPOCH_MAX, INITIAL_EPOCH, NO_SESSION
@@ -29,15 +29,17 @@ class FetchSettings:
     backoff_ms: int
 
 
-class Identity(Protocol):
-    """Who fetches."""
+@dataclass(frozen=True, slots=True)
+class BrokerIdentity:
+    """This broker as a follower. Its epoch is known once it is registered."""
 
-    @property
-    def node_id(self) -> int: ...
+    node_id: int
+    epoch: Callable[[], int]
 
     @property
     def broker_epoch(self) -> int:
-        """Of the registration that holds."""
+        """Return the epoch of the current registration."""
+        return self.epoch()
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +111,7 @@ class FollowerSession:
             if followed.fetch_state.state is State.FETCHING:
                 self.due[followed] = None
 
-    def question(self, identity: Identity, settings: FetchSettings) -> FetchRequest:
+    def question(self, identity: BrokerIdentity, settings: FetchSettings) -> FetchRequest:
         """The next request; nothing is due after it."""
         topics: dict[int, FetchTopic] = {}
         for followed in self.due:

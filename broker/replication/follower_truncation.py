@@ -7,7 +7,7 @@ fetched again) or for the leader's word. Whatever is waited for, the partition m
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from odradek.runtime.clock import Clock
+from odradek.storage.data_directory.log_manager import LogManager
 
 LIST_OFFSETS_VERSION: Final = 8
 LATEST: Final = -1
@@ -31,32 +32,22 @@ LOG: Final = structlog.get_logger(__name__)
 Holds = Callable[[Followed], bool]
 
 
-class Logs(Protocol):
-    """The data directory (`odradek.storage.data_directory.log_manager.LogManager`)."""
-
-    async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
-        """After it, a recovery reads the log from `offset` on, whatever is appended there next. Raises OSError."""
-
-    async def checkpoint_log_starts(self) -> None:
-        """After it, the next life knows where the logs begin now. Raises OSError."""
-
-
 @dataclass(frozen=True, slots=True)
-class Mender:
-    """`node_id` is this broker's; each coroutine returns what has come of it."""
+class FollowerTruncation:
+    """Truncate the logs of followers. Each coroutine returns the event that its outcome is for the fetch state."""
 
     node_id: int
-    logs: Logs
+    logs: LogManager
     peers: Peers
     clock: Clock
     request_timeout_ms: int
     log_start_checks: LogStartChecks
 
-    async def cut_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
+    async def truncate_to_epoch(self, followed: Followed, epoch: int, end_offset: int, holds: Holds) -> Event:
         """The leader's log has `epoch` up to `end_offset`, and nothing of what this one has behind that."""
         log = followed.partition.log
         cut = truncation_for(epoch, end_offset, log.end_offset_for_epoch, log.log_end_offset)
-        return await self._cut(followed, cut, holds)
+        return await self._truncate(followed, cut, holds)
 
     async def start_at(self, followed: Followed, offset: int, holds: Holds) -> Event:
         """Drop everything and begin at `offset`."""
@@ -93,13 +84,13 @@ class Mender:
         event = await (
             self.start_at(followed, offset, holds)
             if remedy is Remedy.START_AT
-            else self._cut(followed, Truncation(offset), holds)
+            else self._truncate(followed, Truncation(offset), holds)
         )
         if holds(followed):
             self.log_start_checks.complete(log.topic, log.partition)
         return event
 
-    async def _cut(self, followed: Followed, cut: Truncation, holds: Holds) -> Event:
+    async def _truncate(self, followed: Followed, cut: Truncation, holds: Holds) -> Event:
         partition = followed.partition
         log = partition.log
         try:

@@ -1,68 +1,44 @@
 """Replication on this broker: who is fetched from, who fetches, and what the cluster is told about who is in sync."""
 
-import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable
 
 from odradek.broker.config.properties import Config
-from odradek.broker.partition.isr_changes import IsrChanges, IsrController
+from odradek.broker.partition.isr_changes import IsrChanges
 from odradek.broker.partition.partition import Partition
+from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.peers import Peers
 from odradek.broker.replication.follower_fetcher import ReplicaFetcher
-from odradek.broker.replication.follower_session import FetchSettings
-from odradek.broker.replication.follower_truncation import Logs, Mender
+from odradek.broker.replication.follower_session import BrokerIdentity, FetchSettings
+from odradek.broker.replication.follower_truncation import FollowerTruncation
 from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.broker.replication.throttle import ReplicaThrottles
+from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
 from odradek.cluster.replication.leader import PendingIsrChange
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
+from odradek.storage.data_directory.log_manager import LogManager
 
-LAG_SLICE: Final = 256
-"""Partitions looked at for lagging replicas before the loop has its turn."""
 DiskFailed = Callable[[str, bool], None]
 """(what was refused, are there replicas elsewhere that can take over)"""
 
 
-class Hosted(Protocol):
-    """The partitions of this broker."""
+class ReplicationManager:
+    """Fetch from the leaders of followed partitions, and send ISR changes of led partitions to the controller.
 
-    def __iter__(self) -> Iterator[Partition]: ...
-
-
-class Metadata(Protocol):
-    """What is committed (`odradek.cluster.metadata.cache.MetadataCache`)."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Self:
-    """`odradek.broker.replication.follower_fetcher.Identity`: the epoch is known once the broker is registered."""
-
-    node_id: int
-    epoch: Callable[[], int]
-
-    @property
-    def broker_epoch(self) -> int:
-        return self.epoch()
-
-
-class Replication:
-    """`odradek.broker.partition.registry.Replication`, over real connections."""
+    Implements `odradek.broker.partition.registry.Replication`.
+    """
 
     def __init__(
         self,
         config: Config,
-        me: Self,
+        identity: BrokerIdentity,
         *,
-        metadata: Metadata,
+        metadata: MetadataCache,
         peers: Peers,
-        controller: IsrController,
-        logs: Logs,
+        controller: ControllerClient,
+        logs: LogManager,
         clock: Clock,
         spawn: Spawn,
         disk_failed: DiskFailed,
@@ -70,7 +46,7 @@ class Replication:
         throttles: ReplicaThrottles,
     ) -> None:
         self.lag_max_ms = config.replica_lag_time_max_ms
-        self._me = me
+        self._identity = identity
         self._metadata = metadata
         self._peers = peers
         self._clock = clock
@@ -78,8 +54,10 @@ class Replication:
         self._disk_failed = disk_failed
         self._throttles = throttles
         self._log_start_checks = log_start_checks
-        self._changes = IsrChanges(me.node_id, me.epoch, controller, spawn)
-        self._mender = Mender(me.node_id, logs, peers, clock, config.request_timeout_ms, log_start_checks)
+        self._changes = IsrChanges(identity.node_id, identity.epoch, controller, spawn)
+        self._truncation = FollowerTruncation(
+            identity.node_id, logs, peers, clock, config.request_timeout_ms, log_start_checks
+        )
         self._settings = FetchSettings(
             config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
@@ -130,7 +108,14 @@ class Replication:
         found = self._fetchers.get(leader)
         if found is None:
             found = self._fetchers[leader] = ReplicaFetcher(
-                leader, self._me, self._peers, self._mender, self._clock, self._spawn, self._settings, self._throttles
+                leader,
+                self._identity,
+                self._peers,
+                self._truncation,
+                self._clock,
+                self._spawn,
+                self._settings,
+                self._throttles,
             )
             self._spawn(found.run(), f"fetch from {leader}")
         return found
@@ -139,17 +124,8 @@ class Replication:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A broker that has registered anew may be reached again, maybe elsewhere. What is gone from here is not asked after."""
-        self._log_start_checks.complete_removed(image, self._me.node_id)
+        self._log_start_checks.complete_removed(image, self._identity.node_id)
         for broker_id in delta.changed_brokers():
             fetcher = self._fetchers.get(broker_id)
             if fetcher is not None:
                 fetcher.kick()
-
-    async def check_replica_lag(self, partitions: Hosted) -> None:
-        """Replicas that have not kept up for replica.lag.time.max.ms are to leave the ISR."""
-        now_ms = self._clock.monotonic_ms()
-        for number, partition in enumerate(partitions, 1):
-            if partition.leader_term is not None:
-                partition.leader_term.check_replica_lag(now_ms)
-            if number % LAG_SLICE == 0:
-                await asyncio.sleep(0)

@@ -12,10 +12,11 @@ from odradek.broker.process.env import Env
 from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.peers import Peers
 from odradek.broker.quota.byte_budget import ByteBudget
+from odradek.broker.replication.follower_session import BrokerIdentity
 from odradek.broker.replication.leader_fetch import ReplicaFetches
 from odradek.broker.replication.leader_sessions import ReplicaSessions
 from odradek.broker.replication.log_start_check import LogStartChecks
-from odradek.broker.replication.manager import DiskFailed, Replication, Self
+from odradek.broker.replication.manager import DiskFailed, ReplicationManager
 from odradek.broker.replication.throttle import ReplicaThrottles, Throttle
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.runtime.clock import Clock
@@ -28,7 +29,7 @@ class HostedPartitions:
     """The partitions of this broker, and both sides of their replication."""
 
     partitions: Partitions
-    replication: Replication
+    replication: ReplicationManager
     """Fetches from other leaders."""
     replica_fetches: ReplicaFetches
     """Responds to the fetches of followers."""
@@ -52,9 +53,9 @@ def host_partitions(
 ) -> HostedPartitions:
     """Make the registry of partitions. It hosts none before the first `Partitions.on_metadata`."""
     throttles = _throttles(config.node_id, topic_settings, metadata, env.clock)
-    replication = Replication(
+    replication = ReplicationManager(
         config,
-        Self(config.node_id, broker_epoch),
+        BrokerIdentity(config.node_id, broker_epoch),
         metadata=metadata,
         peers=peers,
         controller=controller,

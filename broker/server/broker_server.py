@@ -73,7 +73,7 @@ class BrokerServer:
         metadata.subscribe(transactions.on_metadata)
         metadata.subscribe(groups.on_metadata)
         _warn_of_strays(node, logs)
-        Jobs(config, env.clock, self.partitions, logs, tasks, self._replication, node.topic_settings).start()
+        Jobs(config, env.clock, self.partitions, logs, tasks, node.topic_settings).start()
         self.context = BrokerContext(
             apis=API_TABLE,
             budget=budget,

@@ -1,12 +1,13 @@
 """Topics that come into being without CreateTopics: those that clients ask for, and the broker's own."""
 
 from asyncio import Future, ensure_future, get_running_loop, timeout
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.broker.config.properties import Config
-from odradek.cluster.controller.messages.topics import USE_DEFAULT, CreatedTopic, NewTopic
+from odradek.broker.quorum.controller_client import ControllerClient
+from odradek.cluster.controller.messages.topics import USE_DEFAULT, NewTopic
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
@@ -22,21 +23,11 @@ ARRIVAL_WAIT_S: Final = 5.0
 """How long a topic that was made takes to show in this broker's metadata, at most."""
 
 
-class TopicController(Protocol):
-    """The connection to the active controller (`odradek.broker.quorum.controller_client`)."""
-
-    async def create_topics(
-        self, topics: Sequence[NewTopic], *, timeout_ms: int | None = None
-    ) -> tuple[CreatedTopic, ...]:
-        """Return one result per name, in order of the request."""
-        ...
-
-
 class AutoTopicCreation:
     """Asks the controller once for a topic, however many clients want it at the same time."""
 
     def __init__(
-        self, config: Config, metadata: MetadataCache, controller: TopicController, *, voters: int = 0
+        self, config: Config, metadata: MetadataCache, controller: ControllerClient, *, voters: int = 0
     ) -> None:
         """`voters`: nodes that vote on the metadata, each of which is a broker too, registered or about to be."""
         self._config = config

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from odradek.broker.partition.background_jobs import check_replica_lag
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode
 from odradek.storage.config import LogConfig
@@ -166,7 +167,7 @@ class ReplicationMachine(RuleBasedStateMachine):
             for node in NODES:
                 broker = self.brokers[node]
                 broker.clock.now_ms += LAG_MS
-                await broker.replication.check_replica_lag(broker.partitions)
+                await check_replica_lag(broker.partitions, broker.clock)
 
         self.run(look())
         self.note()

@@ -202,11 +202,7 @@ class ReplicationOf:
         self.isr_changes: list[tuple[Partition, PendingIsrChange]] = []
         self.followed: dict[Partition, tuple[int, int]] = {}
         self.elections: list[Partition] = []
-        self.lag_looked_for = 0
         self.offline: list[tuple[str, int]] = []
-
-    async def check_replica_lag(self, partitions: Any) -> None:
-        self.lag_looked_for += 1
 
     def broker_epoch_of(self, broker_id: int) -> int | None:
         broker = self.metadata.image.brokers.get(broker_id)
@@ -257,7 +253,7 @@ class Rig:
         self.replication: Any = self.make_replication()
         self.partitions = Partitions(
             node_id=node_id,
-            logs=self.logs,
+            logs=self.logs,  # type: ignore[arg-type]  # the part that is used
             clock=self.clock,
             spawn=self.spawn,
             config_of=self.config_of,

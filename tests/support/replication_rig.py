@@ -13,8 +13,9 @@ from uuid import UUID
 
 from odradek.broker.apis import fetch, list_offsets
 from odradek.broker.quorum.peers import Channel
+from odradek.broker.replication.follower_session import BrokerIdentity
 from odradek.broker.replication.log_start_check import LogStartChecks
-from odradek.broker.replication.manager import Replication, Self
+from odradek.broker.replication.manager import ReplicationManager
 from odradek.broker.requests.session import Session
 from odradek.cluster.controller.messages.partitions import AlteredPartition, PartitionIsr
 from odradek.cluster.metadata.image import DIRECTORY_UNASSIGNED
@@ -150,14 +151,14 @@ class Broker(Rig):
         self.partitions.on_elected(self.sessions.led)
         self.services.peers = self.wire
 
-    def make_replication(self) -> Replication:
-        return Replication(
+    def make_replication(self) -> ReplicationManager:
+        return ReplicationManager(
             self.config,
-            Self(self.node_id, lambda: self.broker_epoch),
-            metadata=self.metadata,
+            BrokerIdentity(self.node_id, lambda: self.broker_epoch),
+            metadata=self.metadata,  # type: ignore[arg-type]  # its image is all that is used
             peers=self.wire,  # type: ignore[arg-type]  # the part of Peers that is used
-            controller=self.brokers.controller,
-            logs=self,
+            controller=self.brokers.controller,  # type: ignore[arg-type]  # the part that is used
+            logs=self,  # type: ignore[arg-type]  # the part that is used
             clock=self.clock,
             spawn=self.spawn,
             disk_failed=lambda what, others: self.disk_failures.append((what, others)),

@@ -147,7 +147,7 @@ class Peers:
         return self.answers[-1]
 
 
-async def answered(rig: Rig, peers: Peers) -> None:
+async def answered(rig: Rig, peers: Any) -> None:
     """The other broker does what it was asked for (its partitions are those of `rig`), over the wire and back."""
     _, _, request, version, _ = peers.asked[-1]
     received = decode(WriteTxnMarkersRequest, version, encode(request, version))
@@ -156,7 +156,8 @@ async def answered(rig: Rig, peers: Peers) -> None:
 
 
 async def test_markers_for_this_broker_are_written_without_a_request(tmp_path: Path) -> None:
-    rig, peers = Rig(tmp_path), Peers()
+    rig = Rig(tmp_path)
+    peers: Any = Peers()
     rig.topic("t")
     sender = MarkerSender(NODE, rig.services.markers, RemoteMarkerSender(peers, 5_000))
     assert sender.write_markers(NODE, [marker(7, 0)]).result() == [{TopicPartition("t", 0): E.NONE}]
@@ -164,7 +165,8 @@ async def test_markers_for_this_broker_are_written_without_a_request(tmp_path: P
 
 
 async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_path: Path) -> None:
-    rig, peers = Rig(tmp_path), Peers()
+    rig = Rig(tmp_path)
+    peers: Any = Peers()
     rig.topic("t", 2)
     open_transaction(rig, 7, 0)
     open_transaction(rig, 8, 1, epoch=5)
@@ -182,7 +184,7 @@ async def test_markers_for_another_broker_go_out_and_its_answer_comes_back(tmp_p
 
 
 async def test_a_lost_connection_or_an_answer_to_something_else_says_nothing_about_the_markers() -> None:
-    peers = Peers()
+    peers: Any = Peers()
     sender = RemoteMarkerSender(peers, 5_000)
     lost, strange = sender.write_markers(2, [marker(7, 0)]), sender.write_markers(2, [marker(7, 0)])
     peers.answers[0].set_exception(ConnectionError("gone"))
@@ -193,7 +195,7 @@ async def test_a_lost_connection_or_an_answer_to_something_else_says_nothing_abo
 
 
 async def test_an_error_that_this_version_does_not_know_is_a_failure_of_the_other_broker() -> None:
-    peers = Peers()
+    peers: Any = Peers()
     sent = RemoteMarkerSender(peers, 5_000).write_markers(2, [marker(7, 0)])
     answer = WritableTxnMarkerTopicResult("t", [WritableTxnMarkerPartitionResult(0, 9_999)])
     peers.answers[0].set_result(WriteTxnMarkersResponse([WritableTxnMarkerResult(7, [answer])]))
@@ -273,7 +275,7 @@ async def test_a_topic_that_holds_the_state_of_a_coordinator_takes_its_markers_i
 
     rig, state = Rig(tmp_path, "request.timeout.ms=1", gate=gate), StateOf()
     rig.topic("t", 2)
-    rig.services.markers.listen("t", state)
+    rig.services.markers.apply_with("t", state.mark)
     key = TopicPartition("t", 0)
     open_transaction(rig, 7)
     state.refuse = E.COORDINATOR_LOAD_IN_PROGRESS
@@ -290,7 +292,7 @@ async def test_a_topic_that_holds_the_state_of_a_coordinator_takes_its_markers_i
 async def test_a_marker_that_is_refused_is_not_taken_in(tmp_path: Path) -> None:
     rig, state = Rig(tmp_path), StateOf()
     rig.topic("t")
-    rig.services.markers.listen("t", state)
+    rig.services.markers.apply_with("t", state.mark)
     open_transaction(rig, 7, epoch=5)
     key = TopicPartition("t", 0)
     assert rig.services.markers.write([marker(7, 0, epoch=4)]).result() == [{key: E.INVALID_PRODUCER_EPOCH}]
@@ -302,7 +304,7 @@ async def test_a_marker_that_is_refused_is_not_taken_in(tmp_path: Path) -> None:
 async def test_another_broker_is_told_to_come_again_with_what_a_shard_cannot_take_in(tmp_path: Path) -> None:
     rig, state = Rig(tmp_path), StateOf()
     rig.topic("t")
-    rig.services.markers.listen("t", state)
+    rig.services.markers.apply_with("t", state.mark)
     asked = WriteTxnMarkersRequest([WritableTxnMarker(7, 0, True, [WritableTxnMarkerTopic("t", [0])], 0)])
     for error in (E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE):
         state.refuse = error

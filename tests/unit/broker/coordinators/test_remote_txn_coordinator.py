@@ -85,7 +85,8 @@ class Rig:
     def __init__(self) -> None:
         self.local, self.peers = Local(), Peers()
         self.leaders = [HERE, THERE]
-        self.coordinators = Coordinators(HERE, self.local, self.peers, lambda: self.leaders, timeout_ms=30_000)
+        peers: Any = self.peers
+        self.coordinators = Coordinators(HERE, self.local, peers, lambda: self.leaders, timeout_ms=30_000)
 
     def add(self, name: str, *partitions: TopicPartition, epoch: int = 4, pid: int = 7) -> "asyncio.Future[Any]":
         return self.coordinators.add_partitions_for_produce(name, pid, epoch, partitions)

@@ -26,9 +26,7 @@ class Bench:
         self.failures: list[tuple[str, BaseException]] = []
         self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
         rig = self.rig
-        self.jobs = Jobs(
-            rig.config, rig.clock, rig.partitions, self.logs, self.tasks, rig.replication, TopicSettings(rig.config)
-        )
+        self.jobs = Jobs(rig.config, rig.clock, rig.partitions, self.logs, self.tasks, TopicSettings(rig.config))
 
     def append(self, index: int = 0, **producer: Any) -> None:
         data = batch(b"x" * 100, **producer)
@@ -137,9 +135,9 @@ async def test_every_job_has_its_own_interval(tmp_path: Path, monkeypatch: pytes
         "replica.high.watermark.checkpoint.interval.ms=15",
         "producer.id.expiration.check.interval.ms=16",
         "log.segment.delete.delay.ms=5000",
+        "replica.lag.time.max.ms=35",
     )
     bench = Bench(tmp_path, None, *assignments)
-    bench.rig.replication.lag_max_ms = 35
     started: list[tuple[int, int]] = []
 
     async def note(job: Callable[[], Any], first_ms: int, interval_ms: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.replication.follower_truncation import Mender
+from odradek.broker.replication.follower_truncation import FollowerTruncation
 from odradek.broker.replication.log_start_check import LogStartChecks
 from odradek.cluster.replication.follower import Event
 from odradek.protocol.records.metadata import PartitionChangeRecord
@@ -28,11 +28,12 @@ def followed_by(rig: Rig) -> Any:
     return SimpleNamespace(partition=partition, fetch_state=fetch_state)
 
 
-def mender_of(rig: Rig, done: list[tuple[str, int]]) -> Mender:
+def truncation_of(rig: Rig, done: list[tuple[str, int]]) -> FollowerTruncation:
     peers: Any = Leader()
-    return Mender(
+    directory: Any = Directory(rig, done)
+    return FollowerTruncation(
         NODE,
-        Directory(rig, done),
+        directory,
         peers,
         rig.clock,
         1000,
@@ -80,13 +81,13 @@ async def test_a_replica_that_begins_anew_before_its_beginning_forgets_that_one_
     done: list[tuple[str, int]] = []
     log_start_checks = LogStartChecks(lambda: done.append(("vouched", 0)), lambda _: None)
     log_start_checks.begin([partition.log], rig.metadata.image, NODE, trusted=False)
-    directory = Directory(rig, done)
+    directory: Any = Directory(rig, done)
     directory.failing = failing
     peers: Any = Leader()
-    mender = Mender(NODE, directory, peers, rig.clock, 1000, log_start_checks)
+    truncation = FollowerTruncation(NODE, directory, peers, rig.clock, 1000, log_start_checks)
     fetch_state = SimpleNamespace(leader=LEADER, leader_epoch=1, step=lambda _: None)
     followed: Any = SimpleNamespace(partition=partition, fetch_state=fetch_state)
-    event = await mender.locate(followed, lambda _: partition.online)
+    event = await truncation.locate(followed, lambda _: partition.online)
     assert event is (Event.DISK_FAILED if failing else Event.TRUNCATED)
     assert done == ([("recovery point", 0)] if failing else [("recovery point", 0), ("log start", 0), ("vouched", 0)])
 
@@ -99,9 +100,13 @@ async def test_what_is_cut_is_cut_on_the_disk_before_anything_is_fetched_again(
     rig = Rig(tmp_path)
     followed = followed_by(rig)
     log = followed.partition.log
-    mender = mender_of(rig, [])
+    truncation = truncation_of(rig, [])
     rig.disk.sync_gate = asyncio.Event()
-    work = mender.start_at(followed, 2, lambda _: True) if anew else mender.cut_to_epoch(followed, 0, 2, lambda _: True)
+    work = (
+        truncation.start_at(followed, 2, lambda _: True)
+        if anew
+        else truncation.truncate_to_epoch(followed, 0, 2, lambda _: True)
+    )
     mending = asyncio.ensure_future(work)
     while log.local.truncation.unsynced is None:
         await asyncio.sleep(0)

@@ -12,13 +12,13 @@ from confluent_kafka import KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from benchmarks.workloads import CLIENT_TIMEOUT_S, transactional
+from odradek.protocol.internal_topics import TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from benchmarks.systems import ClusterSystem
 
-TRANSACTION_STATE = "__transaction_state"
 BEFORE_SECONDS = 3.0
 STEADY_SECONDS = 2.0
 """Duration of the load after the first acknowledgement that follows the gap."""

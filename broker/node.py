@@ -36,8 +36,8 @@ from odradek.broker.server.broker_server import BrokerServer
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
 from odradek.cluster.metadata.cache import MetadataCache
-from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.raft.quorum_state import BadQuorumState
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
@@ -204,7 +204,7 @@ class Node:
     def _load_logs(self) -> None:
         """Recover each log of the directory, whether or not the metadata places it on this broker."""
         alone = [voter.node_id for voter in self._voters] in ([], [self.config.node_id])
-        self.logs.load_all(self.env.clock.wall_ms(), refuse_loss=(METADATA_TOPIC,) if alone else ())
+        self.logs.load_all(self.env.clock.wall_ms(), refuse_loss=(CLUSTER_METADATA,) if alone else ())
 
     async def _join_quorum(self, node: NodeContext) -> QuorumServer:
         """Take part in the metadata quorum, and serve the requests that other nodes need for it."""

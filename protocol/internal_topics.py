@@ -6,4 +6,5 @@ from typing import Final
 
 CLUSTER_METADATA: Final = "__cluster_metadata"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
+SHARE_GROUP_STATE: Final = "__share_group_state"
 TRANSACTION_STATE: Final = "__transaction_state"

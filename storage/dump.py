@@ -29,6 +29,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.codec import decode
 from odradek.protocol.errors import Malformed
+from odradek.protocol.internal_topics import CLUSTER_METADATA, TRANSACTION_STATE
 from odradek.protocol.primitives import read_unsigned_varint
 from odradek.protocol.records.kraft_version_record import KRaftVersionRecord
 from odradek.protocol.records.leader_change_message import LeaderChangeMessage
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-TRANSACTION_STATE = "__transaction_state"
-CLUSTER_METADATA = "__cluster_metadata"
 METADATA_FRAME_VERSION = 1
 CONTROL_MESSAGES: dict[ControlType, type[Message]] = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,

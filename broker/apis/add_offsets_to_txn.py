@@ -18,9 +18,9 @@ from odradek.broker.coordinators.group_requests import check_group
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.coordinator.txn.commands import PartitionErrors
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
@@ -34,7 +34,7 @@ def handle(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        [(GROUP_METADATA, context.broker.groups.partition_of(request.group_id))],
+        [(CONSUMER_OFFSETS, context.broker.groups.partition_of(request.group_id))],
         client_id=context.client_id,
     )
     return _response(context, added.result()) if added.done() else _later(context, added)

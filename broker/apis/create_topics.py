@@ -17,8 +17,8 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.cluster.controller.messages.topics import USE_DEFAULT, CreatedTopic, NewTopic
-from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -73,8 +73,8 @@ def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dic
         for name in denied:
             refused[name] = _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     for name in names:
-        if name == METADATA_TOPIC:
-            message = f"Creation of internal topic {METADATA_TOPIC} is prohibited."
+        if name == CLUSTER_METADATA:
+            message = f"Creation of internal topic {CLUSTER_METADATA} is prohibited."
             refused[name] = _error(name, ErrorCode.INVALID_REQUEST, message)
     return refused
 

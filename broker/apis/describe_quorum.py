@@ -16,10 +16,10 @@ from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.requests.api import Api, Routing
 from odradek.broker.requests.listener import CLIENT, CONTROLLER
 from odradek.cluster.authorizer import AclOperation
-from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.raft.core import RaftCore
 from odradek.cluster.raft.progress import UNKNOWN_OFFSET, Progress
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -54,7 +54,7 @@ def handle(context: QuorumRequestContext, request: DescribeQuorumRequest) -> Des
 
 def _describe(context: QuorumRequestContext, topic: str, asked: RequestPartitionData) -> ResponsePartitionData:
     core = context.quorum.raft.core
-    if topic != METADATA_TOPIC or asked.partition_index != 0:
+    if topic != CLUSTER_METADATA or asked.partition_index != 0:
         return _failed(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     leader = core.leader_state
     if leader is None:

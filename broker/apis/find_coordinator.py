@@ -20,9 +20,9 @@ from odradek.broker.contexts import BrokerRequestContext
 from odradek.broker.requests.api import Api
 from odradek.broker.topics.metadata_view import MetadataView
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.metadata.topic_names import GROUP_METADATA, TRANSACTION_STATE
 from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 KEY_TYPE_NAMED_FROM: Final = 1
@@ -42,7 +42,7 @@ class _Kind:
 
 
 _KINDS: Final = {
-    GROUP: _Kind(GROUP_METADATA, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    GROUP: _Kind(CONSUMER_OFFSETS, ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     TRANSACTION: _Kind(
         TRANSACTION_STATE, ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     ),

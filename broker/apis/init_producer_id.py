@@ -25,7 +25,7 @@ from odradek.broker.requests.futures import when_done
 from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.coordinator.txn.commands import ProducerIdentity
 from odradek.coordinator.txn.epochs import NO_EPOCH
-from odradek.coordinator.txn.state import NO_PRODUCER_ID
+from odradek.protocol.batch import NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 

@@ -31,8 +31,8 @@ from odradek.broker.coordinators.txn_verification import Outcome, Terms, Transac
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.error_map import wire_error
 from odradek.cluster.authorizer import AclOperation, ResourceType
-from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -96,7 +96,9 @@ def _verified(
     if not request.group_id:
         return [Refusal(ErrorCode.INVALID_GROUP_ID)]
     try:
-        partition = context.broker.partitions.find(GROUP_METADATA, context.broker.groups.partition_of(request.group_id))
+        partition = context.broker.partitions.find(
+            CONSUMER_OFFSETS, context.broker.groups.partition_of(request.group_id)
+        )
     except Refusal as refusal:
         return [refusal]
     batch = TransactionalBatch(partition, request.producer_id, request.producer_epoch, NO_SEQUENCE)

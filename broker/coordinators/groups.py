@@ -15,9 +15,9 @@ from odradek.broker.process.env import Env
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.topic_names import GROUP_METADATA
 from odradek.coordinator.group.commands import DeletedTopic
 from odradek.coordinator.group.service import GroupCoordinator
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.runtime.tasks import Spawn
 
 BASE_SEQUENCE: Final = 0
@@ -40,7 +40,7 @@ class Groups:
         on_failure: Callable[[str, BaseException], None],
     ) -> None:
         """`on_failure` is called for bugs and for failed disks."""
-        topic = CoordinatorTopic(GROUP_METADATA, metadata, config.offsets_topic_num_partitions)
+        topic = CoordinatorTopic(CONSUMER_OFFSETS, metadata, config.offsets_topic_num_partitions)
         self._topics = ImageTopics(metadata)
         self.coordinator = GroupCoordinator(
             clock=env.clock,
@@ -54,7 +54,7 @@ class Groups:
             on_failure=on_failure,
         )
         shards = CoordinatorShards(
-            GROUP_METADATA,
+            CONSUMER_OFFSETS,
             self.coordinator,
             partitions,
             spawn,
@@ -62,8 +62,8 @@ class Groups:
             load_bytes=config.offsets_load_buffer_size,
             base_sequence=BASE_SEQUENCE,
         )
-        partitions.listen(GROUP_METADATA, shards)
-        markers.apply_with(GROUP_METADATA, self.coordinator.mark)
+        partitions.listen(CONSUMER_OFFSETS, shards)
+        markers.apply_with(CONSUMER_OFFSETS, self.coordinator.mark)
         spawn(repeat(shards.follow, FOLLOW_INTERVAL_MS, FOLLOW_INTERVAL_MS), "follow other group coordinators")
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -17,11 +17,11 @@ from odradek.broker.quorum.peers import Peers
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
 from odradek.coordinator.txn.ports import TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.service import TransactionCoordinator
 from odradek.coordinator.txn.state import Partitions as TopicPartitions
+from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 

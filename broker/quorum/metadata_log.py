@@ -7,10 +7,11 @@ from odradek.broker.config.properties import Config
 from odradek.broker.process.env import Env
 from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.cluster.metadata.cache import MetadataCache
-from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.cluster.metadata.image import METADATA_TOPIC_ID
 from odradek.cluster.metadata.snapshotter import SnapshotConfig, Snapshotter
 from odradek.cluster.raft.driver import RaftDriver
 from odradek.cluster.raft.ports import RaftStorage
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.runtime.shard import FailureHandler
 from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LONG_MAX, LogConfig
@@ -30,7 +31,7 @@ def metadata_log_config(config: Config) -> LogConfig:
 
 def open_metadata_log(logs: LogManager, config: Config, env: Env, voters: Sequence[int]) -> RaftStorage:
     """The node's replica, made if it is not there; to be opened yet. Raises OSError."""
-    log = logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
+    log = logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
     return PartitionRaftStorage(logs, log, env.disk, voters, env.clock, alone=is_alone(config.node_id, voters))
 
 

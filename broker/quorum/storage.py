@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from odradek.broker.quorum.snapshots import SnapshotFiles, SnapshotFileWriter
-from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.raft.log_view import SNAPSHOTS_KEPT
 from odradek.cluster.raft.messages import EpochEnd
 from odradek.cluster.raft.quorum_state import FILE_NAME, decode_quorum_state, encode_quorum_state
 from odradek.cluster.raft.snapshot_reader import read_snapshot
 from odradek.protocol.batch import iter_batches, verify_crc
 from odradek.protocol.errors import Malformed, Refusal
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.log.reads import ColdRead
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class PartitionRaftStorage:
                 self._refuse_alone("begins behind a snapshot that is missing or damaged")
                 whole = False
             await self.restart_at(newest)
-        known = self._logs.durable_at_stop(METADATA_TOPIC, 0)
+        known = self._logs.durable_at_stop(CLUSTER_METADATA, 0)
         if max(newest.end_offset, self._log.log_end_offset) < known:
             self._refuse_alone(f"ends at offset {self._log.log_end_offset}, but {known} were on the disk")
             whole = False
@@ -157,7 +157,7 @@ class PartitionRaftStorage:
 
     async def truncate_to(self, offset: int) -> None:
         if offset < self._log.recovery_point:
-            await self._logs.lower_recovery_point(METADATA_TOPIC, 0, offset)
+            await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, offset)
         if offset < self._log.log_end_offset:
             self._log.truncate_to(offset, now_ms=self._clock.wall_ms())
             await self._log.sync_truncation()
@@ -196,7 +196,7 @@ class PartitionRaftStorage:
         return await self._snapshots.read(snapshot, position, max_bytes)
 
     async def restart_at(self, snapshot: EpochEnd) -> None:
-        await self._logs.lower_recovery_point(METADATA_TOPIC, 0, 0)
+        await self._logs.lower_recovery_point(CLUSTER_METADATA, 0, 0)
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms=self._clock.wall_ms())
         await self._log.sync_truncation()
         await self._log.flush()

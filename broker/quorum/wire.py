@@ -10,10 +10,11 @@ for the core to judge. Raises Refusal(INVALID_REQUEST, INCONSISTENT_CLUSTER_ID).
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.cluster.metadata.image import METADATA_TOPIC_ID
 from odradek.cluster.raft import messages as core
 from odradek.cluster.raft.batches import decode_entries
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages import begin_quorum_epoch as begin
 from odradek.protocol.messages import end_quorum_epoch as end
 from odradek.protocol.messages import fetch, fetch_snapshot, vote
@@ -50,7 +51,7 @@ def check_cluster(asked: str | None, cluster_id: str) -> None:
 
 
 def _only_metadata(topics: Sequence[_Topic]) -> None:
-    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+    if len(topics) != 1 or topics[0].topic_name != CLUSTER_METADATA or len(topics[0].partitions) != 1:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     if topics[0].partitions[0].partition_index != 0:
         raise Refusal(ErrorCode.INVALID_REQUEST)
@@ -67,7 +68,7 @@ def vote_request(message: core.VoteRequest, cluster_id: str) -> vote.VoteRequest
         last_offset=message.last_offset,
         pre_vote=message.pre_vote,
     )
-    return vote.VoteRequest(cluster_id, message.target, [vote.RequestTopicData(METADATA_TOPIC, [partition])])
+    return vote.VoteRequest(cluster_id, message.target, [vote.RequestTopicData(CLUSTER_METADATA, [partition])])
 
 
 def asked_vote(request: vote.VoteRequest, node_id: int, cluster_id: str) -> core.VoteRequest:
@@ -90,7 +91,7 @@ def vote_response(reply: core.VoteReply) -> vote.VoteResponse:
     partition = vote.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch, reply.granted)
     if reply.standing is not core.Standing.ORDINARY:
         partition.unknown_tagged_fields = ((STANDING_TAG, reply.standing.value.encode()),)
-    return vote.VoteResponse(topics=[vote.ResponseTopicData(METADATA_TOPIC, [partition])])
+    return vote.VoteResponse(topics=[vote.ResponseTopicData(CLUSTER_METADATA, [partition])])
 
 
 def vote_reply(asked: core.VoteRequest, response: vote.VoteResponse) -> core.VoteReply | None:
@@ -117,7 +118,7 @@ def vote_reply(asked: core.VoteRequest, response: vote.VoteResponse) -> core.Vot
 
 def begin_request(message: core.BeginQuorumEpochRequest, cluster_id: str) -> begin.BeginQuorumEpochRequest:
     partition = begin.RequestPartitionData(leader_id=message.source, leader_epoch=message.epoch)
-    topic = begin.RequestTopicData(METADATA_TOPIC, [partition])
+    topic = begin.RequestTopicData(CLUSTER_METADATA, [partition])
     return begin.BeginQuorumEpochRequest(cluster_id, message.target, [topic])
 
 
@@ -132,7 +133,7 @@ def asked_begin(request: begin.BeginQuorumEpochRequest, node_id: int, cluster_id
 
 def begin_response(reply: core.BeginQuorumEpochReply) -> begin.BeginQuorumEpochResponse:
     partition = begin.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch)
-    return begin.BeginQuorumEpochResponse(topics=[begin.ResponseTopicData(METADATA_TOPIC, [partition])])
+    return begin.BeginQuorumEpochResponse(topics=[begin.ResponseTopicData(CLUSTER_METADATA, [partition])])
 
 
 def begin_reply(
@@ -156,7 +157,7 @@ def end_request(message: core.EndQuorumEpochRequest, cluster_id: str) -> end.End
         leader_epoch=message.epoch,
         preferred_candidates=[end.ReplicaInfo(node) for node in message.preferred_successors],
     )
-    return end.EndQuorumEpochRequest(cluster_id, [end.RequestTopicData(METADATA_TOPIC, [partition])])
+    return end.EndQuorumEpochRequest(cluster_id, [end.RequestTopicData(CLUSTER_METADATA, [partition])])
 
 
 def asked_end(request: end.EndQuorumEpochRequest, node_id: int, cluster_id: str) -> core.EndQuorumEpochRequest:
@@ -169,7 +170,7 @@ def asked_end(request: end.EndQuorumEpochRequest, node_id: int, cluster_id: str)
 
 def end_response(reply: core.EndQuorumEpochReply) -> end.EndQuorumEpochResponse:
     partition = end.ResponsePartitionData(0, reply.error, reply.leader_id, reply.epoch)
-    return end.EndQuorumEpochResponse(topics=[end.ResponseTopicData(METADATA_TOPIC, [partition])])
+    return end.EndQuorumEpochResponse(topics=[end.ResponseTopicData(CLUSTER_METADATA, [partition])])
 
 
 def end_reply(
@@ -209,7 +210,7 @@ def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
     if not request.topics or _replica_id(request) < 0:
         return False
     topic = request.topics[0]
-    return topic.topic_id.int == METADATA_TOPIC_ID.int or topic.topic == METADATA_TOPIC
+    return topic.topic_id.int == METADATA_TOPIC_ID.int or topic.topic == CLUSTER_METADATA
 
 
 def _replica_id(request: fetch.FetchRequest) -> int:
@@ -250,7 +251,7 @@ def fetch_response(reply: core.FetchReply) -> fetch.FetchResponse:
         data.diverging_epoch = fetch.EpochEndOffset(reply.diverging.epoch, reply.diverging.end_offset)
     if reply.snapshot is not None:
         data.snapshot_id = fetch.SnapshotId(reply.snapshot.end_offset, reply.snapshot.epoch)
-    return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(METADATA_TOPIC, METADATA_TOPIC_ID, [data])])
+    return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(CLUSTER_METADATA, METADATA_TOPIC_ID, [data])])
 
 
 def fetch_reply(asked: core.FetchRequest, response: fetch.FetchResponse) -> core.FetchReply | None:
@@ -297,7 +298,7 @@ def snapshot_request(message: core.FetchSnapshotRequest, cluster_id: str) -> fet
         snapshot_id=fetch_snapshot.RequestSnapshotId(message.snapshot.end_offset, message.snapshot.epoch),
         position=message.position,
     )
-    topic = fetch_snapshot.RequestTopicSnapshot(METADATA_TOPIC, [partition])
+    topic = fetch_snapshot.RequestTopicSnapshot(CLUSTER_METADATA, [partition])
     return fetch_snapshot.FetchSnapshotRequest(cluster_id, message.source, message.max_bytes, [topic])
 
 
@@ -305,7 +306,7 @@ def asked_snapshot(
     request: fetch_snapshot.FetchSnapshotRequest, node_id: int, cluster_id: str
 ) -> core.FetchSnapshotRequest:
     check_cluster(request.cluster_id, cluster_id)
-    if len(request.topics) != 1 or request.topics[0].name != METADATA_TOPIC or len(request.topics[0].partitions) != 1:
+    if len(request.topics) != 1 or request.topics[0].name != CLUSTER_METADATA or len(request.topics[0].partitions) != 1:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     asked = request.topics[0].partitions[0]
     if asked.partition != 0:
@@ -330,7 +331,7 @@ def snapshot_response(reply: core.FetchSnapshotReply) -> fetch_snapshot.FetchSna
         reply.position,
         reply.data,
     )
-    topic = fetch_snapshot.ResponseTopicSnapshot(METADATA_TOPIC, [partition])
+    topic = fetch_snapshot.ResponseTopicSnapshot(CLUSTER_METADATA, [partition])
     return fetch_snapshot.FetchSnapshotResponse(topics=[topic])
 
 

@@ -17,7 +17,7 @@ from odradek.broker.replication.wiring import HostedPartitions, host_partitions
 from odradek.broker.server.quorum_server import QuorumServer
 from odradek.broker.server.registration import Registration
 from odradek.broker.topics.auto_create import AutoTopicCreation
-from odradek.cluster.metadata.image import METADATA_TOPIC
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.runtime.tasks import Spawn, Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
@@ -104,7 +104,7 @@ def _warn_of_strays(node: NodeContext, logs: LogManager) -> None:
     image = node.metadata.image
     for log in logs:
         placed = image.partition(log.topic, log.partition)
-        if log.topic != METADATA_TOPIC and (placed is None or node.node_id not in placed.replicas):
+        if log.topic != CLUSTER_METADATA and (placed is None or node.node_id not in placed.replicas):
             _logger.warning("a log belongs to no partition of this broker", directory=log.directory)
 
 

@@ -11,8 +11,9 @@ from odradek.cluster.controller.messages.topics import USE_DEFAULT, NewTopic
 from odradek.cluster.metadata.cache import MetadataCache
 from odradek.cluster.metadata.delta import MetadataDelta
 from odradek.cluster.metadata.image import MetadataImage
-from odradek.cluster.metadata.topic_names import GROUP_METADATA, TRANSACTION_STATE, is_internal
+from odradek.cluster.metadata.topic_names import is_internal
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 COORDINATOR_REPLICAS: Final = 3
 """Replicas of a coordinator's topic where nothing is set and there are enough brokers."""
@@ -36,7 +37,7 @@ class AutoTopicCreation:
         self._voters = voters
         self._replicas_set = {
             TRANSACTION_STATE: config.transaction_state_log_replication_factor,
-            GROUP_METADATA: config.offsets_topic_replication_factor,
+            CONSUMER_OFFSETS: config.offsets_topic_replication_factor,
         }
         """Coordinators' topics, and the replicas that somebody has asked for."""
         self._under_way: dict[str, Future[ErrorCode]] = {}
@@ -101,7 +102,7 @@ class AutoTopicCreation:
     def _specification(self, name: str) -> NewTopic:
         if name == TRANSACTION_STATE:
             return self._transaction_state()
-        if name == GROUP_METADATA:
+        if name == CONSUMER_OFFSETS:
             return self._group_metadata()
         return NewTopic(name, USE_DEFAULT, USE_DEFAULT)
 
@@ -127,9 +128,9 @@ class AutoTopicCreation:
         """As Kafka makes it: its min.insync.replicas is what brokers say of all topics."""
         config = self._config
         return NewTopic(
-            GROUP_METADATA,
+            CONSUMER_OFFSETS,
             config.offsets_topic_num_partitions,
-            self._replicas(GROUP_METADATA),
+            self._replicas(CONSUMER_OFFSETS),
             configs=(
                 ("cleanup.policy", "compact"),
                 ("compression.type", "producer"),
@@ -144,4 +145,4 @@ class AutoTopicCreation:
 
 def _may_be_made(name: str) -> bool:
     """Internal topics are made by what uses them; nothing uses the others of Kafka's yet."""
-    return name in {TRANSACTION_STATE, GROUP_METADATA} or not is_internal(name)
+    return name in {TRANSACTION_STATE, CONSUMER_OFFSETS} or not is_internal(name)

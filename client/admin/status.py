@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from odradek.client.admin.groups import groups_with_lag
 from odradek.client.admin.topics import partitions_with_offsets, topics_named
@@ -11,6 +11,7 @@ from odradek.client.admin.transactions import open_transactions
 from odradek.client.errors import ClientError
 from odradek.client.network.fan_out import FanOut
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages.describe_cluster import DescribeClusterRequest
 from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from odradek.client.admin.topics import PartitionDescription
     from odradek.client.admin.transactions import TransactionDescription
     from odradek.client.network.cluster import Cluster
-
-METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ async def describe_brokers(cluster: Cluster) -> list[BrokerDescription]:
 
 async def active_controller(cluster: Cluster) -> int | None:
     """Return the node id of the leader of the metadata log. Return None if there is none, or if none is known."""
-    metadata_log = RequestTopicData(METADATA_TOPIC, [RequestPartitionData(0)])
+    metadata_log = RequestTopicData(CLUSTER_METADATA, [RequestPartitionData(0)])
     try:
         response = await cluster.request_any(DescribeQuorumRequest([metadata_log]))
     except ClientError:

@@ -3,10 +3,9 @@
 import re
 from typing import Final
 
-TRANSACTION_STATE: Final = "__transaction_state"
-GROUP_METADATA: Final = "__consumer_offsets"
-SHARE_GROUP_STATE: Final = "__share_group_state"
-INTERNAL_TOPICS: Final = (GROUP_METADATA, TRANSACTION_STATE, SHARE_GROUP_STATE)
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+
+INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 NAME_LENGTH_MAX: Final = 249
 _NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
 

@@ -14,6 +14,7 @@ from odradek.coordinator.group.core import GroupShard
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, Topics
 from odradek.coordinator.hashing import partition_for
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CONSUMER_OFFSETS
 from odradek.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -75,7 +76,7 @@ class GroupCoordinator:
         self._waiting = 0
         self._last_waiter = 0
         self._shards = LedShards(
-            "__consumer_offsets",
+            CONSUMER_OFFSETS,
             lambda: GroupShard(configs, topics, features, new_id),
             clock=clock,
             spawn=spawn,

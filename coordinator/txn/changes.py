@@ -9,7 +9,8 @@ from dataclasses import replace
 from odradek.coordinator.txn.commands import TV2, ProducerIdentity
 from odradek.coordinator.txn.epochs import NO_EPOCH, is_exhausted, is_highest, raised
 from odradek.coordinator.txn.ports import TopicPartition
-from odradek.coordinator.txn.state import NO_PRODUCER_ID, NO_TIMESTAMP, Partitions, Transaction, TxnState
+from odradek.coordinator.txn.state import Partitions, Transaction, TxnState
+from odradek.protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP
 
 
 def to_empty(

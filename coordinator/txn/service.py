@@ -20,9 +20,11 @@ from odradek.coordinator.txn.marker_driver import MarkerDriver
 from odradek.coordinator.txn.markers import Completion, Finished, Verdict
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
-from odradek.coordinator.txn.state import NO_PRODUCER_ID, Partitions, Transaction
+from odradek.coordinator.txn.state import Partitions, Transaction
 from odradek.coordinator.txn.stats import TxnStats
+from odradek.protocol.batch import NO_PRODUCER_ID
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import TRANSACTION_STATE
 from odradek.runtime.clock import Clock
 from odradek.runtime.engine import Engine
 from odradek.runtime.log_port import ShardLog
@@ -78,7 +80,7 @@ class TransactionCoordinator:
         self._shard_count = shard_count
         self._on_failure = on_failure
         self._shards = LedShards(
-            "__transaction_state",
+            TRANSACTION_STATE,
             lambda: TransactionShard(config, features, producer_ids.take, self.stats),
             clock=clock,
             spawn=spawn,

@@ -6,9 +6,8 @@ from typing import Final
 
 from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.ports import TopicPartition
+from odradek.protocol.batch import NO_PRODUCER_ID, NO_TIMESTAMP
 
-NO_PRODUCER_ID: Final = -1
-NO_TIMESTAMP: Final = -1
 NEVER_TIMES_OUT_MS: Final = 2_147_483_647
 """The time-out of a transaction that takes part in a two-phase commit (KIP-939)."""
 

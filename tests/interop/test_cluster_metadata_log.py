@@ -17,7 +17,8 @@ from odradek.broker.quorum.storage import PartitionRaftStorage
 from odradek.cluster.controller.messages.brokers import ControllerRegistration
 from odradek.cluster.controller.messages.topics import NewPartitions, NewTopic, TopicName
 from odradek.cluster.controller.settings.features import SUPPORTED_FEATURES
-from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
+from odradek.cluster.metadata.image import METADATA_TOPIC_ID, Endpoint
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.interop
 def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
     logs = LogManager(OsDisk(), str(directory), LogConfig())
     logs.load_all(SystemClock().wall_ms())
-    return logs, logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, LogConfig(), SystemClock().wall_ms())
+    return logs, logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, LogConfig(), SystemClock().wall_ms())
 
 
 async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
@@ -66,7 +67,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, MetadataIma
     topics = [NewTopic("orders", 3, configs=(("retention.ms", "1000"),)), NewTopic("gone", 1)]
     asyncio.run(live(directory, 7, topics))
     image = asyncio.run(live(directory, 8, [NewTopic("later", 2)]))
-    return directory / f"{METADATA_TOPIC}-0", image
+    return directory / f"{CLUSTER_METADATA}-0", image
 
 
 def dump(folder: Path) -> str:

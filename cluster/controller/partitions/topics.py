@@ -18,9 +18,9 @@ from odradek.cluster.controller.messages.topics import (
 from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, new_partition, too_many_partitions
 from odradek.cluster.controller.state import ControllerResult, ControllerState
-from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecord
 from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,8 +73,8 @@ def _collision_key(name: str) -> str:
 
 
 def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> None:
-    if name == METADATA_TOPIC:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
+    if name == CLUSTER_METADATA:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
     reason = invalid_name(name)
     if reason is not None:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")

@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.quorum import wire
-from odradek.cluster.metadata.image import METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.cluster.metadata.image import METADATA_TOPIC_ID
 from odradek.cluster.raft import messages as core
 from odradek.cluster.raft.batches import encode_records
 from odradek.protocol import codec
 from odradek.protocol.errors import ErrorCode, Malformed
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.protocol.messages import begin_quorum_epoch as begin
 from odradek.protocol.messages import describe_quorum as describe
 from odradek.protocol.messages import end_quorum_epoch as end
@@ -27,7 +28,7 @@ OTHER_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 def a_vote(node: int, epoch: int, **changes: Any) -> vote.VoteRequest:
     cluster_id, voter_id = changes.pop("cluster_id", CLUSTER_ID), changes.pop("voter_id", 1)
-    topic, partition = changes.pop("topic", METADATA_TOPIC), changes.pop("partition", 0)
+    topic, partition = changes.pop("topic", CLUSTER_METADATA), changes.pop("partition", 0)
     data = vote.RequestPartitionData(partition, epoch, node, last_offset_epoch=1, last_offset=1_000)
     for name, value in changes.items():
         setattr(data, name, value)
@@ -36,12 +37,12 @@ def a_vote(node: int, epoch: int, **changes: Any) -> vote.VoteRequest:
 
 def a_begin(node: int, epoch: int, cluster_id: str = CLUSTER_ID, voter_id: int = 1) -> begin.BeginQuorumEpochRequest:
     data = begin.RequestPartitionData(leader_id=node, leader_epoch=epoch)
-    return begin.BeginQuorumEpochRequest(cluster_id, voter_id, [begin.RequestTopicData(METADATA_TOPIC, [data])])
+    return begin.BeginQuorumEpochRequest(cluster_id, voter_id, [begin.RequestTopicData(CLUSTER_METADATA, [data])])
 
 
 def an_end(node: int, epoch: int, cluster_id: str = CLUSTER_ID) -> end.EndQuorumEpochRequest:
     data = end.RequestPartitionData(leader_id=node, leader_epoch=epoch)
-    return end.EndQuorumEpochRequest(cluster_id, [end.RequestTopicData(METADATA_TOPIC, [data])])
+    return end.EndQuorumEpochRequest(cluster_id, [end.RequestTopicData(CLUSTER_METADATA, [data])])
 
 
 def a_fetch(node: int, epoch: int, offset: int, last_epoch: int, cluster_id: str = CLUSTER_ID) -> fetch.FetchRequest:
@@ -111,9 +112,9 @@ async def test_fetches_of_the_metadata(tmp_path: Path) -> None:
     [beyond] = (await nodes.call(1, a_fetch(9, now, ends + 10, now), 18)).responses[0].partitions
     assert (beyond.diverging_epoch.epoch, beyond.diverging_epoch.end_offset) == (now, raft.log.end_offset)
     by_name = a_fetch(9, now, 0, 0)
-    by_name.replica_id, by_name.topics[0].topic, by_name.replica_state = 9, METADATA_TOPIC, fetch.ReplicaState()
+    by_name.replica_id, by_name.topics[0].topic, by_name.replica_state = 9, CLUSTER_METADATA, fetch.ReplicaState()
     [named] = (await nodes.call(1, by_name, 12)).responses
-    assert (named.topic, named.partitions[0].error_code) == (METADATA_TOPIC, ErrorCode.NONE)
+    assert (named.topic, named.partitions[0].error_code) == (CLUSTER_METADATA, ErrorCode.NONE)
     as_client = a_fetch(-1, now, 0, 0)
     [hidden] = (await nodes.call(1, as_client, 18)).responses[0].partitions
     assert ErrorCode(hidden.error_code) is ErrorCode.UNKNOWN_TOPIC_ID
@@ -156,7 +157,7 @@ async def test_the_quorum_is_described_by_its_leader_wherever_it_is_asked(tmp_pa
     await nodes.start()
     asked = describe.DescribeQuorumRequest(
         [
-            describe.RequestTopicData(METADATA_TOPIC, [describe.RequestPartitionData(0)]),
+            describe.RequestTopicData(CLUSTER_METADATA, [describe.RequestPartitionData(0)]),
             describe.RequestTopicData("other", [describe.RequestPartitionData(0)]),
         ]
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from odradek.cluster.metadata.image import METADATA_TOPIC
 from odradek.cluster.raft.messages import Standing
 from odradek.cluster.raft.quorum_state import FILE_NAME, STANDING
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from tests.support.several_nodes import Nodes
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def log_of(nodes: Nodes, node_id: int) -> Path:
-    return nodes.directory / f"node-{node_id}" / f"{METADATA_TOPIC}-0" / f"{0:020d}.log"
+    return nodes.directory / f"node-{node_id}" / f"{CLUSTER_METADATA}-0" / f"{0:020d}.log"
 
 
 async def brought_up_again(nodes: Nodes, lost: int, log: Path, agreed: bytes) -> None:
@@ -26,7 +26,7 @@ async def brought_up_again(nodes: Nodes, lost: int, log: Path, agreed: bytes) ->
     core = nodes.nodes[lost].quorum.raft.core
     assert core.standing is Standing.ORDINARY
     assert {"before", "after"} <= set(nodes.nodes[lost].metadata.image.topics)
-    state = (nodes.directory / f"node-{lost}" / f"{METADATA_TOPIC}-0" / FILE_NAME).read_text()
+    state = (nodes.directory / f"node-{lost}" / f"{CLUSTER_METADATA}-0" / FILE_NAME).read_text()
     assert STANDING not in state
     assert log.read_bytes().startswith(agreed)
     await nodes.nodes.pop(nodes.controller).stop()

@@ -11,10 +11,11 @@ import pytest
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.quorum.snapshots import DAMAGED_SUFFIX, file_name, parse_file_name
 from odradek.broker.quorum.storage import PartitionRaftStorage
-from odradek.cluster.metadata.image import EMPTY_IMAGE, METADATA_TOPIC, METADATA_TOPIC_ID
+from odradek.cluster.metadata.image import EMPTY_IMAGE, METADATA_TOPIC_ID
 from odradek.cluster.metadata.snapshot import snapshot_batches
 from odradek.cluster.raft.batches import encode_records
 from odradek.cluster.raft.messages import EpochEnd, HardState, Standing
+from odradek.protocol.internal_topics import CLUSTER_METADATA
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.os_disk import OsDisk
@@ -34,14 +35,14 @@ class Replica:
         self.path, self.alone = path, alone
         self.logs = LogManager(OsDisk(), str(path), CONFIG)
         self.logs.directory.claim(node_id=1, rng=random.Random(1), cluster_id=CLUSTER_ID)
-        self.logs.load_all(0, refuse_loss=(METADATA_TOPIC,) if alone else ())
-        self.log = self.logs.create(METADATA_TOPIC, 0, METADATA_TOPIC_ID, CONFIG, 0)
+        self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if alone else ())
+        self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
         voters = [1] if alone else [1, 2, 3]
         self.storage = PartitionRaftStorage(self.logs, self.log, self.logs.disk, voters, SystemClock(), alone=alone)
 
     @property
     def folder(self) -> Path:
-        return self.path / f"{METADATA_TOPIC}-0"
+        return self.path / f"{CLUSTER_METADATA}-0"
 
     @property
     def log_file(self) -> Path:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Handle = Callable[[RequestContext, HeartbeatRequest], Any]
 LEAST_TOLD = -10
+LOOP_TURNS = 50
 
 
 def ask(name: str, generation: int = 0) -> HeartbeatRequest:
@@ -126,3 +127,20 @@ async def serving(handle: Handle, *assignments: str, **services: Any) -> AsyncIt
         yield server
     finally:
         await server.stop()
+
+
+async def settle() -> None:
+    """Let the server handle everything that was sent to it.
+
+    Client and server share an event loop, and bytes on a loopback connection have arrived when the call that sends them returns. So a
+    number of turns of the loop is enough, and no time has to pass.
+    """
+    for _ in range(LOOP_TURNS):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)

@@ -79,7 +79,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     _left_out |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not _left_out and not config.getoption("--full"):
+        return
     terminalreporter.section("left out")
     for name, count in sorted(_left_out.items()):
         terminalreporter.write_line(f"{name}: {count} (make test-all)")

@@ -17,7 +17,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from odradek.protocol.messages.metadata import MetadataRequest
-from tests.support.heartbeat_server import Server, ask, serving, tell, told
+from tests.support.heartbeat_server import Server, ask, serving, settle, tell, told, until
 from tests.support.raw_client import ConnectionLost, encode_request
 
 
@@ -40,9 +40,7 @@ class Gates:
         self.open[number].set_result(tell(number))
 
     async def until_seen(self, count: int) -> None:
-        async with asyncio.timeout(5):
-            while len(self.seen) < count:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.seen) >= count)
 
 
 async def test_answers_leave_in_the_order_of_requests() -> None:
@@ -53,7 +51,7 @@ async def test_answers_leave_in_the_order_of_requests() -> None:
         await gates.until_seen(4)
         for number in (2, 1):
             gates.answer(number)
-        await asyncio.sleep(0.01)
+        await settle()
         assert not any(answer.done() for answer in answers)
         gates.answer(0)
         got: list[Any] = [await answer for answer in answers]
@@ -73,7 +71,7 @@ async def test_a_stage_one_that_waits_holds_back_the_requests_behind_it() -> Non
         first = client.send(ask("ordered", 1), 4)
         behind = client.send(ask("plain", -1), 4)
         await gates.until_seen(1)
-        await asyncio.sleep(0.01)
+        await settle()
         assert gates.seen == [1]
         second = asyncio.get_running_loop().create_future()
         gates.open[1].set_result(second)  # type: ignore[arg-type]  # stage one has come to a stage two
@@ -114,7 +112,7 @@ async def test_a_connection_is_not_read_on_with_too_many_requests_in_work() -> N
         client = await server.connect()
         answers = [client.send(ask("g", number), 4) for number in range(9)]
         await gates.until_seen(3)
-        await asyncio.sleep(0.02)
+        await settle()
         assert gates.seen == [0, 1, 2]
         for number in range(9):
             await gates.until_seen(number + 1)
@@ -131,7 +129,7 @@ async def test_the_byte_budget_holds_back_all_connections_and_lets_them_go_on_in
         answers = []
         for number, client in enumerate(clients):
             answers.append(client.send(ask("g" * 16000, number), 4))
-            await asyncio.sleep(0.02)
+            await settle()
         assert gates.seen == [0, 1, 2], "two requests fill the budget, and one connection is favoured"
         for number in range(4):
             await gates.until_seen(number + 1)
@@ -148,7 +146,7 @@ async def test_half_requests_cannot_block_a_full_budget_for_ever() -> None:
         streams = [await server.stream() for _ in range(3)]
         for _, writer in streams:
             writer.write(whole[:12000])
-            await asyncio.sleep(0.02)
+            await settle()
         for _, writer in streams:
             writer.write(whole[12000:])
         answers = []
@@ -169,7 +167,7 @@ async def test_half_requests_that_fill_the_budget_are_given_up_even_while_others
         streams = [await server.stream() for _ in range(4)]
         for _, writer in streams:
             writer.write(half)
-        await asyncio.sleep(0.05)
+        await settle()
         innocent = (await server.connect()).send(ask("i", -1), 4)
         for reader, writer in streams:
             async with asyncio.timeout(5):
@@ -194,7 +192,7 @@ async def test_a_client_that_does_not_read_is_not_read_either() -> None:
         reader, writer = await server.stream()
         count = 40
         writer.write(encode_request(ask("g"), 4, 1, "c") * count)
-        await asyncio.sleep(0.1)
+        await settle()
         assert served < count
         for _ in range(count):
             size = struct.unpack(">i", await reader.readexactly(4))[0]
@@ -221,16 +219,15 @@ async def test_a_waiting_request_is_woken_by_the_next_one_and_by_the_end() -> No
     async with serving(handle) as server:
         client = await server.connect()
         parked = client.send(ask("park"), 4)
-        await asyncio.sleep(0.02)
+        await settle()
         assert not parked.done()
         following = client.send(ask("go"), 4)
         got: list[Any] = [await parked, await following]
         assert [told(answer) for answer in got] == [1, 2]
         client.send(ask("park"), 4)
-        await asyncio.sleep(0.02)
+        await settle()
         client.close()
-        await asyncio.sleep(0.02)
-        assert woken == ["woken", "woken"]
+        await until(lambda: len(woken) == 2)
 
 
 HOSTILE = {
@@ -324,10 +321,10 @@ async def test_half_requests_are_given_up_with_their_connection() -> None:
                 _, writer = await server.stream()
                 writer.write(half)
                 await writer.drain()
-                await asyncio.sleep(0.01)
+                await settle()
                 writer.close()
                 await writer.wait_closed()
-            await asyncio.sleep(0.05)
+            await settle()
             held, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -365,7 +362,7 @@ async def test_connections_beyond_the_limit_are_closed_and_places_become_free(li
             "one line however many are refused"
         )
         first.close()
-        await asyncio.sleep(0.05)
+        await until(lambda: server.shared.limits.total == 1)
         fourth = await server.connect()
         await fourth.call(ask("g"), 4)
 
@@ -384,7 +381,7 @@ async def test_connections_made_before_the_node_serves_wait_and_are_served_first
     await server.acceptor.bind(parse_listeners(server.config), server.shared)
     client = await server.connect()
     early = client.send(ask("g"), 4)
-    await asyncio.sleep(0.03)
+    await settle()
     assert not early.done()
     server.serve()
     await early

@@ -9,7 +9,7 @@ from odradek.broker.network.connection import REQUESTS_AT_A_TIME
 from odradek.broker.requests.api import Ordered
 from odradek.broker.requests.context import RequestContext
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.heartbeat_server import ask, serving, tell
+from tests.support.heartbeat_server import ask, serving, settle, tell
 from tests.support.raw_client import ConnectionLost
 
 
@@ -56,7 +56,7 @@ async def test_a_stage_two_of_a_client_that_has_gone_is_not_begun() -> None:
         with pytest.raises(ConnectionLost):
             await lost
         gate.set_result(None)
-        await asyncio.sleep(0.01)
+        await settle()
         assert begun == []
 
 

@@ -14,7 +14,7 @@ from odradek.broker.requests.context import RequestContext
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.support.heartbeat_server import Server, ask, tell
+from tests.support.heartbeat_server import Server, ask, settle, tell
 from tests.support.raw_client import ConnectionLost
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [uvloop.new_event_loop, asyncio.new_event_loop]
@@ -35,7 +35,7 @@ def test_a_request_that_came_before_the_node_served_is_answered(
             async with asyncio.timeout(10):
                 while not server.shared.early:
                     await asyncio.sleep(0.001)
-                await asyncio.sleep(0.05)  # time for the bytes to arrive, if the transport reads at all
+                await settle()  # the bytes have arrived, if the transport reads at all
                 server.serve()
                 assert (await answer).error_code == 0
         finally:

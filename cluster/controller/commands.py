@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """The first command of a controller that begins to lead: write the first records of an empty log, begin sessions."""
+    """The first command of a new active controller: writes the first records of an empty log, and starts sessions."""
 
     levels: Mapping[str, int] = field(default_factory=dict)
     at_ms: int = 0
@@ -54,7 +54,7 @@ class UpdateFeatures:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker:
-    """`at_ms` here and below is monotonic: sessions are not persisted."""
+    """Register a broker. `at_ms` is monotonic, here and below: sessions are not persisted."""
 
     registration: BrokerRegistration
     at_ms: int
@@ -115,12 +115,12 @@ class ElectLeaders:
 
 @dataclass(frozen=True, slots=True)
 class BalanceLeaders:
-    """The job of `auto.leader.rebalance.enable`."""
+    """Run the job of `auto.leader.rebalance.enable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectUnclean:
-    """The job for topics with `unclean.leader.election.enable`, which may have been allowed it after they lost their leader."""
+    """Elect leaders for topics that have got `unclean.leader.election.enable` after their partitions lost the leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class UnregisterBroker:
 
 @dataclass(frozen=True, slots=True)
 class ExpireSessions:
-    """Fence every broker that has been silent for longer than its session."""
+    """Fence brokers whose last heartbeat is older than the session time-out."""
 
     at_ms: int
 

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers: what may be set, what is in force, and the records that say so."""
+"""Settings that decisions of the controller depend on, and the records of settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIN_IN_SYNC: Final = "min.insync.replicas"
 
 
 def checked_configs(state: ControllerState, topic: str, configs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
-    """The settings of a new topic. Raises Refusal(INVALID_CONFIG)."""
+    """Return the settings of a new topic. Raise Refusal(INVALID_CONFIG)."""
     rows = list(configs)
     nulls = [name for name, value in rows if value is None]
     if nulls:
@@ -42,15 +42,16 @@ def allows_unclean_election(state: ControllerState, topic: str) -> bool:
 
 
 def min_in_sync(state: ControllerState, topic: str) -> int:
-    """`min.insync.replicas` of a topic, which may be more than it has replicas: then all of them are asked for."""
+    """Return `min.insync.replicas` of a topic. It may exceed the number of replicas; all replicas must then be in sync."""
     value = _dynamic(state, topic, MIN_IN_SYNC)
     return state.configs.min_insync_replicas if value is None else int(value)
 
 
 def cluster_min_in_sync(state: ControllerState) -> list[MetadataRecord]:
-    """What has to be there before ELR is on: one `min.insync.replicas` for all nodes, and none of a broker's own.
+    """Return the records that ELR requires: one `min.insync.replicas` for all brokers, and none of a single broker.
 
-    A leader that acknowledged with fewer replicas than the controller counts on would let it elect one that lacks records.
+    If a leader acknowledged with fewer replicas than the controller assumes, the controller could elect a replica that lacks
+    records.
     """
     records: list[MetadataRecord] = []
     if MIN_IN_SYNC not in state.image.config(RESOURCE_BROKER, ""):
@@ -65,6 +66,6 @@ def cluster_min_in_sync(state: ControllerState) -> list[MetadataRecord]:
 
 
 def _dynamic(state: ControllerState, topic: str, name: str) -> str | None:
-    """Topic, then the default of all brokers; where neither is set, the node's own configuration speaks."""
+    """Return the setting of the topic, or else of all brokers. None: the node's own configuration applies."""
     value = state.image.topic_config(topic).get(name)
     return state.image.config(RESOURCE_BROKER, "").get(name) if value is None else value

@@ -1,6 +1,6 @@
 """The controller as a replicated core: decides on the metadata of the cluster, one command at a time.
 
-Its log is `__cluster_metadata-0`. What it may do is one row per command; each noun has its own module.
+Its log is `__cluster_metadata-0`. DECIDE has one row per command.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ JOBS: Final = (commands.BalanceLeaders, commands.ElectUnclean)
 
 
 class Controller:
-    """Implements runtime's Shard. Replaying the log gives the state, sessions excepted."""
+    """Implements runtime's Shard. The log holds the whole state, except sessions."""
 
     def __init__(self, state: ControllerState) -> None:
-        """`state` is empty; it belongs to this core from now on."""
+        """Take over `state`, which is empty."""
         self.state = state
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:
@@ -78,7 +78,7 @@ class Controller:
         )
 
     def _timers(self, *jobs: commands.Command, more: bool = False) -> tuple[Timer, ...]:
-        """The next run of each job: at once when the last one has left something."""
+        """Return the timer of the next run of each job. Its delay is 0 if the last run has left work."""
         config = self.state.config
         intervals_ms = {
             commands.BalanceLeaders: config.leader_balance_interval_ms,
@@ -92,7 +92,7 @@ class Controller:
         )
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Raises UnsupportedMetadata, InconsistentMetadata or Malformed: the log cannot be followed any further."""
+        """Replay a record. Raise UnsupportedMetadata, InconsistentMetadata or Malformed: the node must stop."""
         decoded = decode_record(record.value) if record.memo is None else record.memo
         self.state.replay(offset, leader_epoch, decoded)
         if (
@@ -102,13 +102,15 @@ class Controller:
             self.state.shutdown_offsets[decoded.broker_id] = offset
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
-        raise InconsistentMetadata(f"metadata log, offset {offset}: a producer's transaction has no place here")
+        raise InconsistentMetadata(
+            f"metadata log, offset {offset}: transaction markers are not allowed in the metadata log"
+        )
 
     def on_committed(self, high_watermark: int) -> None:
-        """Nothing here depends on what is committed: answers wait for it in the engine."""
+        """Ignore it: the engine delays replies until the commit."""
 
     def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
-        """Raises UnsupportedMetadata for finalized features that this version cannot live up to."""
+        """Start the jobs. Raise UnsupportedMetadata if this version does not support a finalized feature level."""
         if self.state.in_transaction:
             raise InconsistentMetadata(
                 "metadata log: ends inside a metadata transaction, which this version never writes"
@@ -121,7 +123,7 @@ class Controller:
 
 
 def _losses(state: ControllerState, records: Iterable[MetadataRecord]) -> tuple[Notice, ...]:
-    """An unclean election is never silent."""
+    """Return a log event for unclean leader elections."""
     lost = [
         f"{state.image.topics_by_id[record.topic_id].name}-{record.partition_id} (broker {record.leader})"
         for record in records

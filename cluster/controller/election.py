@@ -1,7 +1,7 @@
-"""The next state of one partition: who is in sync, who leads, which reassignment is done (KIP-455, KIP-841, KIP-966). Pure.
+"""The next state of one partition: ISR, leader, ELR, and the end of a reassignment (KIP-455, KIP-841, KIP-966).
 
-Every change of a partition goes through `next_change`, so what data safety rests on is here: nobody leads who is not in sync
-(or eligible: in sync when the ISR was last large enough to acknowledge), unless it was allowed to lose records.
+Every change of a partition goes through `next_change`, which ensures data safety: a leader is in the ISR or in the ELR, unless an
+unclean election is allowed. The ELR has the replicas that were in the ISR when it was last large enough to acknowledge.
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ if TYPE_CHECKING:
 
 
 class Election(Enum):
-    """PREFERRED: the first replica of the assignment if it can. ONLINE: whoever leads goes on. UNCLEAN: better lose records
-    than have no leader.
-    """
+    """The goal of an election."""
 
     PREFERRED = "preferred"
+    """Elect the first replica of the assignment, if it can lead."""
     ONLINE = "online"
+    """Keep the leader, if it can lead."""
     UNCLEAN = "unclean"
+    """Elect a replica that may lack records, if no other one can lead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for one decision about one partition.
-
-    `can_lead`: the broker is active, and the directory that holds its replica is one of those it has registered. `is_alive`: it
-    is active. `default_directory`: where a broker puts a new replica. `min_isr`: `min.insync.replicas` of the topic. `elr`: is
-    KIP-966 on? `unclean_shutdown`: brokers that may have lost records.
-    """
+    """The conditions of one decision about one partition."""
 
     can_lead: Callable[[int], bool]
+    """The broker is active, and has registered the directory of its replica."""
     is_alive: Callable[[int], bool]
+    """The broker is active."""
     default_directory: Callable[[int], UUID]
+    """The directory in which the broker creates a new replica."""
     min_isr: int
+    """`min.insync.replicas` of the topic."""
     elr: bool
+    """Eligible leader replicas (KIP-966) are enabled."""
     election: Election = Election.ONLINE
     unclean_shutdown: tuple[int, ...] = ()
+    """Brokers that may have lost records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """`unclean`: may lack records that were acknowledged. `empty`: has nothing at all, its directory is lost."""
+    """`unclean`: the leader may lack acknowledged records. `empty`: it has no records, because its directory is lost."""
 
     leader: int
     unclean: bool = False
@@ -59,17 +61,21 @@ class Elected:
 def next_change(
     topic_id: UUID, current: PartitionImage, target: PartitionImage, rules: Rules
 ) -> PartitionChangeRecord | None:
-    """The record that leads from `current` to `target`, as far as the rules let it; None: nothing changes.
+    """Return the record that leads from `current` to `target`, as far as the rules allow it. None: nothing changes.
 
-    Of `target` count replicas, adding and removing ones, ISR, directories and recovery state; leader, ELR and last known leader
-    follow from them. The ISR is never emptied without ELR: its last member is where the acknowledged records are.
+    `target` determines replicas, adding and removing replicas, ISR, directories and recovery state. Leader, ELR and last known
+    ELR follow from them. Without ELR, the ISR keeps its last member, which has the acknowledged records.
     """
     target = _without_done_reassignment(target)
     elr = _eligible(current, target, rules)
     elected = _elect(current, target, elr, rules)
-    isr, recovery, directories = target.isr, target.leader_recovery_state, target.directories
+    isr = target.isr
+    recovery = target.leader_recovery_state
+    directories = target.directories
     if elected.unclean:
-        isr, elr, recovery = (elected.leader,), (), RECOVERING
+        isr = (elected.leader,)
+        elr = ()
+        recovery = RECOVERING
         if elected.empty:
             directories = tuple(
                 rules.default_directory(replica) if replica == elected.leader else directory
@@ -81,7 +87,7 @@ def next_change(
     elif not isr and not rules.elr:
         isr = current.isr
     record = PartitionChangeRecord(partition_id=current.index, topic_id=topic_id)
-    # Whoever is no longer a replica has to learn that its leader epoch is over, even from the leader it had.
+    # A removed replica must notice that its leader epoch is over, even if the leader stays the same.
     lost_replica = any(replica not in target.replicas for replica in current.replicas)
     if elected.leader != current.leader or lost_replica:
         record.leader = elected.leader
@@ -93,14 +99,14 @@ def next_change(
         record.directories = list(directories)
     _set_assignment(record, current, target)
     _set_eligible(record, current, elr, _last_known(current, isr, elected.leader, rules))
-    return record if _says_something(record) else None
+    return record if _has_changes(record) else None
 
 
 # ---- reassignment ---------------------------------------------------------------------------------------------------
 
 
 def _without_done_reassignment(target: PartitionImage) -> PartitionImage:
-    """A reassignment is over when every replica that is to stay is in sync."""
+    """Complete the reassignment if all replicas that stay are in sync."""
     removing = target.removing_replicas
     if not removing and not target.adding_replicas:
         return target
@@ -123,7 +129,10 @@ def _without_done_reassignment(target: PartitionImage) -> PartitionImage:
 
 
 def _eligible(current: PartitionImage, target: PartitionImage, rules: Rules) -> tuple[int, ...]:
-    """Who left the ISR after it was too small to acknowledge: the high watermark has not moved since, so they have it all."""
+    """Return the ELR: the replicas that left the ISR while it was too small to acknowledge.
+
+    The high watermark has not advanced since then, so they have all committed records.
+    """
     if not rules.elr or len(target.isr) >= rules.min_isr:
         return ()
     candidates = dict.fromkeys((*current.elr, *current.isr))
@@ -137,7 +146,7 @@ def _eligible(current: PartitionImage, target: PartitionImage, rules: Rules) -> 
 
 
 def _last_known(current: PartitionImage, isr: tuple[int, ...], leader: int, rules: Rules) -> tuple[int, ...]:
-    """The leader at the time when the ISR became empty, until there is a leader again."""
+    """Return the leader at the time when the ISR became empty, until there is a leader again."""
     if not rules.elr or leader != NO_LEADER:
         return ()
     if isr or current.last_known_elr:
@@ -152,7 +161,7 @@ def _last_known(current: PartitionImage, isr: tuple[int, ...], leader: int, rule
 
 def _elect(current: PartitionImage, target: PartitionImage, elr: tuple[int, ...], rules: Rules) -> Elected:
     members = target.isr or elr
-    # A leader that can go on is moved for nobody but the preferred one.
+    # Only the preferred leader replaces a leader that can continue.
     first = target.replicas[:1] if rules.election is Election.PREFERRED else ()
     for replica in (*first, current.leader, *target.replicas):
         if replica in members and rules.can_lead(replica):
@@ -190,7 +199,7 @@ def _set_eligible(
         record.last_known_elr = list(last_known)
 
 
-def _says_something(record: PartitionChangeRecord) -> bool:
+def _has_changes(record: PartitionChangeRecord) -> bool:
     return (
         record.leader != NO_LEADER_CHANGE
         or record.leader_recovery_state != NO_RECOVERY_CHANGE

@@ -1,4 +1,4 @@
-"""Who leads: when brokers come and go, when somebody asks, and when a job looks after it."""
+"""Leader elections: after changes of brokers, on request (ElectLeaders), and by jobs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 NO_BROKER: Final = -1
 PERCENT: Final = 100
 ELECTIONS_PER_JOB_MAX: Final = 1_000
-"""Leaders that one run of a job elects; what is left has the next one, at once."""
+"""Maximum elections per run of a job. The next run follows immediately if more are due."""
 NAMED_MAX: Final = 10
-"""Partitions that one line of the log names."""
+"""Maximum partitions that one log event names."""
 NOT_NEEDED: Final = "Leader election not needed for topic partition."
 NOT_PREFERRED: Final = "The preferred leader was not available."
 NOT_ELIGIBLE: Final = "Eligible topic partition leaders are not available."
@@ -38,7 +38,7 @@ LOST_REMEDY: Final = (
 
 
 def holds_replica(state: ControllerState, partition: PartitionImage, broker_id: int) -> bool:
-    """Is the directory that the replica was put in among those that its broker has registered?"""
+    """Determine whether the broker has registered the directory of its replica."""
     if broker_id not in partition.replicas:
         return False
     directory = partition.directories[partition.replicas.index(broker_id)]
@@ -50,7 +50,7 @@ def holds_replica(state: ControllerState, partition: PartitionImage, broker_id: 
 
 @dataclass(frozen=True, slots=True)
 class TopicRules:
-    """What holds for all partitions of a topic in one decision."""
+    """The conditions that all partitions of a topic share in one decision."""
 
     is_alive: Callable[[int], bool]
     min_isr: int
@@ -68,7 +68,11 @@ def topic_rules(
     added: int = NO_BROKER,
     unclean_shutdown: int = NO_BROKER,
 ) -> TopicRules:
-    """`removed` and `added`: brokers that count as gone and as active already. `election` None: as the topic allows."""
+    """Return the rules of a topic.
+
+    `removed` and `unclean_shutdown` count as inactive, `added` counts as active. `election` None: unclean if the topic allows
+    it.
+    """
     if election is None:
         election = Election.UNCLEAN if allows_unclean_election(state, topic) else Election.ONLINE
     alive = {broker.broker_id for broker in state.image.brokers.values() if broker.is_active}
@@ -85,7 +89,7 @@ def topic_rules(
 def rules_for(
     state: ControllerState, topic: str | TopicRules, partition: PartitionImage, *, election: Election | None = None
 ) -> Rules:
-    """`topic`: its name, or its rules where many partitions follow."""
+    """Return the rules of a partition. `topic`: its name, or its rules if many partitions of it follow."""
     shared = topic_rules(state, topic, election=election) if isinstance(topic, str) else topic
 
     def can_lead(broker_id: int) -> bool:
@@ -103,7 +107,7 @@ def rules_for(
 
 
 def new_partition_epoch(topic: TopicImage, partition: PartitionImage) -> PartitionChangeRecord:
-    """Nothing but that: what the leader asked for on its former knowledge is refused."""
+    """Return a record that only starts a new partition epoch. A pending ISR change of the leader is then refused."""
     return PartitionChangeRecord(partition_id=partition.index, topic_id=topic.topic_id, isr=list(partition.isr))
 
 
@@ -121,39 +125,39 @@ def leads_any(state: ControllerState, broker_id: int) -> bool:
 
 
 def remove_broker(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """The broker is no longer alive, or about to go: it leaves every ISR and leads nothing."""
+    """Remove a broker that has failed, or shuts down, from all ISRs, and move its leaders."""
     affected = partitions_with(state, lambda partition: broker_id in partition.isr or partition.leader == broker_id)
     return _changes(state, affected, removed=broker_id)
 
 
 def remove_unclean(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """The broker may have lost records that it had: it is not eligible to lead before it has caught up again (KIP-966)."""
+    """Remove a broker that may have lost records from all ISRs and ELRs, until it has caught up again (KIP-966)."""
     affected = partitions_with(state, lambda partition: broker_id in (*partition.isr, *partition.elr))
     return _changes(state, affected, unclean_shutdown=broker_id)
 
 
 def remove_unregistered(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """The broker will not come back."""
+    """Remove a broker that does not return from all ISRs and ELRs."""
     affected = partitions_with(state, lambda partition: broker_id in (*partition.isr, *partition.elr))
     return _changes(state, affected, removed=broker_id)
 
 
 def add_broker(state: ControllerState, broker_id: int) -> list[MetadataRecord]:
-    """The broker is alive again: it may lead what has no leader."""
+    """Elect a broker that is active again for partitions without a leader."""
     affected = partitions_with(state, lambda partition: not partition.has_leader)
     return _changes(state, affected, added=broker_id)
 
 
 def lost_replicas(state: ControllerState, broker_id: int) -> Notice | None:
-    """What a broker that comes back would have to lead, were it not that the directory with the records is gone."""
+    """Return a log event for partitions that the returning broker cannot lead because their directory is lost."""
 
-    def waits_for_it(partition: PartitionImage) -> bool:
+    def needs_lost_replica(partition: PartitionImage) -> bool:
         held = (*partition.isr, *partition.elr, *partition.last_known_elr)
         return not partition.has_leader and broker_id in held and not holds_replica(state, partition, broker_id)
 
     waiting = [
         f"{topic.name}-{partition.index}"
-        for topic, partition in partitions_with(state, waits_for_it)
+        for topic, partition in partitions_with(state, needs_lost_replica)
         if not allows_unclean_election(state, topic.name)
     ]
     if not waiting:
@@ -194,16 +198,16 @@ def _changes(
     return records
 
 
-# ---- elections that somebody asks for -------------------------------------------------------------------------------
+# ---- elections on request -------------------------------------------------------------------------------------------
 
 
 def elect_leaders(state: ControllerState, command: ElectLeaders) -> ControllerResult[tuple[PartitionResult, ...]]:
-    """One result per partition, in order. When all partitions are asked for, those with nothing to do are left out."""
+    """Return one result per partition, in order. A request for all partitions gets no results without an election."""
     everywhere = command.partitions is None
-    asked = _every_partition(state) if command.partitions is None else command.partitions
+    requested = _every_partition(state) if command.partitions is None else command.partitions
     results: list[PartitionResult] = []
     records: list[MetadataRecord] = []
-    for name, index in dict.fromkeys(asked):
+    for name, index in dict.fromkeys(requested):
         error, message, record = _elect(state, name, index, command.election)
         if record is not None:
             records.append(record)
@@ -241,7 +245,7 @@ def _elect(
 
 
 def balance_leaders(state: ControllerState, command: BalanceLeaders) -> ControllerResult[None]:
-    """Give partitions back to their preferred leaders, for brokers that lead too few of those that prefer them."""
+    """Elect preferred leaders, for brokers that lead too few of the partitions that prefer them."""
     preferring: Counter[int] = Counter()
     elsewhere: dict[int, list[tuple[TopicImage, PartitionImage]]] = {}
     for topic, partition in partitions_with(state, lambda _: True):
@@ -264,7 +268,7 @@ def balance_leaders(state: ControllerState, command: BalanceLeaders) -> Controll
 
 
 def elect_unclean(state: ControllerState, command: ElectUnclean) -> ControllerResult[None]:
-    """Leaders for what has none, where the topic would rather lose records than wait."""
+    """Elect leaders for partitions without one, if their topic allows unclean elections."""
     records: list[MetadataRecord] = []
     for topic, partition in partitions_with(state, lambda partition: not partition.has_leader):
         if allows_unclean_election(state, topic.name):

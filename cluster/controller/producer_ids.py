@@ -17,7 +17,7 @@ PRODUCER_ID_MAX: Final = (1 << 63) - 1
 
 
 def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> ControllerResult[ProducerIdBlock]:
-    """The next block. No id is ever given twice: the record names the first one that is still free."""
+    """Allocate the next block. The record has the first id after it, so no id is allocated twice."""
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     first = state.image.next_producer_id
     if first > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:

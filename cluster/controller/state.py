@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 DASH = 62
-"""Value of '-' in base64url: an id whose text begins with it looks like an option on a command line."""
+"""Value of '-' in base64url. An id that begins with it looks like an option on a command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """`node_id`: where this controller runs. `leader_balance_interval_ms` None: `auto.leader.rebalance.enable` is false."""
+    """Configuration of the controller on node `node_id`.
+
+    `leader_balance_interval_ms` is None if `auto.leader.rebalance.enable` is false.
+    """
 
     node_id: int
     cluster_id: str
@@ -66,7 +69,7 @@ class ControllerResult(Generic[R_co]):
 
 @dataclass(slots=True)
 class Session:
-    """`metadata_offset`: what the broker has applied, -1 unknown. Times are monotonic milliseconds."""
+    """A broker's session. `metadata_offset`: the last offset that the broker has applied, -1: unknown. Times are monotonic."""
 
     broker_epoch: int
     last_contact_ms: int
@@ -75,7 +78,7 @@ class Session:
 
 @dataclass(slots=True)
 class ControllerState:
-    """`next_offset()` is the offset that the next record of the log will get."""
+    """The state of the controller. `next_offset()` returns the offset of the next record in the log."""
 
     config: ControllerConfig
     configs: TopicConfigs
@@ -100,14 +103,14 @@ class ControllerState:
         self._delta.replay(offset, epoch, record)
 
     def new_uuid(self) -> UUID:
-        """A random id (version 4) that is not reserved and does not begin with a dash in text."""
+        """Return a random id (version 4) that is not reserved and whose text does not begin with a dash."""
         while True:
             candidate = UUID(int=self.rng.getrandbits(128), version=4)
             if candidate.int > RESERVED_IDS_MAX and candidate.int >> 122 != DASH:
                 return candidate
 
     def default_directory(self, broker_id: int) -> UUID:
-        """Where a broker will put a new replica: known only when it has one log directory (KIP-858)."""
+        """Return the directory for a new replica of a broker. It is known only if the broker has one log directory (KIP-858)."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.directories:
             return DIRECTORY_MIGRATING
@@ -115,7 +118,7 @@ class ControllerState:
 
     @property
     def elr_enabled(self) -> bool:
-        """Eligible leader replicas (KIP-966)."""
+        """True if eligible leader replicas (KIP-966) are enabled."""
         return self.image.feature(ELIGIBLE_LEADER_REPLICAS_VERSION) >= 1
 
     def is_active(self, broker_id: int) -> bool:

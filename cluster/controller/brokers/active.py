@@ -1,4 +1,4 @@
-"""Brokers: which are active, and what ends that (KIP-631)."""
+"""Fencing and unfencing of brokers, broker sessions, and unregistration (KIP-631)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ UNFENCE: Final = -1
 
 
 def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """Return the registration. Raise Refusal(BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH) if it is another one."""
     broker = state.image.brokers.get(broker_id)
     if broker is None:
         raise Refusal(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No broker registration found for broker id {broker_id}")
@@ -32,7 +33,7 @@ def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int
 
 
 def fence_broker(state: ControllerState, command: FenceBroker) -> ControllerResult[None]:
-    """The session is over: whoever registers under this id next need not wait for its end."""
+    """Fence a broker. The next registration of this broker id does not wait for the end of the session."""
     broker = _registered(state, command.broker_id)
     if command.broker_epoch is not None:
         check_broker_epoch(state, command.broker_id, command.broker_epoch)
@@ -48,9 +49,10 @@ def unfence_broker(state: ControllerState, command: UnfenceBroker) -> Controller
 
 
 def expire_sessions(state: ControllerState, command: ExpireSessions) -> ControllerResult[int | None]:
-    """The id of the broker that was fenced; one a command, since each fencing is decided on the one before it.
+    """Fence one broker whose session is over, and return its id. None: there is none.
 
-    The controller's own broker has no session: it lives as long as its controller.
+    One command fences one broker, because the next decision depends on its records. The broker of the controller's own node
+    has no session: it runs as long as its controller.
     """
     begun: dict[int, Session] = {}
     soft = (partial(state.sessions.update, begun),)
@@ -76,7 +78,7 @@ def begin_sessions(state: ControllerState, at_ms: int) -> tuple[SoftChange, ...]
 
 
 def unregister_broker(state: ControllerState, command: UnregisterBroker) -> ControllerResult[None]:
-    """Forget a broker that will not come back. One that lives registers again by itself."""
+    """Remove the registration of a broker that does not return. A running broker registers again automatically."""
     broker = _registered(state, command.broker_id)
     record = UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch)
     records = (*remove_unregistered(state, broker.broker_id), record)

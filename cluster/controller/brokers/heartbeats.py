@@ -1,4 +1,4 @@
-"""Heartbeats of brokers: how they become active, and how they leave (KIP-631)."""
+"""Heartbeats of brokers: unfencing and controlled shutdown (KIP-631)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
     if broker.fenced:
         if beat.want_shut_down:
             return _Next.SHUTDOWN_NOW
-        # Whoever has begun to leave comes back with a new registration only.
+        # A broker that has started a controlled shutdown becomes active again only with a new registration.
         waits = beat.want_fence or broker.in_controlled_shutdown or beat.metadata_offset < broker.epoch
         return _Next.FENCED if waits else _Next.ACTIVE
     if broker.in_controlled_shutdown:

@@ -1,4 +1,4 @@
-"""Registrations: which process is broker n now (KIP-631, KIP-858, KIP-966), and where controllers listen (KIP-919)."""
+"""Registrations of brokers (KIP-631, KIP-858, KIP-966) and of controllers (KIP-919)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 
 
 def register_broker(state: ControllerState, command: RegisterBroker) -> ControllerResult[int]:
-    """The broker epoch: the offset at which the registration begins. A new incarnation starts fenced, with a new epoch, and gives
-    up what the one before it was in sync with.
+    """Return the broker epoch: the offset of the registration record.
+
+    A new incarnation starts fenced, with a new epoch, and leaves the ISRs that the previous incarnation was in.
     """
     registration = command.registration
     existing = state.image.brokers.get(registration.broker_id)
     _check(state, registration, existing, command.at_ms)
     if existing is not None and existing.incarnation_id == registration.incarnation_id:
         record = _record(registration, existing.epoch)
-        record.fenced, record.in_controlled_shutdown = existing.fenced, existing.in_controlled_shutdown
+        record.fenced = existing.fenced
+        record.in_controlled_shutdown = existing.in_controlled_shutdown
         records: list[MetadataRecord] = [record]
     else:
         record = _record(registration, state.next_offset())
@@ -47,10 +49,10 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
-    """Has this broker everything that its last incarnation had? It says so by the epoch that it left behind when it stopped.
+    """Determine whether this broker has all records that its previous incarnation had.
 
-    That may be the epoch of an incarnation before the last, when the last one was killed before it could write down its own: it was
-    never unfenced then, and has acknowledged nothing.
+    The clean-shutdown marker of the broker has the epoch of the incarnation that stopped cleanly. That may be an incarnation
+    before the previous one, if the previous one was killed before it was unfenced: it has acknowledged nothing.
     """
     return (
         existing is not None
@@ -104,10 +106,11 @@ def _check(state: ControllerState, registration: BrokerRegistration, existing: B
 def _check_replaceable(
     state: ControllerState, registration: BrokerRegistration, existing: BrokerImage, at_ms: int
 ) -> None:
-    """Another process under the same id may still live, and then it is the newcomer that is wrong.
+    """Raise Refusal(DUPLICATE_BROKER_REGISTRATION) if another process may still run with the same broker id.
 
-    It does not live when it was fenced, is leaving, or was this very process; nor when the newcomer holds its directories, which
-    one process at a time can lock, and its addresses: who is killed and started again does not wait for a session to end.
+    The registered process does not run any more if it is fenced or in a controlled shutdown, or if it was the process of this
+    controller. It does not run either if the new one has its directories, which one process at a time can lock, and its
+    endpoints. A broker that was killed can therefore register again before its session is over.
     """
     if existing.broker_id == state.config.node_id or not existing.is_active:
         return
@@ -143,7 +146,7 @@ def _check_directories(state: ControllerState, registration: BrokerRegistration)
 
 
 def register_controller(state: ControllerState, command: RegisterController) -> ControllerResult[None]:
-    """Nothing is written for what is known already."""
+    """Register a controller. A repeated registration writes no record."""
     new = command.registration
     known = state.image.controllers.get(new.controller_id)
     if known == ControllerImage(new.controller_id, new.incarnation_id, new.endpoints, new.features):

@@ -1,4 +1,4 @@
-"""Partitions: new ones."""
+"""Creation of partitions: new ones of a topic, and CreatePartitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from odradek.cluster.controller.commands import CreatePartitions
 
 PARTITIONS_PER_CALL_MAX: Final = 10_000
-"""New partitions in one CreateTopics or CreatePartitions call; together they are one batch of the log."""
+"""Maximum new partitions per CreateTopics or CreatePartitions request. They are one batch of the metadata log."""
 
 
 def too_many_partitions() -> Refusal:
@@ -31,7 +31,7 @@ def too_many_partitions() -> Refusal:
 def new_partition(
     state: ControllerState, topic_id: UUID, index: int, replicas: Sequence[int], isr: Sequence[int]
 ) -> PartitionRecord:
-    """The first record of a partition, led by the first replica that is in sync."""
+    """Return the first record of a partition. The first in-sync replica is its leader."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -46,44 +46,46 @@ def new_partition(
 
 def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult[tuple[TopicResult, ...]]:
     additional = 0
-    for asked in command.topics:
-        topic = state.image.topic(asked.name)
+    for requested in command.topics:
+        topic = state.image.topic(requested.name)
         if topic is not None:
-            additional += max(asked.count - len(topic.partitions), 0)
+            additional += max(requested.count - len(topic.partitions), 0)
     if additional > PARTITIONS_PER_CALL_MAX:
         raise too_many_partitions()
     results: list[TopicResult] = []
     records: list[MetadataRecord] = []
-    names = Counter(asked.name for asked in command.topics)
-    for asked in {asked.name: asked for asked in command.topics}.values():
-        if names[asked.name] > 1:
-            results.append(TopicResult(asked.name, error=ErrorCode.INVALID_REQUEST, message="Duplicate topic name."))
+    names = Counter(requested.name for requested in command.topics)
+    for requested in {requested.name: requested for requested in command.topics}.values():
+        if names[requested.name] > 1:
+            results.append(
+                TopicResult(requested.name, error=ErrorCode.INVALID_REQUEST, message="Duplicate topic name.")
+            )
             continue
         try:
-            topic_id, new = _additional_partitions(state, asked)
+            topic_id, new = _additional_partitions(state, requested)
         except Refusal as refusal:
-            results.append(TopicResult(asked.name, error=refusal.error, message=refusal.message))
+            results.append(TopicResult(requested.name, error=refusal.error, message=refusal.message))
         else:
-            results.append(TopicResult(asked.name, topic_id))
+            results.append(TopicResult(requested.name, topic_id))
             records += new
     return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
-def _additional_partitions(state: ControllerState, asked: NewPartitions) -> tuple[UUID, list[PartitionRecord]]:
-    topic = state.image.topic(asked.name)
+def _additional_partitions(state: ControllerState, requested: NewPartitions) -> tuple[UUID, list[PartitionRecord]]:
+    topic = state.image.topic(requested.name)
     if topic is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     present = len(topic.partitions)
-    if asked.count == present:
+    if requested.count == present:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
-    if asked.count < present:
+    if requested.count < present:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} currently has {present} partition(s); {asked.count} would not be an increase.",
+            f"The topic {requested.name} currently has {present} partition(s); {requested.count} would not be an increase.",
         )
-    additional = asked.count - present
+    additional = requested.count - present
     replication_factor = len(topic.partitions[0].replicas)
-    if asked.assignments is None:
+    if requested.assignments is None:
         placements = placement.place(
             state.image,
             state.rng,
@@ -92,13 +94,13 @@ def _additional_partitions(state: ControllerState, asked: NewPartitions) -> tupl
             replication_factor=replication_factor,
         )
     else:
-        if len(asked.assignments) != additional:
+        if len(requested.assignments) != additional:
             raise Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {additional} additional partition(s), but only {len(asked.assignments)} assignment(s)"
+                f"Attempted to add {additional} additional partition(s), but only {len(requested.assignments)} assignment(s)"
                 " were specified.",
             )
-        placements = list(asked.assignments)
+        placements = list(requested.assignments)
         for replicas in placements:
             placement.check_manual(state.image, replicas, replication_factor)
     return topic.topic_id, [

@@ -1,4 +1,4 @@
-"""AlterPartition: what leaders say about who is in sync with them (KIP-497, KIP-841, KIP-903)."""
+"""AlterPartition: changes of the ISR that leaders request (KIP-497, KIP-841, KIP-903)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ EPOCH_NOT_KNOWN: Final = -1
 
 
 def alter_partition(state: ControllerState, command: AlterPartition) -> ControllerResult[tuple[AlteredPartition, ...]]:
-    """One result per item, all changes in one batch. A partition that is named again is judged by what the first one made of it."""
+    """Return one result per item. All changes are in one batch. A repeated partition is decided on the result of its first change."""
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     results: list[AlteredPartition] = []
     records: list[MetadataRecord] = []
     changed: dict[tuple[UUID, int], PartitionImage] = {}
-    for asked in command.partitions:
-        topic = state.image.topic_by_id(asked.topic_id)
+    for requested in command.partitions:
+        topic = state.image.topic_by_id(requested.topic_id)
         if topic is None:
-            results.append(AlteredPartition(asked.topic_id, asked.index, ErrorCode.UNKNOWN_TOPIC_ID))
+            results.append(AlteredPartition(requested.topic_id, requested.index, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
-        key = (asked.topic_id, asked.index)
-        partition = changed.get(key) or topic.partitions.get(asked.index)
-        error = _refused(state, command.broker_id, asked, partition)
+        key = (requested.topic_id, requested.index)
+        partition = changed.get(key) or topic.partitions.get(requested.index)
+        error = _refused(state, command.broker_id, requested, partition)
         if partition is None or error is not None:
-            results.append(AlteredPartition(asked.topic_id, asked.index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            results.append(
+                AlteredPartition(requested.topic_id, requested.index, error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            )
             continue
-        after = _alter(state, topic, partition, asked, records)
+        after = _alter(state, topic, partition, requested, records)
         changed[key] = after
-        results.append(_result(asked, command.broker_id, after))
+        results.append(_result(requested, command.broker_id, after))
     return ControllerResult(tuple(results), tuple(records))
 
 
@@ -50,18 +52,18 @@ def _alter(
     state: ControllerState,
     topic: TopicImage,
     partition: PartitionImage,
-    asked: PartitionIsr,
+    requested: PartitionIsr,
     records: list[MetadataRecord],
 ) -> PartitionImage:
-    isr = tuple(broker_id for broker_id, _ in asked.isr)
+    isr = tuple(broker_id for broker_id, _ in requested.isr)
     target = replace(
         partition,
         isr=isr,
-        leader_recovery_state=RECOVERING if asked.recovering else RECOVERED,
+        leader_recovery_state=RECOVERING if requested.recovering else RECOVERED,
         directories=_directories(state, partition, isr),
     )
-    # The rules see the directories of `target`: a replica that joins the ISR with a new directory may have to lead at once,
-    # because the same change ends a reassignment that removes the leader.
+    # The rules see the directories of `target`: a replica that joins the ISR with a new directory may become the leader
+    # immediately, because the same change completes a reassignment that removes the leader.
     record = next_change(topic.topic_id, partition, target, rules_for(state, topic.name, target))
     if record is None:
         return partition
@@ -70,7 +72,7 @@ def _alter(
 
 
 def _directories(state: ControllerState, partition: PartitionImage, isr: tuple[int, ...]) -> tuple[UUID, ...]:
-    """A replica whose directory was lost has another one; it counts from the moment on at which it has everything again."""
+    """Return the directories. A replica in a lost directory gets another directory when it joins the ISR again."""
     return tuple(
         state.default_directory(replica)
         if replica in isr and replica not in partition.isr and not holds_replica(state, partition, replica)
@@ -79,13 +81,13 @@ def _directories(state: ControllerState, partition: PartitionImage, isr: tuple[i
     )
 
 
-def _result(asked: PartitionIsr, sender: int, after: PartitionImage) -> AlteredPartition:
+def _result(requested: PartitionIsr, sender: int, after: PartitionImage) -> AlteredPartition:
     if after.leader != sender:
-        # The change has been made; it finished a reassignment that leaves the sender out. It has to wait for the metadata.
-        return AlteredPartition(asked.topic_id, asked.index, ErrorCode.NEW_LEADER_ELECTED)
+        # The change is made. It has completed a reassignment that removes the sender, which must wait for the metadata.
+        return AlteredPartition(requested.topic_id, requested.index, ErrorCode.NEW_LEADER_ELECTED)
     return AlteredPartition(
-        asked.topic_id,
-        asked.index,
+        requested.topic_id,
+        requested.index,
         leader=after.leader,
         leader_epoch=after.leader_epoch,
         partition_epoch=after.partition_epoch,
@@ -98,36 +100,36 @@ def _result(asked: PartitionIsr, sender: int, after: PartitionImage) -> AlteredP
 
 
 def _refused(
-    state: ControllerState, sender: int, asked: PartitionIsr, partition: PartitionImage | None
+    state: ControllerState, sender: int, requested: PartitionIsr, partition: PartitionImage | None
 ) -> ErrorCode | None:
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
-        # The leader knows more than this controller: there must be a newer one.
+    if requested.leader_epoch > partition.leader_epoch or requested.partition_epoch > partition.partition_epoch:
+        # The leader has later epochs than this controller: another controller must be active.
         return ErrorCode.NOT_CONTROLLER
-    if asked.leader_epoch < partition.leader_epoch:
+    if requested.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if sender != partition.leader:
         return ErrorCode.INVALID_REQUEST
-    if asked.partition_epoch < partition.partition_epoch:
+    if requested.partition_epoch < partition.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    return _bad_isr(asked, partition) or _ineligible_member(state, asked)
+    return _bad_isr(requested, partition) or _ineligible_member(state, requested)
 
 
-def _bad_isr(asked: PartitionIsr, partition: PartitionImage) -> ErrorCode | None:
-    isr = [broker_id for broker_id, _ in asked.isr]
+def _bad_isr(requested: PartitionIsr, partition: PartitionImage) -> ErrorCode | None:
+    isr = [broker_id for broker_id, _ in requested.isr]
     duplicate = len(dict.fromkeys(isr)) != len(isr)
-    stranger = any(broker_id not in partition.replicas for broker_id in isr)
-    if duplicate or stranger or partition.leader not in isr:
+    foreign = any(broker_id not in partition.replicas for broker_id in isr)
+    if duplicate or foreign or partition.leader not in isr:
         return ErrorCode.INVALID_REQUEST
-    if asked.recovering and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
+    if requested.recovering and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
         return ErrorCode.INVALID_REQUEST
     return None
 
 
-def _ineligible_member(state: ControllerState, asked: PartitionIsr) -> ErrorCode | None:
-    """A member that is not alive as the incarnation which the leader has seen catch up may hold less than the leader thinks."""
-    for broker_id, epoch in asked.isr:
+def _ineligible_member(state: ControllerState, requested: PartitionIsr) -> ErrorCode | None:
+    """Refuse a member that is inactive, or whose incarnation is not the one that caught up: it may lack records."""
+    for broker_id, epoch in requested.isr:
         broker = state.image.brokers.get(broker_id)
         if broker is None or not broker.is_active or epoch not in {EPOCH_NOT_KNOWN, broker.epoch}:
             return ErrorCode.INELIGIBLE_REPLICA

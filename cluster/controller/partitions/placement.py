@@ -1,4 +1,4 @@
-"""Which brokers get the replicas of new partitions, and whether a placement made by hand can be used. Pure."""
+"""Placement of the replicas of new partitions, and validation of manual assignments."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 def place(
     image: MetadataImage, rng: Randomness, *, first_partition: int, partitions: int, replication_factor: int
 ) -> list[tuple[int, ...]]:
-    """Replicas of each new partition, the preferred leader first.
+    """Return the replicas of each new partition, the preferred leader first.
 
-    In order of importance: a partition stands in as many racks as it can; active brokers come before those that are fenced or
-    about to leave, and lead alone; leaders are spread evenly over them, and so are followers. Active brokers stand in a ring in
-    which neighbours have different racks where possible. Partition p is led by the one p places behind a random one; its
-    followers are the next ones, and further along the ring with every round, so that the load of a broker that dies is shared by
-    all. Raises Refusal(INVALID_REPLICATION_FACTOR) with Kafka's words.
+    The goals, in order of importance:
+    1. A partition has replicas in as many racks as possible.
+    2. Active brokers precede inactive ones. Only active brokers lead.
+    3. Leaders and followers are distributed evenly over the brokers.
+
+    Active brokers form a ring in which neighbours have different racks where possible. The leader of partition p is p places
+    after a random broker. Its followers are the next brokers of the ring, shifted further with each round, so that all brokers
+    share the load of a failed one. Raise Refusal(INVALID_REPLICATION_FACTOR) with Kafka's message.
     """
     brokers = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
     active = _rack_ring([broker for broker in brokers if broker.is_active])
@@ -42,7 +45,7 @@ def place(
     start = rng.randrange(len(active))
     rows = []
     for number in range(first_partition, first_partition + partitions):
-        lead, turn = (start + number) % len(active), (start + number) // len(active)
+        turn, lead = divmod(start + number, len(active))
         others = active[lead + 1 :] + active[:lead]
         shift = turn % len(others) if others else 0
         followers = _spread(active[lead], [*others[shift:], *others[:shift], *inactive], replication_factor - 1)
@@ -51,7 +54,7 @@ def place(
 
 
 def _spread(leader: BrokerImage, candidates: list[BrokerImage], count: int) -> list[BrokerImage]:
-    """`count` of the candidates, each time the first one whose rack has the fewest replicas so far."""
+    """Return `count` candidates: each time the first one whose rack has the fewest replicas so far."""
     used: Counter[str | None] = Counter([leader.rack])
     chosen = []
     for _ in range(count):
@@ -63,7 +66,7 @@ def _spread(leader: BrokerImage, candidates: list[BrokerImage], count: int) -> l
 
 
 def _rack_ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
-    """One broker of every rack, then the next of every rack; racks and brokers in ascending order."""
+    """Return one broker of each rack, then the next one of each rack. Racks and brokers are in ascending order."""
     racks: dict[str, list[BrokerImage]] = {}
     for broker in brokers:
         racks.setdefault(broker.rack or "", []).append(broker)
@@ -73,7 +76,7 @@ def _rack_ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
 
 
 def check_manual(image: MetadataImage, replicas: Sequence[int], replication_factor: int | None) -> None:
-    """Raises Refusal(INVALID_REPLICA_ASSIGNMENT). `replication_factor`: what the partitions before it have."""
+    """Raise Refusal(INVALID_REPLICA_ASSIGNMENT). `replication_factor`: that of the preceding partitions."""
     if not replicas:
         raise _bad("The manual partition assignment includes an empty replica list.")
     previous = None
@@ -93,7 +96,7 @@ def check_manual(image: MetadataImage, replicas: Sequence[int], replication_fact
 
 
 def active_replicas(image: MetadataImage, partition: int, replicas: Sequence[int]) -> tuple[int, ...]:
-    """The first ISR of a new partition. Raises Refusal(INVALID_REPLICA_ASSIGNMENT) when it would be empty."""
+    """Return the first ISR of a new partition. Raise Refusal(INVALID_REPLICA_ASSIGNMENT) if it would be empty."""
     isr = tuple(broker_id for broker_id in replicas if image.brokers[broker_id].is_active)
     if not isr:
         raise _bad(

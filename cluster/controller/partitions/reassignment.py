@@ -1,7 +1,7 @@
-"""Moving replicas between brokers (KIP-455, KIP-860).
+"""Reassignment of replicas to other brokers (KIP-455, KIP-860).
 
-First the new replicas are added, beside those that are to go. When every replica that is to stay is in sync, `next_change` takes
-the others away: in the same record when that holds already, otherwise with an AlterPartition of the leader.
+The new replicas are added first, beside the ones to remove. When all replicas that stay are in sync, `next_change` completes the
+reassignment: in the same record if they are in sync already, or with an AlterPartition of the leader.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 def alter_reassignments(
     state: ControllerState, command: AlterReassignments
 ) -> ControllerResult[tuple[PartitionResult, ...]]:
-    """One result per item, all changes in one batch."""
+    """Return one result per item. All changes are in one batch."""
     results: list[PartitionResult] = []
     records: list[MetadataRecord] = []
     changed: dict[tuple[UUID, int], PartitionImage] = {}
-    for asked in command.partitions:
+    for requested in command.partitions:
         try:
-            topic, partition = _find(state, asked, changed)
+            topic, partition = _find(state, requested, changed)
             record = (
                 _cancel(state, topic, partition)
-                if asked.replicas is None
-                else _change(state, topic, partition, asked.replicas, allow_resize=command.allow_resize)
+                if requested.replicas is None
+                else _change(state, topic, partition, requested.replicas, allow_resize=command.allow_resize)
             )
         except Refusal as refusal:
-            results.append(PartitionResult(asked.topic, asked.index, refusal.error, refusal.message))
+            results.append(PartitionResult(requested.topic, requested.index, refusal.error, refusal.message))
             continue
-        results.append(PartitionResult(asked.topic, asked.index))
+        results.append(PartitionResult(requested.topic, requested.index))
         if record is not None:
             records.append(record)
             changed[topic.topic_id, partition.index] = changed_partition(partition, record)
@@ -54,14 +54,16 @@ def alter_reassignments(
 
 
 def _find(
-    state: ControllerState, asked: NewReplicas, changed: dict[tuple[UUID, int], PartitionImage]
+    state: ControllerState, requested: NewReplicas, changed: dict[tuple[UUID, int], PartitionImage]
 ) -> tuple[TopicImage, PartitionImage]:
-    topic = state.image.topic(asked.topic)
+    topic = state.image.topic(requested.topic)
     if topic is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {asked.topic}.")
-    partition = changed.get((topic.topic_id, asked.index)) or topic.partitions.get(asked.index)
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {requested.topic}.")
+    partition = changed.get((topic.topic_id, requested.index)) or topic.partitions.get(requested.index)
     if partition is None:
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {asked.topic}:{asked.index}.")
+        raise Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {requested.topic}:{requested.index}."
+        )
     return topic, partition
 
 
@@ -75,7 +77,10 @@ def _in_progress(partition: PartitionImage) -> bool:
 def _change(
     state: ControllerState, topic: TopicImage, partition: PartitionImage, wanted: tuple[int, ...], *, allow_resize: bool
 ) -> PartitionChangeRecord | None:
-    """A move that is under way is led to another goal: what it was adding, and the new one does not want, goes at once."""
+    """Start a reassignment to `wanted`.
+
+    It replaces an ongoing one. Replicas that the ongoing one adds, and that are not in `wanted`, are removed immediately.
+    """
     placement.check_manual(state.image, wanted, None)
     before = [replica for replica in partition.replicas if replica not in partition.adding_replicas]
     size = len([replica for replica in partition.replicas if replica not in partition.removing_replicas])
@@ -84,7 +89,7 @@ def _change(
             ErrorCode.INVALID_REPLICATION_FACTOR, f"The replication factor is changed from {size} to {len(wanted)}"
         )
     if not any(replica in before or replica in wanted for replica in (partition.isr or partition.elr)):
-        before = list(partition.replicas)  # those that would go are all that is in sync
+        before = list(partition.replicas)  # only replicas that would be removed are in sync
     removing = tuple(sorted(replica for replica in before if replica not in wanted))
     replicas = wanted + removing
     target = replace(
@@ -108,7 +113,7 @@ def _directories(state: ControllerState, partition: PartitionImage, replicas: tu
 
 
 def _cancel(state: ControllerState, topic: TopicImage, partition: PartitionImage) -> PartitionChangeRecord | None:
-    """Back to the replicas before. Where none of them is in sync any more, that may lose records."""
+    """Return to the replicas before the reassignment. If none of them is in sync, records may be lost."""
     if not _in_progress(partition):
         raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
     adding = partition.adding_replicas
@@ -143,7 +148,7 @@ def _cannot_revert(topic: TopicImage, partition: PartitionImage, why: str) -> No
 def list_reassignments(
     state: ControllerState, command: ListReassignments
 ) -> ControllerResult[tuple[OngoingReassignment, ...]]:
-    """Those under way, of the partitions that were asked for or of all."""
+    """Return the ongoing reassignments of the requested partitions, or of all partitions."""
     found = []
     if command.partitions is None:
         keys = [(topic.name, index) for topic in state.image.topics.values() for index in topic.partitions]

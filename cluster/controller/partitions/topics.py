@@ -1,4 +1,4 @@
-"""Topics: creation and deletion. Messages are Kafka's, for tools that print them."""
+"""Creation and deletion of topics. Error messages are Kafka's, because tools print them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from odradek.cluster.controller.partitions import placement
 from odradek.cluster.controller.partitions.creation import PARTITIONS_PER_CALL_MAX, new_partition, too_many_partitions
 from odradek.cluster.controller.state import ControllerResult, ControllerState
 from odradek.cluster.metadata.records import MetadataRecord, RemoveTopicRecord, TopicRecord
+from odradek.cluster.metadata.topic_names import NAME_LENGTH_MAX, is_valid
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.internal_topics import CLUSTER_METADATA
 
@@ -28,23 +29,21 @@ if TYPE_CHECKING:
 
     from odradek.cluster.controller.commands import CreateTopics, DeleteTopics
 
-NAME_LENGTH_MAX: Final = 249
 NO_SUCH_TOPIC: Final = "This server does not host this topic-partition."
 NO_SUCH_TOPIC_ID: Final = "This server does not host this topic ID."
-NAME_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
 def create_topics(state: ControllerState, command: CreateTopics) -> ControllerResult[tuple[CreatedTopic, ...]]:
-    """All topics of the call in one atomic batch; a topic that is refused does not keep the others from being created."""
-    if _partitions_asked(state, command.topics) > PARTITIONS_PER_CALL_MAX:
+    """Create all valid topics of the request in one atomic batch. An invalid topic does not affect the valid ones."""
+    if _requested_partitions(state, command.topics) > PARTITIONS_PER_CALL_MAX:
         raise too_many_partitions()
-    asked = Counter(topic.name for topic in command.topics)
+    requested = Counter(topic.name for topic in command.topics)
     taken = {_collision_key(name): name for name in state.image.topics}
     results: list[CreatedTopic] = []
     records: list[MetadataRecord] = []
     for topic in {topic.name: topic for topic in command.topics}.values():
         try:
-            if asked[topic.name] > 1:
+            if requested[topic.name] > 1:
                 raise Refusal(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             _check_name(state, topic.name, taken)
             created, new = _create_topic(state, topic)
@@ -59,7 +58,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
     return ControllerResult(tuple(results), () if command.validate_only else tuple(records))
 
 
-def _partitions_asked(state: ControllerState, topics: Sequence[NewTopic]) -> int:
+def _requested_partitions(state: ControllerState, topics: Sequence[NewTopic]) -> int:
     default = state.configs.num_partitions
     return sum(
         len(topic.assignments) or (default if topic.num_partitions == USE_DEFAULT else max(topic.num_partitions, 0))
@@ -68,7 +67,7 @@ def _partitions_asked(state: ControllerState, topics: Sequence[NewTopic]) -> int
 
 
 def _collision_key(name: str) -> str:
-    """Metric names take '.' for '_', so two topics must not differ in that alone."""
+    """Return the name with '.' as '_', as metric names have it. Two topics must not have the same key."""
     return name.replace(".", "_")
 
 
@@ -86,14 +85,14 @@ def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> Non
 
 
 def invalid_name(name: str) -> str | None:
-    """What is wrong with a topic name; None when nothing is."""
+    """Return Kafka's reason why a topic name is invalid. None: the name is valid."""
     if not name:
         return "the empty string is not allowed"
     if name in {".", ".."}:
         return f"'{name}' is not allowed"
     if len(name) > NAME_LENGTH_MAX:
         return f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-    if not NAME_CHARACTERS.issuperset(name):
+    if not is_valid(name):
         return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     return None
 
@@ -165,7 +164,7 @@ def _automatic(state: ControllerState, topic: NewTopic) -> list[tuple[int, ...]]
 
 
 def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerResult[tuple[TopicResult, ...]]:
-    """Replicas are removed by their brokers when they see the record; the name is free at once."""
+    """Delete topics. The name is free immediately; brokers delete their replicas when they receive the record."""
     results: list[TopicResult] = []
     records: list[MetadataRecord] = []
     names = Counter(item.name for item in command.topics if item.name is not None)

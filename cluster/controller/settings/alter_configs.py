@@ -1,4 +1,4 @@
-"""Settings that change while the cluster runs (KIP-133, KIP-339), and what another `min.insync.replicas` does to who is eligible."""
+"""Changes of settings (KIP-133, KIP-339), and the effect of another `min.insync.replicas` on the ELR."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUE_CHARACTERS_MAX: Final = 32_767
 
 
 def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult[tuple[ConfigResult, ...]]:
-    """One result per resource; one that is refused does not keep the others from being changed."""
+    """Return one result per resource. An invalid resource does not affect the valid ones."""
     results: list[ConfigResult] = []
     records: list[MetadataRecord] = []
     times = Counter((resource.kind, resource.name) for resource in command.resources)
@@ -128,7 +128,7 @@ def _apply(
 
 
 def _split(text: str) -> list[str]:
-    """As Java's String.split: what is empty at the end is none, though an empty text is one."""
+    """Split as Java's String.split does: without empty items at the end, except for an empty text."""
     items = text.split(",")
     while items and text and not items[-1]:
         items.pop()
@@ -138,13 +138,17 @@ def _split(text: str) -> list[str]:
 def _min_in_sync_changes(
     state: ControllerState, resource: ConfigChange, after: Mapping[str, str]
 ) -> list[MetadataRecord]:
-    """What another `min.insync.replicas` does to partitions.
+    """Return the changes of partitions that follow from another `min.insync.replicas`.
 
-    Where the ISR is large enough by a lower value, the high watermark moves, and who was eligible may lack what follows.
+    With a lower value, the ISR may be large enough: the high watermark advances, and replicas of the ELR may lack records. They
+    leave the ELR.
 
-    A higher value gives every partition a new partition epoch: 1. the value is raised to 2; 2. the leader, which has not applied that
-    yet, asks for an ISR of itself alone; 3. were it granted, whoever leaves would be eligible by the new value, while the leader
-    acknowledges alone by the old one. So it is refused (INVALID_UPDATE_VERSION), and the leader learns the value first.
+    With a higher value, each partition gets a new partition epoch. Without it:
+    1. The value is raised to 2.
+    2. The leader, which has not applied that yet, requests an ISR of itself only.
+    3. The controller commits it. The removed replica joins the ELR by the new value, while the leader acknowledges records alone
+       by the old value.
+    With the new partition epoch, the request fails with INVALID_UPDATE_VERSION, and the leader applies the value first.
     """
     image = state.image
     if resource.kind == RESOURCE_TOPIC:
@@ -157,10 +161,10 @@ def _min_in_sync_changes(
         topics = [topic for topic in image.topics.values() if MIN_IN_SYNC not in image.topic_config(topic.name)]
     text = after.get(MIN_IN_SYNC) or image.config(RESOURCE_BROKER, "").get(MIN_IN_SYNC)
     min_isr = state.configs.min_insync_replicas if text is None else int(text)
-    return [record for topic in topics for record in _judged_anew(state, topic, min_isr)]
+    return [record for topic in topics for record in _partition_changes(state, topic, min_isr)]
 
 
-def _judged_anew(state: ControllerState, topic: TopicImage, min_isr: int) -> Iterator[MetadataRecord]:
+def _partition_changes(state: ControllerState, topic: TopicImage, min_isr: int) -> Iterator[MetadataRecord]:
     shared = topic_rules(state, topic.name)
     rises = min_isr > shared.min_isr
     for partition in topic.partitions.values():

@@ -1,4 +1,4 @@
-"""Quotas of clients (KIP-13, KIP-124, KIP-546, KIP-599): what may be set for whom, and the records that say so."""
+"""Client quotas: validation and records (KIP-13, KIP-124, KIP-546, KIP-599)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INTEGRAL_TOLERANCE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`high`: the largest value of an integral key, None where fractions are allowed; `kind` is Kafka's word for the type."""
+    """A quota key. `high`: the maximum of an integral key; None: fractions are allowed. `kind`: the type in Kafka's messages."""
 
     kind: str
     high: float | None = None
@@ -50,9 +50,9 @@ OF_ADDRESSES: Final[Mapping[str, Key]] = {CONNECTION_CREATION_RATE: Key("an INT"
 def alter_client_quotas(
     state: ControllerState, command: AlterClientQuotas
 ) -> ControllerResult[tuple[QuotaResult, ...]]:
-    """One result per entity; one that is refused does not keep the others from being changed.
+    """Return one result per entity. An invalid entity does not affect the valid ones.
 
-    Raises Refusal(POLICY_VIOLATION) for more changes than one call may bring.
+    Raise Refusal(POLICY_VIOLATION) if the request has more than RECORDS_PER_CALL_MAX changes.
     """
     results: list[QuotaResult] = []
     records: list[MetadataRecord] = []
@@ -108,7 +108,7 @@ def _check_entity(change: QuotaChange) -> None:
 
 
 def _keys(entity: Mapping[str, str | None]) -> Mapping[str, Key]:
-    """What may be set for such an entity."""
+    """Return the quota keys that are valid for the entity."""
     if IP not in entity:
         return OF_CLIENTS
     if len(entity) > 1:
@@ -134,7 +134,7 @@ def _check_value(keys: Mapping[str, Key], key: str, value: float) -> None:
     known = keys.get(key)
     if known is None:
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
-    if not value > 0:  # not a number is not, either
+    if not value > 0:  # also NaN
         raise Refusal(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     if known.high is not None:
         if value > known.high:

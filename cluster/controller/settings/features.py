@@ -1,4 +1,4 @@
-"""Features: which levels this version supports, what an empty log begins with, and UpdateFeatures (KIP-584)."""
+"""Features: supported levels, the first records of an empty log, and UpdateFeatures (KIP-584)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ SUPPORTED_FEATURES: Final[Mapping[str, VersionRange]] = {
     GROUP_VERSION: VersionRange(0, 1),
     ELIGIBLE_LEADER_REPLICAS_VERSION: VersionRange(0, 1),
 }
-NOT_HERE: Final = ("share.version", "streams.version")
-"""What else Kafka has: no groups of these kinds exist here, so that these are off, and may be asked to be."""
+UNSUPPORTED_FEATURES: Final = ("share.version", "streams.version")
+"""Features of Kafka that Odradek does not have. A request to disable them succeeds."""
 OFF: Final = VersionRange(0, 0)
 BOOTSTRAP_LEVELS: Final[Mapping[str, int]] = {
     METADATA_VERSION: METADATA_VERSION_4_3,
@@ -57,7 +57,7 @@ BOOTSTRAP_TRANSACTION: Final = "Bootstrap records"
 
 
 def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[None]:
-    """The first batch of an empty log; nothing for one that has begun. `levels` override the default ones."""
+    """Return the first batch of an empty log, and nothing for another log. `levels` override the defaults."""
     soft = begin_sessions(state, command.at_ms)
     if METADATA_VERSION in state.image.features:
         return ControllerResult(None, soft=soft)
@@ -78,7 +78,7 @@ def bootstrap(state: ControllerState, command: Bootstrap) -> ControllerResult[No
 
 
 def check_supported(image: MetadataImage) -> None:
-    """Raises UnsupportedMetadata when the log finalizes a feature at a level that this version cannot live up to."""
+    """Raise UnsupportedMetadata if this version does not support a finalized feature level."""
     for name, level in image.features.items():
         reason = _not_supported(name, level)
         if reason is not None:
@@ -108,7 +108,10 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
 
 
 def _switch_elr(state: ControllerState, *, on: bool) -> list[MetadataRecord]:
-    """Leaders learn that `min.insync.replicas` is one for all before anybody is eligible by it (see `alter_configs`)."""
+    """Return the records that enable or disable ELR.
+
+    A new partition epoch ensures that leaders apply the common `min.insync.replicas` first (see `alter_configs`).
+    """
     if not on:
         return [ClearElrRecord()]
     if state.elr_enabled:
@@ -136,7 +139,7 @@ def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
         )
     if update.max_level > current and update.allow_downgrade:
         return "Can't downgrade to a newer version."
-    if update.name not in SUPPORTED_FEATURES and update.name not in NOT_HERE:
+    if update.name not in SUPPORTED_FEATURES and update.name not in UNSUPPORTED_FEATURES:
         return f"Feature {update.name} not found."
     if update.name == ELIGIBLE_LEADER_REPLICAS_VERSION and update.max_level == 0:
         return _needs_elr(image)
@@ -144,7 +147,7 @@ def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
 
 
 def _needs_elr(image: MetadataImage) -> str | None:
-    """Without ELR there would be nobody whom a partition with an empty ISR could be given to."""
+    """Return why ELR cannot be disabled. Without ELR, a partition with an empty ISR would have no candidate for leader."""
     for topic in image.topics.values():
         for partition in topic.partitions.values():
             if not partition.isr:
@@ -152,15 +155,15 @@ def _needs_elr(image: MetadataImage) -> str | None:
     return None
 
 
-def _not_supported(name: str, level: int, who: str = "This version") -> str | None:
-    return _beyond(SUPPORTED_FEATURES.get(name, OFF), level, who)
+def _not_supported(name: str, level: int, subject: str = "This version") -> str | None:
+    return _beyond(SUPPORTED_FEATURES.get(name, OFF), level, subject)
 
 
-def _beyond(supported: VersionRange, level: int, who: str) -> str | None:
-    """Kafka's words."""
+def _beyond(supported: VersionRange, level: int, subject: str) -> str | None:
+    """Return Kafka's message if `subject` does not support `level`."""
     if supported.min <= level <= supported.max:
         return None
     if not supported.max:
-        return f"{who} does not support this feature."
+        return f"{subject} does not support this feature."
     levels = f"{supported.min}-{supported.max}" if supported.min < supported.max else f"{supported.max}"
-    return f"{who} only supports versions {levels}"
+    return f"{subject} only supports versions {levels}"

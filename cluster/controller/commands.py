@@ -120,7 +120,7 @@ class BalanceLeaders:
 
 @dataclass(frozen=True, slots=True)
 class ElectUnclean:
-    """Elect leaders for topics that have got `unclean.leader.election.enable` after their partitions lost the leader."""
+    """Elect leaders in topics whose `unclean.leader.election.enable` was set after they had lost them."""
 
 
 @dataclass(frozen=True, slots=True)

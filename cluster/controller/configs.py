@@ -42,7 +42,10 @@ def allows_unclean_election(state: ControllerState, topic: str) -> bool:
 
 
 def min_in_sync(state: ControllerState, topic: str) -> int:
-    """Return `min.insync.replicas` of a topic. It may exceed the number of replicas; all replicas must then be in sync."""
+    """Return `min.insync.replicas` of a topic.
+
+    It may exceed the number of replicas; all replicas must then be in sync.
+    """
     value = _dynamic(state, topic, MIN_IN_SYNC)
     return state.configs.min_insync_replicas if value is None else int(value)
 
@@ -50,8 +53,8 @@ def min_in_sync(state: ControllerState, topic: str) -> int:
 def cluster_min_in_sync(state: ControllerState) -> list[MetadataRecord]:
     """Return the records that ELR requires: one `min.insync.replicas` for all brokers, and none of a single broker.
 
-    If a leader acknowledged with fewer replicas than the controller assumes, the controller could elect a replica that lacks
-    records.
+    If a leader acknowledged with fewer replicas than the controller assumes, the controller could elect a replica that
+    lacks records.
     """
     records: list[MetadataRecord] = []
     if MIN_IN_SYNC not in state.image.config(RESOURCE_BROKER, ""):

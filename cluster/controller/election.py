@@ -1,7 +1,8 @@
 """The next state of one partition: ISR, leader, ELR, and the end of a reassignment (KIP-455, KIP-841, KIP-966).
 
-Every change of a partition goes through `next_change`, which ensures data safety: a leader is in the ISR or in the ELR, unless an
-unclean election is allowed. The ELR has the replicas that were in the ISR when it was last large enough to acknowledge.
+Every change of a partition goes through `next_change`, which ensures data safety: a leader is in the ISR or in the ELR,
+unless an unclean election is allowed. The ELR has the replicas that were in the ISR when it was last large enough to
+acknowledge.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """`unclean`: the leader may lack acknowledged records. `empty`: it has no records, because its directory is lost."""
+    """`unclean`: the leader may lack acknowledged records. `empty`: it has no records, its directory is lost."""
 
     leader: int
     unclean: bool = False
@@ -63,8 +64,8 @@ def next_change(
 ) -> PartitionChangeRecord | None:
     """Return the record that leads from `current` to `target`, as far as the rules allow it. None: nothing changes.
 
-    `target` determines replicas, adding and removing replicas, ISR, directories and recovery state. Leader, ELR and last known
-    ELR follow from them. Without ELR, the ISR keeps its last member, which has the acknowledged records.
+    `target` determines replicas, adding and removing replicas, ISR, directories and recovery state. Leader, ELR and
+    last known ELR follow from them. Without ELR, the ISR keeps its last member, which has the acknowledged records.
     """
     target = _without_done_reassignment(target)
     elr = _eligible(current, target, rules)

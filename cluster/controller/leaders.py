@@ -70,8 +70,8 @@ def topic_rules(
 ) -> TopicRules:
     """Return the rules of a topic.
 
-    `removed` and `unclean_shutdown` count as inactive, `added` counts as active. `election` None: unclean if the topic allows
-    it.
+    `removed` and `unclean_shutdown` count as inactive, `added` counts as active. `election` None: unclean if the topic
+    allows it.
     """
     if election is None:
         election = Election.UNCLEAN if allows_unclean_election(state, topic) else Election.ONLINE
@@ -164,7 +164,8 @@ def lost_replicas(state: ControllerState, broker_id: int) -> Notice | None:
         return None
     named = ", ".join(waiting[:NAMED_MAX]) + (", ..." if len(waiting) > NAMED_MAX else "")
     return Notice(
-        "partitions have no leader: the broker that was the last in sync has come back without the directory that held them",
+        "partitions have no leader: the broker that was the last in sync has come back"
+        " without the directory that held them",
         (
             ("broker", broker_id),
             ("partitions", named),

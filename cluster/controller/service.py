@@ -60,9 +60,9 @@ _logger = structlog.get_logger("cluster.controller")
 class ControllerService:
     """The controller of one node that votes on the metadata log. All calls belong on the event loop.
 
-    A request completes after its records are committed *and* published on this node. `timeout_ms` bounds the wait for the
-    commit. Every request may raise Refusal: NOT_CONTROLLER while this controller is not active, REQUEST_TIMED_OUT, and the
-    errors that its own docstring names. An error of one item is in its result.
+    A request completes after its records are committed *and* published on this node. `timeout_ms` bounds the wait for
+    the commit. Every request may raise Refusal: NOT_CONTROLLER while this controller is not active, REQUEST_TIMED_OUT,
+    and the errors that its own docstring names. An error of one item is in its result.
     """
 
     def __init__(
@@ -77,7 +77,10 @@ class ControllerService:
         on_failure: FailureHandler,
         bootstrap_levels: Mapping[str, int],
     ) -> None:
-        """Make it before `driver.start()`. `bootstrap_levels`: feature levels of a new cluster that differ from the default."""
+        """Make it before `driver.start()`.
+
+        `bootstrap_levels`: feature levels of a new cluster that differ from the default.
+        """
         self._driver = driver
         self._config = config
         self._configs = configs
@@ -94,7 +97,7 @@ class ControllerService:
         self._next_check_ms = 0
         driver.on_leadership(self._on_leadership)
 
-    # ---- start and stop ----------------------------------------------------------------------------------------------
+    # ---- start and stop ---------------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
@@ -198,8 +201,8 @@ class ControllerService:
     ) -> Awaitable[tuple[CreatedTopic, ...]]:
         """Create all topics of the call in one atomic batch. Return one result per name, in order of the request.
 
-        A name that occurs twice gets one result, INVALID_REQUEST. Raise Refusal(POLICY_VIOLATION) if the call requests more
-        than PARTITIONS_PER_CALL_MAX partitions.
+        A name that occurs twice gets one result, INVALID_REQUEST. Raise Refusal(POLICY_VIOLATION) if the call requests
+        more than PARTITIONS_PER_CALL_MAX partitions.
         """
         return self._submit(commands.CreateTopics(tuple(topics), validate_only), timeout_ms)
 
@@ -228,7 +231,8 @@ class ControllerService:
     def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]:
         """Return the broker epoch.
 
-        Raise Refusal(INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION, UNSUPPORTED_VERSION).
+        Raise Refusal(INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, INVALID_REGISTRATION,
+        UNSUPPORTED_VERSION).
         """
         return self._submit(commands.RegisterBroker(registration, self._clock.monotonic_ms()))
 
@@ -290,7 +294,8 @@ class ControllerService:
     def fence_broker(self, broker_id: int, broker_epoch: int | None = None) -> Awaitable[None]:
         """Fence a broker that has failed. A partition without another in-sync replica gets leader -1.
 
-        `broker_epoch` names the incarnation that has failed. Raise Refusal(STALE_BROKER_EPOCH) if another one is registered.
+        `broker_epoch` names the incarnation that has failed. Raise Refusal(STALE_BROKER_EPOCH) if another one is
+        registered.
         """
         return self._submit(commands.FenceBroker(broker_id, broker_epoch))
 

@@ -1,4 +1,7 @@
-"""The state that all decisions of the controller read. The log holds the hard state; sessions are soft and start anew."""
+"""The state that all decisions of the controller read.
+
+The log holds the hard state; sessions are soft and start anew.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ class ControllerResult(Generic[R_co]):
 
 @dataclass(slots=True)
 class Session:
-    """A broker's session. `metadata_offset`: the last offset that the broker has applied, -1: unknown. Times are monotonic."""
+    """A broker's session.
+
+    `metadata_offset`: the last offset that the broker has applied, -1: unknown. Times are monotonic.
+    """
 
     broker_epoch: int
     last_contact_ms: int
@@ -110,7 +116,10 @@ class ControllerState:
                 return candidate
 
     def default_directory(self, broker_id: int) -> UUID:
-        """Return the directory for a new replica of a broker. It is known only if the broker has one log directory (KIP-858)."""
+        """Return the directory for a new replica of a broker.
+
+        It is known only if the broker has one log directory (KIP-858).
+        """
         broker = self.image.brokers.get(broker_id)
         if broker is None or not broker.directories:
             return DIRECTORY_MIGRATING

@@ -31,7 +31,10 @@ _logger = structlog.get_logger("cluster.lifecycle")
 
 
 class Registrar(Protocol):
-    """The requests of a lifecycle to the active controller. Each may raise Refusal, and OSError if there is no response."""
+    """The requests of a lifecycle to the active controller.
+
+    Each may raise Refusal, and OSError if there is no response.
+    """
 
     def register_broker(self, registration: BrokerRegistration) -> Awaitable[int]: ...
 
@@ -128,7 +131,10 @@ class BrokerLifecycle:
             self._pause.interrupt()
 
     async def stop(self) -> None:
-        """Leave after the leaders have moved. Return when the controller has let the broker go, or cannot be reached."""
+        """Leave after the leaders have moved.
+
+        Return when the controller has let the broker go, or cannot be reached.
+        """
         self._stop_requested = True
         self._pause.interrupt()
         await self._ended.wait()
@@ -137,7 +143,7 @@ class BrokerLifecycle:
     def _name(self) -> str:
         return f"broker-lifecycle-{self._registration.broker_id}"
 
-    # ---- the machine --------------------------------------------------------------------------------------------------
+    # ---- the machine ------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -173,7 +179,7 @@ class BrokerLifecycle:
         elif wait is Wait.INTERVAL:
             await self._pause.wait(self._config.heartbeat_interval_ms)
 
-    # ---- registration -------------------------------------------------------------------------------------------------
+    # ---- registration -----------------------------------------------------------------------------------------------
 
     async def _register(self) -> Event:
         try:
@@ -231,7 +237,7 @@ class BrokerLifecycle:
             else:
                 return
 
-    # ---- heartbeats ---------------------------------------------------------------------------------------------------
+    # ---- heartbeats -------------------------------------------------------------------------------------------------
 
     async def _send_heartbeat(self) -> Event:
         leaving = self._state in SHUTTING_DOWN
@@ -265,8 +271,8 @@ class BrokerLifecycle:
     def _can_hand_over(self) -> bool:
         """Return whether a leaving broker should repeat its heartbeat.
 
-        A controller may be elected soon. It is useless to wait for it if no other broker can take over the leaders, if the
-        cluster stops as a whole, or if the limit is over.
+        A controller may be elected soon. It is useless to wait for it if no other broker can take over the leaders, if
+        the cluster stops as a whole, or if the limit is over.
         """
         now_s = get_running_loop().time()
         if self._no_response_since_s is None:

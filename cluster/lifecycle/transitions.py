@@ -73,8 +73,8 @@ TRANSITIONS: Final[TransitionTable[State, Event, Step]] = TransitionTable.of_row
         # A fenced broker sends heartbeats without a pause of an interval: only its metadata has to catch up.
         Event.FENCED_RESPONSE:      (BUG,            FENCED_RETRY, FENCED_RETRY, DRAIN,       DRAIN_RETRY, BUG,   BUG),
         Event.FENCED_ON_REQUEST:    (BUG,            FENCED_REST,  FENCED_REST,  DRAIN,       DRAIN_RETRY, BUG,   BUG),
-        # The first response to a leaving broker comes with the moved leaders. The next heartbeat follows immediately and
-        # confirms that they have arrived here. The further ones wait for other brokers.
+        # The first response to a leaving broker comes with the moved leaders. The next heartbeat follows immediately,
+        # and confirms that they have arrived here. The further ones wait for other brokers.
         Event.ACTIVE_RESPONSE:      (BUG,            ACTIVE_REST,  ACTIVE_REST,  DRAIN,       DRAIN_RETRY, BUG,   BUG),
         Event.SHUT_DOWN_RESPONSE:   (BUG,            END,          END,          END,         END,         BUG,   BUG),
         Event.NO_RESPONSE:          (BUG,            FENCED_RETRY, ACTIVE_RETRY, LEAVE_RETRY, DRAIN_RETRY, BUG,   BUG),

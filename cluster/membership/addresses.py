@@ -32,8 +32,8 @@ class AddressBook:
     ) -> None:
         """Start without resolved names.
 
-        `address_of(node id)`: host and port according to the cluster metadata, or None. `sockname`: the local address of the
-        sending socket; its family is the only one that can be reached.
+        `address_of(node id)`: host and port according to the cluster metadata, or None. `sockname`: the local address
+        of the sending socket; its family is the only one that can be reached.
         """
         self._address_of = address_of
         self._clock = clock

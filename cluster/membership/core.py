@@ -4,14 +4,14 @@
     tick(now_ms)                   act on expired deadlines         tcp_probe_ended(node_id)   a TCP probe has ended
     take_ready() -> Ready          messages, TCP probes, changes
 
-The core has no clock, network or randomness of its own. In each interval it pings one member; the order is random in each round.
-A member that does not acknowledge is pinged through other members and probed by TCP. If all of that fails, it is a suspect, and
-gossip carries the suspicion. A suspect is pinged in each interval; the ping contains the suspicion, so that the member can
-refute it with a higher counter. A suspicion that is not refuted ends in a failure declaration. A dead member is pinged slowly,
-so that its return is detected.
+The core has no clock, network or randomness of its own. In each interval it pings one member; the order is random in
+each round. A member that does not acknowledge is pinged through other members and probed by TCP. If all of that fails,
+it is a suspect, and gossip carries the suspicion. A suspect is pinged in each interval; the ping contains the
+suspicion, so that the member can refute it with a higher counter. A suspicion that is not refuted ends in a failure
+declaration. A dead member is pinged slowly, so that its return is detected.
 
-A failure declaration is about one incarnation: the process that registered with a broker epoch. An acknowledgement by another
-process proves that the registered incarnation has ended.
+A failure declaration is about one incarnation: the process that registered with a broker epoch. An acknowledgement by
+another process proves that the registered incarnation has ended.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class MembershipCore:
     ) -> None:
         """Start without members.
 
-        `incarnation`: 64 bits of this process's incarnation id. `last_contact_ms(node id)`: the monotonic time at which the
-        last bytes arrived from it by TCP.
+        `incarnation`: 64 bits of this process's incarnation id. `last_contact_ms(node id)`: the monotonic time at which
+        the last bytes arrived from it by TCP.
         """
         self.config = config
         self.counters = Counters()
@@ -63,7 +63,7 @@ class MembershipCore:
         self._prober = Prober(self._local, self._gossip, self.counters, rng, config)
         self._changes: list[Change] = []
 
-    # ---- members ------------------------------------------------------------------------------------------------------
+    # ---- members ----------------------------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
@@ -97,7 +97,7 @@ class MembershipCore:
             if node_id not in self._members:
                 self._gossip.forget(node_id)
 
-    # ---- input --------------------------------------------------------------------------------------------------------
+    # ---- input ------------------------------------------------------------------------------------------------------
 
     def step(self, message: Message, now_ms: int) -> None:
         """Receive one authenticated message. Ignore a message for another node, or from this node."""
@@ -165,7 +165,7 @@ class MembershipCore:
         self._changes = []
         return Ready(messages, tcp_probes, changes)
 
-    # ---- time ---------------------------------------------------------------------------------------------------------
+    # ---- time -------------------------------------------------------------------------------------------------------
 
     def _first_deadline(self) -> int:
         first = self._next_round_at
@@ -204,7 +204,7 @@ class MembershipCore:
     def _contact_since(self, member: Member, since_ms: int) -> bool:
         return self._last_contact_ms(member.node_id) > since_ms
 
-    # ---- probes -------------------------------------------------------------------------------------------------------
+    # ---- probes -----------------------------------------------------------------------------------------------------
 
     def _probe_round(self, local: int, now_ms: int) -> None:
         """Probe the next member of the round, every suspect, and the dead members whose interval is over."""
@@ -233,14 +233,14 @@ class MembershipCore:
             return
         known = UNKNOWN_INCARNATION not in {member.incarnation, ack.subject_incarnation}
         if known and member.incarnation != ack.subject_incarnation:
-            # The ping was sent after the registration, and another process has acknowledged it: the registered one is gone.
+            # The ping was sent after the registration. Another process has acknowledged it: the registered one is gone.
             if not member.is_confirmed:
                 self._on(member, Event.REPLACED, now_ms)
             return
         self._learn(GossipEntry(ack.subject, member.incarnation, ack.subject_counter, State.ALIVE), now_ms)
         self._on(member, Event.ACKNOWLEDGED, now_ms)
 
-    # ---- gossip -------------------------------------------------------------------------------------------------------
+    # ---- gossip -----------------------------------------------------------------------------------------------------
 
     def _learn(self, entry: GossipEntry, now_ms: int) -> None:
         """Apply SWIM's order: a higher counter wins; with equal counters, dead precedes suspect precedes alive."""
@@ -269,7 +269,7 @@ class MembershipCore:
     def _spread(self, entry: GossipEntry) -> None:
         self._gossip.spread(entry, len(self._members) + 1)
 
-    # ---- states -------------------------------------------------------------------------------------------------------
+    # ---- states -----------------------------------------------------------------------------------------------------
 
     def _on(self, member: Member, event: Event, now_ms: int) -> None:
         """Carry out the transition of `member`, and its consequences."""

@@ -1,7 +1,7 @@
 """Runs a membership core on UDP: datagrams in, datagrams out, timers.
 
-asyncio-dgram reads and writes the datagrams. Its queue of received datagrams has no limit, so it is emptied in every turn of the
-event loop. Datagrams beyond DATAGRAMS_PER_TURN are dropped unread.
+asyncio-dgram reads and writes the datagrams. Its queue of received datagrams has no limit, so it is emptied in every
+turn of the event loop. Datagrams beyond DATAGRAMS_PER_TURN are dropped unread.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class MembershipDriver:
                 self.traffic.sent += 1
 
     def _forget_errors(self, stream: Any) -> None:
-        """Clear the errors of earlier datagrams. asyncio-dgram would raise them for the next datagram, to another node."""
+        """Clear the errors of earlier datagrams, which asyncio-dgram would raise for the next one, to another node."""
         while True:
             try:
                 if stream.exception is None:

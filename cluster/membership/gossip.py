@@ -27,14 +27,20 @@ class Gossip:
         return len(self._remaining)
 
     def spread(self, entry: GossipEntry, cluster_size: int) -> None:
-        """Start to send `entry`, in a cluster of `cluster_size` nodes. It replaces an earlier one about the same member."""
+        """Start to send `entry`, in a cluster of `cluster_size` nodes.
+
+        It replaces an earlier one about the same member.
+        """
         self._remaining[entry.node_id] = (entry, TRANSMISSIONS_PER_DOUBLING * cluster_size.bit_length())
 
     def forget(self, node_id: int) -> None:
         self._remaining.pop(node_id, None)
 
     def take(self, first: GossipEntry | None) -> tuple[GossipEntry, ...]:
-        """Return the entries of one datagram: `first`, which is not counted, then those with the fewest transmissions."""
+        """Return the entries of one datagram:
+
+        `first`, which is not counted, then those with the fewest transmissions.
+        """
         head = () if first is None else (first,)
         chosen = sorted(
             (each for each in self._remaining.values() if first is None or each[0].node_id != first.node_id),

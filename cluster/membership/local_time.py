@@ -1,7 +1,7 @@
-"""Local time of the failure detector: it does not advance while the process itself is stopped or gets no processor time.
+"""Local time of the failure detector: it does not advance while the process is stopped.
 
-After such a stop, timers are late and acknowledgements of other nodes are unread. The detector must not take its own absence
-for theirs. So a delay of a timer does not count:
+After a stop, or a time without a processor, timers are late and acknowledgements of other nodes are unread. The
+detector must not take its own absence for theirs. So a delay of a timer does not count:
 
     delay up to LATE_MS          it is ignored
     longer delay                 it is taken out of local time, and no deadline is evaluated for SETTLE_MS

@@ -32,7 +32,10 @@ class MembershipConfig:
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """A node of the cluster: a registered broker, or a voter that has not registered (UNREGISTERED, UNKNOWN_INCARNATION)."""
+    """A node of the cluster: a registered broker, or a voter that is not registered.
+
+    Such a voter has the broker epoch UNREGISTERED and the incarnation UNKNOWN_INCARNATION.
+    """
 
     node_id: int
     broker_epoch: int
@@ -119,7 +122,10 @@ class Member:
     refused_ms: int | None = None
     """The last time at which its host refused a connection."""
     is_confirmed: bool = False
-    """Its process is gone for certain: its port was closed, or another process acknowledged. TCP evidence is then of another."""
+    """Its process is gone for certain: its port was closed, or another process acknowledged.
+
+    TCP evidence is then of another.
+    """
 
     def clear_evidence(self) -> None:
         """Forget all outstanding deadlines."""

@@ -7,8 +7,9 @@
     count u8 | count * (node u32 | incarnation u64 | counter u32 | state u8)   gossip
     tag, 16 bytes                                                      BLAKE2b of all bytes before it
 
-Integers are big endian. The key of the tag is derived from the cluster id. The tag keeps out datagrams of other clusters and
-invalid datagrams, but not an attacker with the cluster id. `decode` never raises an error for invalid bytes.
+Integers are big endian. The key of the tag is derived from the cluster id. The tag keeps out datagrams of other
+clusters and invalid datagrams, but not an attacker with the cluster id. `decode` never raises an error for invalid
+bytes.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Rejected(Enum):
 class GossipEntry:
     """The state of one member, as a node sees it.
 
-    `incarnation`: 64 bits of the incarnation id of the process, or UNKNOWN_INCARNATION. `counter`: the process increases it
-    to refute a suspicion of itself (SWIM's incarnation number).
+    `incarnation`: 64 bits of the incarnation id of the process, or UNKNOWN_INCARNATION. `counter`: the process
+    increases it to refute a suspicion of itself (SWIM's incarnation number).
     """
 
     node_id: int

@@ -22,7 +22,10 @@ SEQUENCES: Final = 2**32
 
 
 class Prober:
-    """Makes the messages and TCP probes, which the driver takes with the next Ready. Parameters `now` are in local time."""
+    """Makes the messages and TCP probes, which the driver takes with the next Ready.
+
+    Parameters `now` are in local time.
+    """
 
     def __init__(
         self, local: LocalMember, gossip: Gossip, counters: Counters, rng: Randomness, config: MembershipConfig
@@ -46,7 +49,7 @@ class Prober:
         self._tcp_probes = []
         return taken
 
-    # ---- probes -------------------------------------------------------------------------------------------------------
+    # ---- probes -----------------------------------------------------------------------------------------------------
 
     def ping_next(self, members: Mapping[int, Member], now: int) -> None:
         """Ping the next live member of the round. The order is random in each round."""
@@ -111,7 +114,7 @@ class Prober:
         """Return gossip that includes the suspicion of `member`, so that the member can refute it."""
         return self._gossip.take(None if member.state is State.ALIVE else member.gossip_entry)
 
-    # ---- acknowledgements ---------------------------------------------------------------------------------------------
+    # ---- acknowledgements -------------------------------------------------------------------------------------------
 
     def acknowledge(self, ping: Ping) -> None:
         """Acknowledge a ping of this node."""
@@ -119,7 +122,10 @@ class Prober:
         self._send_ack(ping.source, ping.sequence, local.node_id, local.incarnation, local.counter)
 
     def ping_for(self, request: PingRequest, member: Member | None, now: int) -> None:
-        """Ping `member` for the sender of `request`. Ignore the request if the member is unknown or too many are outstanding."""
+        """Ping `member` for the sender of `request`.
+
+        Ignore the request if the member is unknown or too many are outstanding.
+        """
         if member is None or self._relays.full:
             return
         until = now + self._config.suspicion_timeout_ms

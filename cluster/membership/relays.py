@@ -11,7 +11,10 @@ RELAYS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """A ping of `subject` for `requester`, which expects the acknowledgement under its own `sequence`, until local time `until`."""
+    """A ping of `subject` for `requester`.
+
+    The requester expects the acknowledgement under its own `sequence`, until local time `until`.
+    """
 
     requester: int
     sequence: int

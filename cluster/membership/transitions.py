@@ -1,6 +1,7 @@
 """The state of another member as this node sees it, as a table. No other code changes it.
 
-A suspicion or failure declaration by another node is not enough: it makes the member a suspect here, and this node probes it.
+A suspicion or failure declaration by another node is not enough: it makes the member a suspect here, and this node
+probes it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,10 @@ MetadataSubscriber: TypeAlias = "Callable[[MetadataDelta, MetadataImage], None]"
 
 
 class SnapshotLoad:
-    """Builds the image of one snapshot. The published image stays unchanged until `done`. Implements SnapshotVisitor."""
+    """Builds the image of one snapshot.
+
+    The published image stays unchanged until `done`. Implements SnapshotVisitor.
+    """
 
     def __init__(self, snapshot: EpochEnd, on_loaded: Callable[[MetadataImage], None]) -> None:
         self._offset = snapshot.end_offset - 1
@@ -43,8 +46,8 @@ class SnapshotLoad:
 class MetadataCache:
     """The image of all committed records. `image` is replaced, never changed: read it once per request.
 
-    Subscribers are called in the order of their subscription with (delta, new image). `delta.base` is the previous image.
-    A metadata transaction (KIP-868) becomes visible as a whole at its end.
+    Subscribers are called in the order of their subscription with (delta, new image). `delta.base` is the previous
+    image. A metadata transaction (KIP-868) becomes visible as a whole at its end.
     """
 
     def __init__(self) -> None:
@@ -77,7 +80,8 @@ class MetadataCache:
     def on_committed(self, batches: Sequence[LogBatch]) -> None:
         """Replay committed batches, in the order of the log, and publish the resulting image.
 
-        Raise UnsupportedMetadata, InconsistentMetadata or Malformed: the node must stop, because it cannot read its metadata.
+        Raise UnsupportedMetadata, InconsistentMetadata or Malformed: the node must stop, because it cannot read its
+        metadata.
         """
         delta = self._delta
         for batch in batches:

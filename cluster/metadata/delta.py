@@ -41,11 +41,17 @@ REPLAY: Final[Mapping[type[r.MetadataRecord], Callable[[Changes, Any], None]]] =
     r.UnregisterBrokerRecord: brokers.replay_unregister_broker,
     r.RegisterControllerRecord: brokers.replay_register_controller,
 }
-"""The function for each record type that changes the image. `MetadataDelta` handles transactions and NoOpRecord itself."""
+"""The function for each record type that changes the image.
+
+`MetadataDelta` handles transactions and NoOpRecord itself.
+"""
 
 
 class MetadataDelta:
-    """Records replayed above `base`. `changes` shows subscribers the differences; `build()` makes the resulting image."""
+    """Records replayed above `base`.
+
+    `changes` shows subscribers the differences; `build()` makes the resulting image.
+    """
 
     def __init__(self, base: MetadataImage) -> None:
         """Start without changes: the delta builds an image that equals `base`."""
@@ -89,8 +95,8 @@ class MetadataDelta:
     def replay(self, offset: int, epoch: int, record: r.MetadataRecord) -> None:
         """Apply the record at `offset`, which was written in `epoch`.
 
-        Raise UnsupportedMetadata if this version does not support its type. Raise InconsistentMetadata if it contradicts the
-        records before it.
+        Raise UnsupportedMetadata if this version does not support its type. Raise InconsistentMetadata if it
+        contradicts the records before it.
         """
         replay = REPLAY.get(type(record))
         try:
@@ -104,7 +110,7 @@ class MetadataDelta:
         self.epoch = epoch
 
     def _replay_control(self, offset: int, record: r.MetadataRecord) -> None:
-        """Apply a record that does not change the image itself: the frame of a metadata transaction (KIP-868), or NoOpRecord.
+        """Apply a record that does not change the image: begin or end of a metadata transaction (KIP-868), NoOpRecord.
 
         Kafka writes NoOpRecord so that the offset of an idle log advances.
         """
@@ -156,7 +162,7 @@ class MetadataDelta:
             client_quotas=_merged(self.base.client_quotas, changes.client_quotas),
         )
 
-    # ---- differences, for subscribers ---------------------------------------------------------------------------------
+    # ---- differences, for subscribers -------------------------------------------------------------------------------
 
     def created_topics(self) -> Iterable[UUID]:
         return [t for t, topic in self.changes.topics.changes.items() if topic and t not in self.base.topics_by_id]
@@ -167,7 +173,10 @@ class MetadataDelta:
         return [self.base.topics_by_id[topic_id] for topic_id in deleted if topic_id in self.base.topics_by_id]
 
     def changed_partitions(self) -> Iterable[tuple[UUID, int]]:
-        """Return (topic id, index) of each new or changed partition, in the order of the records, without deleted topics."""
+        """Return (topic id, index) of each new or changed partition, in the order of the records.
+
+        Partitions of deleted topics are left out.
+        """
         return [
             (topic_id, index)
             for topic_id, partitions in self.changes.partitions.items()

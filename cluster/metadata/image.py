@@ -1,7 +1,7 @@
 """The metadata of the cluster as immutable values.
 
-A `MetadataImage` is the state of the metadata log at one offset. It is consistent, and never changes, so request handlers read it
-without locks. Only `odradek.cluster.metadata.delta.MetadataDelta` makes the next image.
+A `MetadataImage` is the state of the metadata log at one offset. It is consistent, and never changes, so request
+handlers read it without locks. Only `odradek.cluster.metadata.delta.MetadataDelta` makes the next image.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ ELIGIBLE_LEADER_REPLICAS_VERSION = "eligible.leader.replicas.version"
 ConfigResource = tuple[int, str]
 """(resource type, resource name): (2, topic), (4, broker id as text), (4, "") for all brokers, (32, group)."""
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""The entity of a quota: (type, name) pairs, ordered by type ("client-id", "ip", "user"). Name None: the default of that type."""
+"""The entity of a quota: (type, name) pairs, ordered by type ("client-id", "ip", "user").
+
+Name None: the default of that type.
+"""
 
 
 def quota_entity(named: Iterable[tuple[str, str | None]]) -> QuotaEntity:
@@ -83,8 +86,8 @@ class BrokerImage:
     lineage: tuple[int, ...] = field(default=(), compare=False)
     """Broker epochs of the preceding registrations of this broker id, while none of them has been unfenced.
 
-    A broker that was never unfenced has acknowledged nothing, so its log is that of the first of these registrations. Snapshots
-    do not contain the lineage.
+    A broker that was never unfenced has acknowledged nothing, so its log is that of the first of these registrations.
+    Snapshots do not contain the lineage.
     """
 
     @property

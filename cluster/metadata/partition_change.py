@@ -14,7 +14,10 @@ NO_RECOVERY_CHANGE = -1
 
 
 def changed_partition(old: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
-    """Return `old` after `record`. Absent fields stay unchanged. A leader, even the same one, starts a new leader epoch."""
+    """Return `old` after `record`.
+
+    Absent fields stay unchanged. A leader, even the same one, starts a new leader epoch.
+    """
     replicas = old.replicas if record.replicas is None else tuple(record.replicas)
     directories = old.directories
     if record.directories is not None:

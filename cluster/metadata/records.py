@@ -1,7 +1,7 @@
 """The records of the metadata log: the supported types, the versions in which they are written, and their frame.
 
-The value of a record is: unsigned varint frame version (1), unsigned varint record type, unsigned varint record version, body.
-An unsupported record is never skipped, because it may change any part of the metadata.
+The value of a record is: unsigned varint frame version (1), unsigned varint record type, unsigned varint record
+version, body. An unsupported record is never skipped, because it may change any part of the metadata.
 """
 
 from __future__ import annotations
@@ -118,12 +118,18 @@ WRITTEN_VERSIONS: Final[Mapping[type[MetadataRecord], int]] = {
     ClearElrRecord: 0,
     ClientQuotaRecord: 0,
 }
-"""The versions that Kafka 4.3 writes with metadata.version 4.3-IV0. See `written_version` for BrokerRegistrationChangeRecord."""
+"""The versions that Kafka 4.3 writes with metadata.version 4.3-IV0.
+
+See `written_version` for BrokerRegistrationChangeRecord.
+"""
 SUPPORTED: Final[Mapping[int, type[MetadataRecord]]] = {cls.API_KEY: cls for cls in WRITTEN_VERSIONS}
 
 
 def written_version(record: MetadataRecord) -> int:
-    """Return the version in which Kafka writes the record. A broker change has the lowest version that has its fields."""
+    """Return the version in which Kafka writes the record.
+
+    A broker change has the lowest version that has its fields.
+    """
     if isinstance(record, BrokerRegistrationChangeRecord):
         if record.cordoned_log_dirs is not None:
             return 3
@@ -155,7 +161,8 @@ def decode_record(value: Buffer | None) -> MetadataRecord:
         raise UnsupportedMetadata(f"metadata record type {kind} is not supported by this version")
     if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
         raise UnsupportedMetadata(
-            f"version {version} of metadata record {cls.__name__} is not supported ({cls.MIN_VERSION} to {cls.MAX_VERSION})"
+            f"version {version} of metadata record {cls.__name__} is not supported"
+            f" ({cls.MIN_VERSION} to {cls.MAX_VERSION})"
         )
     return codec.decode(cls, version, view[position:])
 

@@ -1,7 +1,7 @@
 """The metadata image as the records of a snapshot (KIP-630, KIP-631), and the difference between two images.
 
-The order is Kafka's: feature levels first, because they determine the versions of the other records; then brokers, controllers,
-topics with their partitions, configurations, client quotas, and the next producer id.
+The order is Kafka's: feature levels first, because they determine the versions of the other records; then brokers,
+controllers, topics with their partitions, configurations, client quotas, and the next producer id.
 """
 
 from __future__ import annotations

@@ -29,14 +29,18 @@ _logger = structlog.get_logger("cluster.snapshot")
 
 @dataclass(frozen=True, slots=True)
 class SnapshotConfig:
-    """Kafka's metadata.log.max.record.bytes.between.snapshots and metadata.log.max.snapshot.interval.ms (0: no time limit)."""
+    """The conditions for another snapshot."""
 
     bytes_max: int = 20 * 1024 * 1024
+    """Kafka's metadata.log.max.record.bytes.between.snapshots."""
     interval_ms: int = 3_600_000
+    """Kafka's metadata.log.max.snapshot.interval.ms. 0: no time limit."""
 
 
 class Snapshotter:
-    """Starts a snapshot when enough has been committed. Writes one snapshot at a time, some records per turn of the event loop.
+    """Starts a snapshot when enough has been committed.
+
+    Writes one snapshot at a time, some records per turn of the event loop.
 
     A failed snapshot is deleted. The log is unchanged, and the next commit starts another one.
     """
@@ -50,7 +54,10 @@ class Snapshotter:
         on_failure: FailureHandler,
         config: SnapshotConfig,
     ) -> None:
-        """Make it after `metadata` has subscribed to `driver`: its image must contain the batches that this class receives."""
+        """Make it after `metadata` has subscribed to `driver`.
+
+        The image must contain the batches that this class receives.
+        """
         self._driver = driver
         self._metadata = metadata
         self._clock = clock
@@ -95,7 +102,7 @@ class Snapshotter:
             writer = self._driver.begin_snapshot(snapshot)
             await self._write(image, snapshot, writer)
         except OSError as error:
-            _logger.error("no snapshot of the metadata could be written", reason=str(error))  # noqa: TRY400  the reason is enough
+            _logger.error("no snapshot of the metadata could be written", reason=str(error))  # noqa: TRY400  no traceback
             if writer is not None:
                 writer.abandon()
         except Exception as error:  # noqa: BLE001  a bug must be visible

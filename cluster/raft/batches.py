@@ -1,4 +1,4 @@
-"""Batches of the metadata log and its snapshots: data batches, LEADER_CHANGE, and the header and footer of a snapshot."""
+"""Batches of the metadata log and its snapshots: data, LEADER_CHANGE, header and footer of a snapshot."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def leader_change_voters(data: Buffer) -> tuple[int, ...] | None:
 
 
 def decode_entries(data: Buffer) -> Iterator[Entry]:
-    """Return the batches as entries for another replica, with unchanged bytes. Raise Malformed, also for a wrong checksum."""
+    """Return the batches as entries for another replica, with unchanged bytes.
+
+    Raise Malformed, also for a wrong checksum.
+    """
     for header, view in batch.iter_batches(data):
         if not batch.verify_crc(view, 0, header):
             raise Malformed(f"the checksum of the batch at offset {header.base_offset} does not match")

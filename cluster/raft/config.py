@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RaftConfig:
-    """Time-outs in milliseconds, with the names and defaults of Kafka's `controller.quorum.*` properties where one exists.
-
-    `fetch_wait_ms_max`: how long the leader parks a fetch that has no new data. `suspicion_delay_ms_max`: the maximum
-    random delay before a follower starts an election against a suspected leader. `expedited_round_ms`: the election
-    time-out of the first round while no leader is known to be alive; it doubles with each round.
-    """
+    """Time-outs in milliseconds. The first five are Kafka's `controller.quorum.*` properties, with their defaults."""
 
     election_timeout_ms: int = 1_000
     fetch_timeout_ms: int = 2_000
@@ -20,8 +15,11 @@ class RaftConfig:
     request_timeout_ms: int = 2_000
     retry_backoff_ms: int = 20
     fetch_wait_ms_max: int = 500
+    """Maximum time for which the leader parks a fetch without new data."""
     suspicion_delay_ms_max: int = 100
+    """Maximum random delay before a follower starts an election against a suspected leader."""
     expedited_round_ms: int = 150
+    """Election time-out of the first round while no leader is known to be alive. It doubles with each round."""
 
     @property
     def check_quorum_timeout_ms(self) -> int:

@@ -4,16 +4,16 @@
     tick(now_ms)            act on expired deadlines      take_ready() -> Ready, then advance() when it is carried out
 
 The core differs from the Raft paper as Kafka does:
-- Followers fetch, and a fetch acknowledges the log. If the logs diverge, the leader's response names the epoch and offset
-  to truncate to (KIP-595).
+- Followers fetch, and a fetch acknowledges the log. If the logs diverge, the leader's response names the epoch and
+  offset to truncate to (KIP-595).
 - A voter sends pre-votes before it raises its epoch (KIP-996).
 - The first entry of an epoch is a LEADER_CHANGE record. No entry is committed before one of the leader's own epoch is.
 
-A node that is not a voter is an observer: it fetches and does not vote. A quorum of one voter takes the same transitions
-without messages.
+A node that is not a voter is an observer: it fetches and does not vote. A quorum of one voter takes the same
+transitions without messages.
 
-`Replica` holds what outlasts a role. Each role is an object of `roles/`, made by a transition; it owns the fields of the role.
-This module validates the requests that every role handles in the same way, carries out the transitions that
+`Replica` holds what outlasts a role. Each role is an object of `roles/`, made by a transition; it owns the fields of
+the role. This module validates the requests that every role handles in the same way, carries out the transitions that
 `roles/transitions.py` lists, and collects the output.
 """
 
@@ -72,7 +72,8 @@ class RaftCore:
     ) -> None:
         """Restore the replica from its disk. Call `start` before any other method.
 
-        `hard_state.standing` of a voter without a stored state is NEW; that of a voter that lacks a part of its log is LOST.
+        `hard_state.standing` of a voter without a stored state is NEW; that of a voter that lacks a part of its log is
+        LOST.
         """
         self.replica = Replica(node_id, voters, log, hard_state, rng=rng, config=config)
         self.state: RoleState = UnattachedState(self.replica, 0, 0)
@@ -81,7 +82,7 @@ class RaftCore:
         self._reported_high_watermark = self.replica.high_watermark
         self._taken: Ready | None = None
 
-    # ---- state of the replica -----------------------------------------------------------------------------------------
+    # ---- state of the replica ---------------------------------------------------------------------------------------
 
     @property
     def node_id(self) -> int:
@@ -138,7 +139,7 @@ class RaftCore:
         """The monotonic time of the next `tick`. None: no deadline before the next message."""
         return self.state.next_deadline_ms
 
-    # ---- input --------------------------------------------------------------------------------------------------------
+    # ---- input ------------------------------------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
         """Take the role that the stored state allows (KafkaRaftClient's rules).
@@ -212,7 +213,7 @@ class RaftCore:
         if self.role is Role.LEADER and not self.replica.is_only_voter:
             self._apply(Transition(Event.RESIGNATION), now_ms)
 
-    # ---- requests that every role handles in the same way -------------------------------------------------------------
+    # ---- requests that every role handles in the same way -----------------------------------------------------------
 
     def _on_vote_request(self, request: VoteRequest, now_ms: int) -> None:
         error = self._vote_error(request)
@@ -273,7 +274,7 @@ class RaftCore:
         can_lead = request.epoch > self.epoch or self.leader_id in {NO_NODE, request.source}
         return ErrorCode.NONE if can_lead and request.source in self.voters else ErrorCode.INVALID_REQUEST
 
-    # ---- output -------------------------------------------------------------------------------------------------------
+    # ---- output -----------------------------------------------------------------------------------------------------
 
     def take_ready(self) -> Ready | None:
         """Return what the driver must carry out now, or None. Call `advance` before the next `take_ready`."""
@@ -309,7 +310,7 @@ class RaftCore:
         self.log.stable_to(taken.log_end_offset)
         self.state.on_durable(now_ms)
 
-    # ---- transitions --------------------------------------------------------------------------------------------------
+    # ---- transitions ------------------------------------------------------------------------------------------------
 
     def _apply(self, transition: Transition | None, now_ms: int) -> None:
         if transition is None:

@@ -82,7 +82,7 @@ class Delivery:
             return
         self._deliver_from_memory()
         if self._delivered < committed:
-            # The batches were on disk at the start, or a snapshot has replaced them. Read them in order, before later batches.
+            # The batches were on disk at the start, or a snapshot has replaced them. Read them before later batches.
             self._reading = True
             self._tasks.spawn(self._deliver_from_disk(), f"{self._name}-replay")
         else:

@@ -58,8 +58,8 @@ LeadershipListener: TypeAlias = "Callable[[Leadership], None]"
 class RaftDriver:
     """One replica of the metadata log. All calls belong on the event loop.
 
-    After a commit, the listeners of committed batches run first, then the watermark callbacks, which complete requests. A
-    client that receives a response therefore finds the change in the published metadata.
+    After a commit, the listeners of committed batches run first, then the watermark callbacks, which complete requests.
+    A client that receives a response therefore finds the change in the published metadata.
     """
 
     def __init__(
@@ -75,7 +75,10 @@ class RaftDriver:
         on_failure: FailureHandler,
         config: RaftConfig = DEFAULT_CONFIG,
     ) -> None:
-        """Read nothing before `start`. `on_failure` receives the error that ends the driver; the node must stop then."""
+        """Read nothing before `start`.
+
+        `on_failure` receives the error that ends the driver; the node must stop then.
+        """
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         self._storage = storage
@@ -101,7 +104,10 @@ class RaftDriver:
     # ---- start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read the stored state and take part in the quorum. Raise BadQuorumState, OSError. Register listeners before."""
+        """Read the stored state and take part in the quorum.
+
+        Raise BadQuorumState, OSError. Register listeners before.
+        """
         self._loop = get_running_loop()
         storage = self._storage
         is_complete = await storage.open()
@@ -170,7 +176,9 @@ class RaftDriver:
         self._delivery.committed_listeners.append(listener)
 
     def on_snapshot(self, listener: SnapshotListener) -> None:
-        """Call `listener(snapshot)` before a snapshot replaces all delivered batches. It returns the visitor of the content.
+        """Call `listener(snapshot)` before a snapshot replaces all delivered batches.
+
+        It returns the visitor of the content.
 
         That occurs at the start, and when this node lags so far behind that the leader has only a snapshot for it.
         """
@@ -211,8 +219,8 @@ class RaftDriver:
     async def replay(self, visit: ReplayVisitor) -> None:
         """Visit the records of the latest snapshot and of the log after it.
 
-        All records of the snapshot get the last offset that it covers. Raise LoadCancelled if this node does not lead any
-        more: its log may have been truncated during the read.
+        All records of the snapshot get the last offset that it covers. Raise LoadCancelled if this node does not lead
+        any more: its log may have been truncated during the read.
         """
         epoch = self.core.epoch
         try:
@@ -252,7 +260,10 @@ class RaftDriver:
         return self._storage.begin_snapshot(snapshot)
 
     def snapshot_made(self, snapshot: EpochEnd) -> None:
-        """A snapshot of this node is finished. The part of the log that it replaces is deleted when no write is pending."""
+        """A snapshot of this node is finished.
+
+        The part of the log that it replaces is deleted when no write is pending.
+        """
         self._own_snapshot = snapshot
         self._wake_up.set()
 
@@ -274,7 +285,7 @@ class RaftDriver:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """End the leadership, so that pending requests fail, and report the failure to the owner, which stops the node."""
+        """End the leadership, so that pending requests fail, and report the failure, so that the node stops."""
         self._failure = error
         for listener in tuple(self._leadership_listeners):
             listener(Leadership(self.core.epoch, NO_NODE, is_leader=False))
@@ -318,7 +329,10 @@ class RaftDriver:
         self._network.send(message)
 
     def _check_voters(self, entry: Entry) -> None:
-        """Raise DifferentVoters if the leader counts other votes than this node. Two leaders could be elected otherwise."""
+        """Raise DifferentVoters if the leader counts other votes than this node.
+
+        Two leaders could be elected otherwise.
+        """
         if entry.epoch != self.core.epoch or not isinstance(entry.data, bytes):
             return
         voters = leader_change_voters(entry.data)
@@ -338,7 +352,7 @@ class RaftDriver:
         return replace(reply, size=found.size, data=found.data)
 
     async def _adopt_snapshot(self) -> None:
-        """Let the log begin with the finished snapshot of this node, as soon as all records below its end are durable."""
+        """Let the log begin with the finished snapshot of this node when all records below its end are durable."""
         snapshot = self._own_snapshot
         log = self.core.log
         if snapshot is None or snapshot.end_offset > log.stable_end:

@@ -12,9 +12,9 @@ from odradek.cluster.raft.progress import majority
 class Election:
     """The votes of one round. The candidate has voted for itself.
 
-    Raft's argument: the majority that votes and the majority that has an entry share at least one voter. That voter must
-    remember its vote and its log. So a majority is counted among ORDINARY voters only, or among NEW voters over an empty
-    log (a new cluster). Any other election needs the votes of all voters; the voters that remember then decide
+    Raft's argument: the majority that votes and the majority that has an entry share at least one voter. That voter
+    must remember its vote and its log. So a majority is counted among ORDINARY voters only, or among NEW voters over an
+    empty log (a new cluster). Any other election needs the votes of all voters; the voters that remember then decide
     (docs/decisions/0040).
     """
 

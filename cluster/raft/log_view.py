@@ -1,4 +1,4 @@
-"""The log as the raft core sees it: its start and end, the start offset of each epoch, and the entries that are not durable."""
+"""The log as the raft core sees it: its start and end, the epochs, the snapshots, and the entries not yet written."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SNAPSHOTS_KEPT: Final = 2
 class LogView:
     """Offsets, epochs and snapshots of the log. It has the bytes only of entries that are not written yet (`unstable`).
 
-    Invariant: start_offset <= stable_end <= end_offset. A log that does not begin at offset 0 begins at the end of a snapshot,
-    which replaces the entries before it.
+    Invariant: start_offset <= stable_end <= end_offset. A log that does not begin at offset 0 begins at the end of a
+    snapshot, which replaces the entries before it.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class LogView:
     ) -> None:
         """Describe a log on disk, all of which is durable.
 
-        `epochs`: (epoch, start offset), ascending, as in the leader-epoch checkpoint. `snapshots`: ascending; one of them ends at
-        `start_offset`, unless that is 0.
+        `epochs`: (epoch, start offset), ascending, as in the leader-epoch checkpoint. `snapshots`: ascending; one of
+        them ends at `start_offset`, unless that is 0.
         """
         self.start_offset = start_offset
         self.end_offset = end_offset
@@ -53,7 +53,7 @@ class LogView:
         return self._epochs[-1] if self._epochs else self._start_epoch
 
     def is_at_most(self, last_epoch: int, end_offset: int) -> bool:
-        """Return whether a log with this last epoch and end is at least as up to date as this one (Raft paper 5.4.1)."""
+        """Return whether a log with this last epoch and end is as up to date as this one (Raft paper 5.4.1)."""
         return (self.last_epoch, self.end_offset) <= (last_epoch, end_offset)
 
     @property

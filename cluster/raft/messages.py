@@ -1,7 +1,8 @@
 """Messages and output of the raft core.
 
-Each request has the epoch of its sender, and a `request_id` that the reply repeats. A driver can therefore encode the messages as
-Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot (KIP-595, KIP-630, KIP-996), and match the responses.
+Each request has the epoch of its sender, and a `request_id` that the reply repeats. A driver can therefore encode the
+messages as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot (KIP-595, KIP-630, KIP-996), and
+match the responses.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One batch of the log, with the offsets `base_offset` to `last_offset`. The core does not decode `data`, its bytes."""
+    """One batch of the log, with the offsets `base_offset` to `last_offset`.
+
+    The core does not decode `data`, its bytes.
+    """
 
     base_offset: int
     last_offset: int
@@ -56,7 +60,10 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """Requests a vote. `last_epoch` and `last_offset` are the end of the candidate's log. A pre-vote changes no epoch."""
+    """Requests a vote.
+
+    `last_epoch` and `last_offset` are the end of the candidate's log. A pre-vote changes no epoch.
+    """
 
     source: int
     target: int
@@ -172,7 +179,10 @@ class FetchSnapshotRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchSnapshotReply:
-    """The reply to a FetchSnapshotRequest. The sender's driver attaches `data` and the `size` of the whole snapshot in bytes."""
+    """The reply to a FetchSnapshotRequest.
+
+    The sender's driver attaches `data` and the `size` of the whole snapshot in bytes.
+    """
 
     source: int
     target: int
@@ -235,11 +245,11 @@ class Ready:
     """The steps that the driver must carry out, in this order, before it calls `advance`:
 
     1. Make `hard_state` durable, if it is set.
-    2. Write `snapshot_part`, if it is set. After the last part, make the snapshot durable and replace the log by it: the log
-       is then empty and begins at the snapshot's end.
+    2. Write `snapshot_part`, if it is set. After the last part, make the snapshot durable and replace the log by it:
+       the log is then empty and begins at the snapshot's end.
     3. Truncate the log to `truncate_to`, if it is set, and append `entries`.
-    4. Send `early_messages`. Fetch responses of a leader do not wait for its own disk: the leader counts its own log towards
-       a majority only after `advance`.
+    4. Send `early_messages`. Fetch responses of a leader do not wait for its own disk: the leader counts its own log
+       towards a majority only after `advance`.
     5. Make the log durable.
     6. Send `messages`: votes, and fetches, which acknowledge the written entries.
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBytes:
-    """Bytes of a snapshot. `size` is the size of the whole snapshot. `data` is empty if the position is out of range."""
+    """Bytes of a snapshot.
+
+    `size` is the size of the whole snapshot. `data` is empty if the position is out of range.
+    """
 
     size: int
     data: bytes
@@ -34,13 +37,16 @@ class SnapshotWriter(Protocol):
 
 
 class RaftStorage(Protocol):
-    """One replica's log of batches, its snapshots and its quorum-state. All errors are OSError; the driver ends then."""
+    """One replica's log of batches, its snapshots and its quorum-state.
+
+    All errors are OSError; the driver ends then.
+    """
 
     async def open(self) -> bool:
         """Recover log and snapshots to a consistent state. Call it before any other method.
 
-        Return False if committed entries are missing; the leader has to send them again. Raise OSError in that case if there
-        are no other voters.
+        Return False if committed entries are missing; the leader has to send them again. Raise OSError in that case if
+        there are no other voters.
         """
 
     @property
@@ -73,7 +79,7 @@ class RaftStorage(Protocol):
         """Return complete batches from the one with `offset` on, up to `end`; at least one if there is any."""
 
     def set_high_watermark(self, offset: int) -> None:
-        """Store the high watermark as a hint: for tools, and for `open`, which then detects missing committed entries."""
+        """Store the high watermark as a hint for tools, and for `open`, which detects missing committed entries."""
 
     def snapshots(self) -> Sequence[EpochEnd]:
         """Return the complete snapshots, ascending."""

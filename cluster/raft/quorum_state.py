@@ -53,8 +53,8 @@ def decode_quorum_state(data: bytes, voters: Sequence[int]) -> HardState:
         found = sorted(_int(voter, "voterId") for voter in stored)
         if found != sorted(voters):
             raise BadQuorumState(
-                f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured: set controller.quorum.voters"
-                " to the former value"
+                f"{FILE_NAME}: written for the voters {found}, but {sorted(voters)} are configured:"
+                " set controller.quorum.voters to the former value"
             )
     state = HardState(
         _int(document, "leaderEpoch"),

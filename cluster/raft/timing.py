@@ -17,7 +17,8 @@ DOUBLINGS_MAX: Final = 10
 class ElectionTiming:
     """Election time-outs of one replica.
 
-    While no leader is known to be alive, elections are `expedited`: the time-out starts short and doubles with each round.
+    While no leader is known to be alive, elections are `expedited`: the time-out starts short and doubles with each
+    round.
     """
 
     def __init__(self, config: RaftConfig, rng: Randomness) -> None:

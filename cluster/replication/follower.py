@@ -1,9 +1,9 @@
 """The fetch state of a partition that this broker follows, and the offset to truncate to.
 
-A follower fetches from its own log end offset, with the epoch of its last batch. The leader responds with the next records, or
-with the point where the two logs diverge (KIP-595). The follower then truncates its log and fetches again. If the leader does not
-have the offset, the follower requests the leader's log start and end offsets first. Only a response to the latest fetch counts:
-`PartitionFetchState.fetch_offset`.
+A follower fetches from its own log end offset, with the epoch of its last batch. The leader responds with the next
+records, or with the point where the two logs diverge (KIP-595). The follower then truncates its log and fetches again.
+If the leader does not have the offset, the follower requests the leader's log start and end offsets first. Only a
+response to the latest fetch counts: `PartitionFetchState.fetch_offset`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ class PartitionFetchState:
         """Consecutive retriable errors."""
 
     def step(self, event: Event) -> State:
-        """Return the next state, after it is entered. Raise TransitionBug if `event` cannot occur in the current one."""
+        """Return the next state, after it is entered.
+
+        Raise TransitionBug if `event` cannot occur in the current one.
+        """
         new = TRANSITIONS.look_up(self.state, event)
         if event is Event.RETRIABLE_ERROR:
             self.failures += 1
@@ -132,9 +135,9 @@ def truncation_for(
 ) -> Truncation:
     """Return the truncation after a diverging response: the leader's `leader_epoch` ends at `leader_end`.
 
-    `end_of(epoch)`: (epoch, end offset) in the own log of the largest epoch that is not above the given one; (-1, -1) if there is
-    none. If that epoch is below the leader's, the logs may diverge even earlier: the log is truncated to the end of that epoch,
-    and the next fetch continues from there (KIP-279).
+    `end_of(epoch)`: (epoch, end offset) in the own log of the largest epoch that is not above the given one; (-1, -1)
+    if there is none. If that epoch is below the leader's, the logs may diverge even earlier: the log is truncated to
+    the end of that epoch, and the next fetch continues from there (KIP-279).
     """
     own_epoch, own_end = end_of(leader_epoch)
     if own_epoch == UNKNOWN:
@@ -151,7 +154,10 @@ class Remedy(Enum):
 
 
 def remedy_for(log_end: int, leader_start: int, leader_end: int) -> tuple[Remedy, int]:
-    """Return the remedy and its offset. The leader's log is from `leader_start` to `leader_end`; the own log ends at `log_end`."""
+    """Return the remedy and its offset.
+
+    The leader's log is from `leader_start` to `leader_end`; the own log ends at `log_end`.
+    """
     if leader_end < log_end:
         return Remedy.TRUNCATE, leader_end  # after an unclean election: the leader never had the own last records
     if leader_start > log_end:

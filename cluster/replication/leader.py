@@ -1,11 +1,11 @@
 """The replicas of one partition as its leader sees them: log ends, ISR, and the high watermark that follows from them.
 
-One object serves one leader epoch. It has the offsets that the followers have fetched, the ISR that the metadata log has
-committed, and at most one pending ISR change. The *maximal ISR* is the committed ISR plus the replicas that the pending change
-adds. The controller may elect any replica of it, so every replica of it holds back the high watermark.
+One object serves one leader epoch. It has the offsets that the followers have fetched, the ISR that the metadata log
+has committed, and at most one pending ISR change. The *maximal ISR* is the committed ISR plus the replicas that the
+pending change adds. The controller may elect any replica of it, so every replica of it holds back the high watermark.
 
-Sources: Kafka's Partition and PartitionState; KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (no commit below
-min.insync.replicas).
+Sources: Kafka's Partition and PartitionState; KIP-497 (AlterPartition), KIP-903 (broker epochs), KIP-966 (no commit
+below min.insync.replicas).
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ class Replica:
 
 
 class LeaderReplicas:
-    """The replicas in one leader term. `own_end`: the log end offset of this broker that is as durable as flush.messages requires."""
+    """The replicas in one leader term.
+
+    `own_end`: the log end offset of this broker that is as durable as flush.messages requires.
+    """
 
     __slots__ = (
         "_lag_max_ms",
@@ -140,7 +143,7 @@ class LeaderReplicas:
         self._lag_max_ms = lag_max_ms
         self._others: tuple[Replica, ...] = ()
 
-    # ---- metadata -----------------------------------------------------------------------------------------------------
+    # ---- metadata ---------------------------------------------------------------------------------------------------
 
     def commit(self, replicas: tuple[int, ...], isr: tuple[int, ...], partition_epoch: int, now_ms: int) -> bool:
         """Apply a state of the metadata log. Return False if a later state is already applied.
@@ -170,7 +173,7 @@ class LeaderReplicas:
         return True
 
     def register(self, epoch_of: Callable[[int], int | None]) -> None:
-        """Apply `epoch_of(broker id)`: the broker epoch of a broker that may join an ISR, None for all other brokers."""
+        """Apply `epoch_of(broker id)`: the broker epoch of a broker that may join an ISR, None for other brokers."""
         for replica in self._others:
             replica.registered_epoch = epoch_of(replica.broker_id)
 
@@ -180,13 +183,15 @@ class LeaderReplicas:
             replica.in_sync = replica.broker_id in self.isr
             replica.maybe_in_sync = replica.in_sync or replica.broker_id in requested
 
-    # ---- the high watermark -------------------------------------------------------------------------------------------
+    # ---- the high watermark -----------------------------------------------------------------------------------------
 
     def committed(self, log_end: int, now_ms: int) -> int:
-        """Return the offset below which all replicas of the maximal ISR have all records. UNKNOWN: the ISR is too small.
+        """Return the offset below which all replicas of the maximal ISR have all records.
 
-        A replica that is caught up and may join the ISR counts, too. Otherwise the high watermark would move on before it can
-        join.
+        UNKNOWN: the ISR is too small.
+
+        A replica that is caught up and may join the ISR counts, too. Otherwise the high watermark would move on before
+        it can join.
         """
         if len(self.isr) < self.min_isr:
             return UNKNOWN
@@ -207,7 +212,7 @@ class LeaderReplicas:
         """Size of the maximal ISR."""
         return len(self.isr) if self.pending_change is None else len({*self.isr, *self.pending_change.isr})
 
-    # ---- changes of the ISR -------------------------------------------------------------------------------------------
+    # ---- changes of the ISR -----------------------------------------------------------------------------------------
 
     def expansion(self, replica: Replica, high_watermark: int) -> PendingIsrChange | None:
         """Request to add `replica` after its fetch. None: it is in the ISR, may not join it, or lacks records."""
@@ -241,7 +246,10 @@ class LeaderReplicas:
         return self.pending_change
 
     def isr_with_epochs(self, change: PendingIsrChange, own_broker_epoch: int) -> tuple[tuple[int, int], ...]:
-        """Return (broker id, broker epoch) of the requested ISR, for AlterPartition. The epoch is -1 if it is unknown."""
+        """Return (broker id, broker epoch) of the requested ISR, for AlterPartition.
+
+        The epoch is -1 if it is unknown.
+        """
         return tuple(
             (each, own_broker_epoch if each == self.broker_id else self._epoch_of(each)) for each in change.isr
         )

@@ -51,8 +51,9 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
     """Determine whether this broker has all records that its previous incarnation had.
 
-    The clean-shutdown marker of the broker has the epoch of the incarnation that stopped cleanly. That may be an incarnation
-    before the previous one, if the previous one was killed before it was unfenced: it has acknowledged nothing.
+    The clean-shutdown marker of the broker has the epoch of the incarnation that stopped cleanly. That may be an
+    incarnation before the previous one, if the previous one was killed before it was unfenced: it has acknowledged
+    nothing.
     """
     return (
         existing is not None
@@ -98,8 +99,8 @@ def _check(state: ControllerState, registration: BrokerRegistration, existing: B
         if not supported.min <= level <= supported.max:
             raise Refusal(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"Unable to register because the broker does not support finalized version {level} of {name}. The broker"
-                f" wants a version between {supported.min} and {supported.max}, inclusive.",
+                f"Unable to register because the broker does not support finalized version {level} of {name}."
+                f" The broker wants a version between {supported.min} and {supported.max}, inclusive.",
             )
 
 
@@ -108,9 +109,9 @@ def _check_replaceable(
 ) -> None:
     """Raise Refusal(DUPLICATE_BROKER_REGISTRATION) if another process may still run with the same broker id.
 
-    The registered process does not run any more if it is fenced or in a controlled shutdown, or if it was the process of this
-    controller. It does not run either if the new one has its directories, which one process at a time can lock, and its
-    endpoints. A broker that was killed can therefore register again before its session is over.
+    The registered process does not run any more if it is fenced or in a controlled shutdown, or if it was the process
+    of this controller. It does not run either if the new one has its directories, which one process at a time can lock,
+    and its endpoints. A broker that was killed can therefore register again before its session is over.
     """
     if existing.broker_id == state.config.node_id or not existing.is_active:
         return

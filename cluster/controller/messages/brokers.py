@@ -34,7 +34,10 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class BrokerHeartbeat:
-    """A heartbeat (BrokerHeartbeat). `metadata_offset` is the last offset of the metadata log that the broker has applied."""
+    """A heartbeat (BrokerHeartbeat).
+
+    `metadata_offset` is the last offset of the metadata log that the broker has applied.
+    """
 
     broker_id: int
     broker_epoch: int

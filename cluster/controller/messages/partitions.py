@@ -30,7 +30,10 @@ class PartitionIsr:
 
 @dataclass(frozen=True, slots=True)
 class AlteredPartition:
-    """The state of the partition after an AlterPartition. After an error, the fields below `error` have their defaults."""
+    """The state of the partition after an AlterPartition.
+
+    After an error, the fields below `error` have their defaults.
+    """
 
     topic_id: UUID
     index: int

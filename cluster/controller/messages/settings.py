@@ -21,7 +21,8 @@ class ConfigOperation(IntEnum):
 class ConfigChange:
     """Changes of the settings of one resource, each as (name, operation, value).
 
-    `kind` and `name` identify the resource: 2 and the topic; 4 and the broker id; 4 and "" for all brokers; 32 and the group.
+    `kind` and `name` identify the resource: 2 and the topic; 4 and the broker id; 4 and "" for all brokers; 32 and the
+    group.
     `replaces`: settings that the request does not name are removed (AlterConfigs).
     """
 
@@ -45,7 +46,8 @@ class ConfigResult:
 class QuotaChange:
     """Changes of the quotas of one entity (KIP-546).
 
-    `entity`: (type, name) pairs in the order of the request. `changes`: (quota, value); the value None removes the quota.
+    `entity`: (type, name) pairs in the order of the request. `changes`: (quota, value); the value None removes the
+    quota.
     """
 
     entity: tuple[tuple[str, str | None], ...]

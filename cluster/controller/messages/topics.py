@@ -31,8 +31,8 @@ class ConfigValue:
 class NewTopic:
     """A topic to create.
 
-    `assignments`: (partition index, broker ids) of each partition. `num_partitions` and `replication_factor` must then be
-    USE_DEFAULT.
+    `assignments`: (partition index, broker ids) of each partition. `num_partitions` and `replication_factor` must then
+    be USE_DEFAULT.
     """
 
     name: str

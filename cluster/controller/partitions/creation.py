@@ -81,7 +81,8 @@ def _additional_partitions(state: ControllerState, requested: NewPartitions) -> 
     if requested.count < present:
         raise Refusal(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {requested.name} currently has {present} partition(s); {requested.count} would not be an increase.",
+            f"The topic {requested.name} currently has {present} partition(s);"
+            f" {requested.count} would not be an increase.",
         )
     additional = requested.count - present
     replication_factor = len(topic.partitions[0].replicas)
@@ -97,8 +98,8 @@ def _additional_partitions(state: ControllerState, requested: NewPartitions) -> 
         if len(requested.assignments) != additional:
             raise Refusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Attempted to add {additional} additional partition(s), but only {len(requested.assignments)} assignment(s)"
-                " were specified.",
+                f"Attempted to add {additional} additional partition(s),"
+                f" but only {len(requested.assignments)} assignment(s) were specified.",
             )
         placements = list(requested.assignments)
         for replicas in placements:

@@ -24,7 +24,10 @@ EPOCH_NOT_KNOWN: Final = -1
 
 
 def alter_partition(state: ControllerState, command: AlterPartition) -> ControllerResult[tuple[AlteredPartition, ...]]:
-    """Return one result per item. All changes are in one batch. A repeated partition is decided on the result of its first change."""
+    """Return one result per item.
+
+    All changes are in one batch. A repeated partition is decided on the result of its first change.
+    """
     check_broker_epoch(state, command.broker_id, command.broker_epoch)
     results: list[AlteredPartition] = []
     records: list[MetadataRecord] = []
@@ -96,7 +99,7 @@ def _result(requested: PartitionIsr, sender: int, after: PartitionImage) -> Alte
     )
 
 
-# ---- checks, in Kafka's order -----------------------------------------------------------------------------------------
+# ---- checks, in Kafka's order ---------------------------------------------------------------------------------------
 
 
 def _refused(

@@ -1,7 +1,7 @@
 """Reassignment of replicas to other brokers (KIP-455, KIP-860).
 
-The new replicas are added first, beside the ones to remove. When all replicas that stay are in sync, `next_change` completes the
-reassignment: in the same record if they are in sync already, or with an AlterPartition of the leader.
+The new replicas are added first, beside the ones to remove. When all replicas that stay are in sync, `next_change`
+completes the reassignment: in the same record if they are in sync already, or with an AlterPartition of the leader.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def _change(
 ) -> PartitionChangeRecord | None:
     """Start a reassignment to `wanted`.
 
-    It replaces an ongoing one. Replicas that the ongoing one adds, and that are not in `wanted`, are removed immediately.
+    It replaces an ongoing one. Replicas that the ongoing one adds, and that are not in `wanted`, are removed
+    immediately.
     """
     placement.check_manual(state.image, wanted, None)
     before = [replica for replica in partition.replicas if replica not in partition.adding_replicas]

@@ -140,15 +140,15 @@ def _min_in_sync_changes(
 ) -> list[MetadataRecord]:
     """Return the changes of partitions that follow from another `min.insync.replicas`.
 
-    With a lower value, the ISR may be large enough: the high watermark advances, and replicas of the ELR may lack records. They
-    leave the ELR.
+    With a lower value, the ISR may be large enough: the high watermark advances, and replicas of the ELR may lack
+    records. They leave the ELR.
 
     With a higher value, each partition gets a new partition epoch. Without it:
     1. The value is raised to 2.
     2. The leader, which has not applied that yet, requests an ISR of itself only.
-    3. The controller commits it. The removed replica joins the ELR by the new value, while the leader acknowledges records alone
-       by the old value.
-    With the new partition epoch, the request fails with INVALID_UPDATE_VERSION, and the leader applies the value first.
+    3. The controller commits it. The removed replica joins the ELR by the new value, while the leader acknowledges
+       records alone by the old value. With the new partition epoch, the request fails with INVALID_UPDATE_VERSION, and
+       the leader applies the value first.
     """
     image = state.image
     if resource.kind == RESOURCE_TOPIC:

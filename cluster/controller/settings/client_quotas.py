@@ -32,7 +32,10 @@ INTEGRAL_TOLERANCE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A quota key. `high`: the maximum of an integral key; None: fractions are allowed. `kind`: the type in Kafka's messages."""
+    """A quota key.
+
+    `high`: the maximum of an integral key; None: fractions are allowed. `kind`: the type in Kafka's messages.
+    """
 
     kind: str
     high: float | None = None

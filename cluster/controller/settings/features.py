@@ -147,7 +147,10 @@ def _refused(state: ControllerState, update: FeatureUpdate) -> str | None:
 
 
 def _needs_elr(image: MetadataImage) -> str | None:
-    """Return why ELR cannot be disabled. Without ELR, a partition with an empty ISR would have no candidate for leader."""
+    """Return why ELR cannot be disabled.
+
+    Without ELR, a partition with an empty ISR would have no candidate for leader.
+    """
     for topic in image.topics.values():
         for partition in topic.partitions.values():
             if not partition.isr:

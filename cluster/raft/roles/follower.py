@@ -1,4 +1,4 @@
-"""The role Follower: fetches from the leader, truncates where the logs diverge, installs snapshots (KIP-595, KIP-630)."""
+"""The role Follower: fetches from the leader, truncates its log, installs snapshots (KIP-595, KIP-630)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FollowerState(RoleState):
     def on_durable(self, now_ms: int) -> None:
         self.fetch(now_ms)
 
-    # ---- the leader fails or resigns ----------------------------------------------------------------------------------
+    # ---- the leader fails or resigns --------------------------------------------------------------------------------
 
     def restarted(self, now_ms: int) -> None:
         """Wait for the leader of the stored epoch only one short election time-out: it may be gone."""
@@ -80,7 +80,7 @@ class FollowerState(RoleState):
         leader_is_alive = self._has_fetched and not self.replica.timing.expedited
         return request.pre_vote and not leader_is_alive and self._is_up_to_date(request)
 
-    # ---- fetches ------------------------------------------------------------------------------------------------------
+    # ---- fetches ----------------------------------------------------------------------------------------------------
 
     def fetch(self, now_ms: int) -> None:
         """Send the next fetch if it is due and everything that it acknowledges is durable."""
@@ -161,7 +161,10 @@ class FollowerState(RoleState):
             replica.commit(part.snapshot.end_offset)
 
     def _check_committed(self, leaders: EpochEnd, truncate_to: int) -> None:
-        """Raise LostCommitted if `truncate_to` is below the high watermark. Every leader's log has all committed entries."""
+        """Raise LostCommitted if `truncate_to` is below the high watermark.
+
+        Every leader's log has all committed entries.
+        """
         replica = self.replica
         if truncate_to < replica.high_watermark:
             raise LostCommitted(

@@ -83,7 +83,7 @@ class LeaderState(RoleState):
     def grants(self, request: VoteRequest) -> bool:
         return False
 
-    # ---- the log ------------------------------------------------------------------------------------------------------
+    # ---- the log ----------------------------------------------------------------------------------------------------
 
     def append(self, data: bytes, count: int) -> Entry:
         """Append one batch of `count` offsets."""
@@ -116,7 +116,7 @@ class LeaderState(RoleState):
             replica.confirm(committed)
             self._reply_to_parked()
 
-    # ---- fetches ------------------------------------------------------------------------------------------------------
+    # ---- fetches ----------------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: FetchRequest, now_ms: int) -> None:
         error = self._epoch_error(request.epoch)
@@ -177,16 +177,17 @@ class LeaderState(RoleState):
                 self._reply_to_fetch(request, high_watermark=high_watermark, read_end=log_end)
 
     def _abort_parked(self, progress: Progress) -> None:
-        """Reply to the parked fetch of a replica that fetches again, most likely over a new connection, or is forgotten.
+        """Reply to the parked fetch of a replica that fetches again, or that is forgotten.
 
-        The old connection waits for the response. It is an error, after which a follower backs off: otherwise two
-        processes with one node id would abort each other's fetches in a loop.
+        A replica fetches again most likely over a new connection, and the old connection waits for the response. It is
+        an error, after which a follower backs off: otherwise two processes with one node id would abort each other's
+        fetches in a loop.
         """
         request, progress.parked = progress.parked, None
         if request is not None:
             self._reply_to_fetch(request, high_watermark=self.replica.high_watermark, error=ErrorCode.NETWORK_EXCEPTION)
 
-    # ---- the quorum ---------------------------------------------------------------------------------------------------
+    # ---- the quorum -------------------------------------------------------------------------------------------------
 
     def _begin_quorum_epoch(self, now_ms: int) -> None:
         """Send BeginQuorumEpoch to every voter that has not fetched for a while."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class RoleState(ABC):
     """One role of a replica, from the transition into it to the transition out of it.
 
-    A subclass owns the fields of its role. A method that ends the role returns the Transition; the core carries it out. The
-    methods here are the defaults for messages that a role does not expect.
+    A subclass owns the fields of its role. A method that ends the role returns the Transition; the core carries it out.
+    The methods here are the defaults for messages that a role does not expect.
     """
 
     role: ClassVar[Role]
@@ -56,7 +56,7 @@ class RoleState(ABC):
     def on_durable(self, now_ms: int) -> None:  # noqa: B027  most roles do not wait for the disk
         """The log is durable up to `log.stable_end`."""
 
-    # ---- votes --------------------------------------------------------------------------------------------------------
+    # ---- votes ------------------------------------------------------------------------------------------------------
 
     def grants(self, request: VoteRequest) -> bool:
         """Return whether this replica grants a valid vote request of its own epoch."""
@@ -77,7 +77,7 @@ class RoleState(ABC):
     def on_vote_reply(self, reply: VoteReply, now_ms: int) -> Transition | None:
         return self.observe(reply.epoch, reply.leader_id)
 
-    # ---- epochs and leaders -------------------------------------------------------------------------------------------
+    # ---- epochs and leaders -----------------------------------------------------------------------------------------
 
     def observe(self, epoch: int, leader_id: int) -> Transition | None:
         """Return the transition for a message with this epoch and leader. Raise DifferentVoters if no voter leads.
@@ -103,7 +103,7 @@ class RoleState(ABC):
     def on_begin_quorum_epoch_reply(self, reply: BeginQuorumEpochReply) -> Transition | None:
         return self.observe(reply.epoch, reply.leader_id) if reply.epoch > self.replica.epoch else None
 
-    # ---- fetches ------------------------------------------------------------------------------------------------------
+    # ---- fetches ----------------------------------------------------------------------------------------------------
 
     def on_fetch(self, request: FetchRequest, now_ms: int) -> None:
         self._reply_to_fetch(request, error=self._epoch_error(request.epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class UnattachedState(RoleState):
-    """A voter waits for a leader or for its election time-out. An observer fetches from one random voter after another."""
+    """A voter waits for a leader or for its election time-out.
+
+    An observer fetches from one random voter after another.
+    """
 
     role = Role.UNATTACHED
 

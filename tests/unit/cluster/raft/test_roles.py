@@ -1,4 +1,4 @@
-"""The transitions between the roles of a raft replica. test_simulation.py checks that simulated quorums take them all."""
+"""The transitions between the roles of a raft replica. In test_simulation.py, simulated quorums take them all."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ class ById(dict[str, V]):
         super().__delitem__(key)
         self.bytes_left += text_bytes_max(key)
 
-    def has_room_for(self, key: str, count_max: int) -> bool:
+    def has_capacity_for(self, key: str, count_max: int) -> bool:
         """May this new id be taken in?"""
         return len(self) < count_max and text_bytes_max(key) <= self.bytes_left

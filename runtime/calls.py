@@ -1,21 +1,20 @@
-"""What an engine keeps of a command between its arrival and its answer."""
+"""Commands of an engine between their arrival and their reply."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.errors import Refusal
 
 if TYPE_CHECKING:
-    from asyncio import Future, TimerHandle
-    from collections.abc import Callable, Hashable, Iterator
+    from asyncio import AbstractEventLoop, Future, TimerHandle
+    from collections.abc import Callable, Hashable
 
     from odradek.runtime.shard import Decision, Effect
 
 
 class Call:
-    """One command on its way. `future` is None when nobody waits for the answer (timers, effects)."""
+    """One command on its way. `future` is None for a command without a reply (timers, effects)."""
 
     __slots__ = ("command", "deadline_s", "future", "guard", "handle", "timer", "wait_s_max")
 
@@ -28,8 +27,8 @@ class Call:
         guard: int = 0,
         timer: Hashable = None,
     ) -> None:
-        """`deadline_s` is loop time; `wait_s_max` is how long it may wait in a queue; `guard` goes to the log with it; `timer`
-        is the key of the timer that it comes from.
+        """Take in a command. `deadline_s` is in loop time; `wait_s_max` bounds its time in a queue; `guard` goes to the log with its
+        records; `timer` is the key of the timer that it comes from.
         """
         self.command = command
         self.timer = timer
@@ -43,12 +42,19 @@ class Call:
     def done(self) -> bool:
         return self.future is not None and self.future.done()
 
+    def arm(self, loop: AbstractEventLoop, when_s: float, expired: Callable[[Call], None]) -> None:
+        """Call `expired(self)` at this loop time, in place of an earlier deadline."""
+        self.disarm()
+        self.handle = loop.call_at(when_s, expired, self)
+
     def disarm(self) -> None:
+        """Cancel the deadline."""
         if self.handle is not None:
             self.handle.cancel()
             self.handle = None
 
-    def answer(self, reply: Any) -> None:
+    def reply(self, reply: Any) -> None:
+        """Complete the future with the reply, or with the refusal that it is."""
         self.disarm()
         future = self.future
         if future is None or future.done():
@@ -60,7 +66,7 @@ class Call:
 
 
 class Parked:
-    """What becomes true when the high watermark reaches `end`."""
+    """A reply and effects that wait for the high watermark to reach `end`."""
 
     __slots__ = ("call", "effects", "end", "keys", "reply")
 
@@ -70,50 +76,3 @@ class Parked:
         self.reply = reply
         self.effects: tuple[Effect, ...] = () if decision is None else decision.effects
         self.keys: tuple[Hashable, ...] = () if decision is None else decision.keys
-
-
-class Queues:
-    """Calls that wait until something with their key happens."""
-
-    def __init__(self) -> None:
-        self._queues: dict[Hashable, deque[Call]] = {}
-
-    def __len__(self) -> int:
-        return sum(len(queue) for queue in self._queues.values())
-
-    def __iter__(self) -> Iterator[Call]:
-        return iter([call for queue in self._queues.values() for call in queue])
-
-    def join(self, key: Hashable, call: Call, length_max: int) -> bool:
-        """False when the queue is full."""
-        queue = self._queues.setdefault(key, deque())
-        if len(queue) >= length_max:
-            return False
-        queue.append(call)
-        return True
-
-    def leave(self, key: Hashable, call: Call) -> None:
-        queue = self._queues.get(key)
-        if queue is not None and call in queue:
-            queue.remove(call)
-            if not queue:
-                del self._queues[key]
-
-    def wake(self, key: Hashable, has_to_wait: Callable[[Call], bool]) -> None:
-        """Try the calls of `key` in their order, up to the first that has to wait on."""
-        queue = self._queues.get(key)
-        while queue:
-            call = queue[0]
-            if not call.done:
-                if has_to_wait(call):
-                    return
-                if self._queues.get(key) is not queue:
-                    return  # dropped meanwhile
-            queue.popleft()
-        self._queues.pop(key, None)
-
-    def take_all(self) -> list[Call]:
-        """Everybody, who waits no longer."""
-        calls = list(self)
-        self._queues = {}
-        return calls

@@ -172,16 +172,3 @@ class EngineLimits:
 EffectHandler: TypeAlias = Callable[[Effect], None]
 FailureHandler: TypeAlias = Callable[[str, BaseException], None]
 """Told of an exception that is a bug or a broken disk, with the name of the shard. Simulation fails the run."""
-
-
-@dataclass(slots=True)
-class EngineStats:
-    """Counters for metrics and tests."""
-
-    decided: int = 0
-    refused: int = 0
-    waited: int = 0
-    wait_expired: int = 0
-    timed_out: int = 0
-    appended: int = 0
-    marked: int = 0

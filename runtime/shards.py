@@ -13,7 +13,7 @@ import structlog
 
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.clock import Clock
-from odradek.runtime.engine import NO_LIMITS_GIVEN, Engine, LoadCancelled
+from odradek.runtime.engine import DEFAULT_LIMITS, Engine, LoadCancelled
 from odradek.runtime.log_port import ShardLog
 from odradek.runtime.shard import Effect, EngineLimits, EngineState, FailureHandler, Shard
 from odradek.runtime.tasks import Spawn
@@ -54,7 +54,7 @@ class LedShards(Generic[S]):
         on_effect: Callable[[Led[S], Effect], None],
         on_lost: Callable[[int], None],
         on_failure: FailureHandler,
-        limits: EngineLimits = NO_LIMITS_GIVEN,
+        limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
         """`is_awaited`: does the metadata say that this broker leads the shard, so that `on_leadership` is to come? `spawn`
         runs a task that somebody owns. `on_lost(shard)`: the engine of the shard has ended, whether or not another one
@@ -129,7 +129,7 @@ class LedShards(Generic[S]):
             raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if awaited else ErrorCode.NOT_COORDINATOR)
         return led
 
-    async def ask_all(self, command: object, *, timeout_ms: int) -> list[tuple[Led[S], Any]]:
+    async def submit_to_all(self, command: object, *, timeout_ms: int) -> list[tuple[Led[S], Any]]:
         """The reply of every shard that decides; one that goes meanwhile is left out. Raises Refusal: what a shard refuses
         with, and COORDINATOR_LOAD_IN_PROGRESS while one of them loads, since it would be missing.
         """

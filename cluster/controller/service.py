@@ -183,7 +183,7 @@ class ControllerService:
         now_ms = self._clock.monotonic_ms()
         # A controller that was itself stopped for a while has unread heartbeats before it: those come first.
         if now_ms - self._next_check_ms < self._check_interval_ms:
-            self._engine.tell(commands.ExpireSessions(now_ms))
+            self._engine.post(commands.ExpireSessions(now_ms))
         self._watch_sessions()
 
     def _submit(self, command: commands.Command, timeout_ms: int | None = None) -> Future[Any]:

@@ -37,7 +37,7 @@ WAITING: Final = _Waiting()
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Respond:
     """Effect: the answer of the command that came with `waiter`, however many decisions ago.
 
     A waiter that has been answered, or whose client is gone, is unknown: the effect is ignored then.

@@ -7,6 +7,7 @@ classic protocol to `classic_requests`. A part is a table of decisions by type o
 from collections.abc import Callable
 from typing import Any, Final
 
+from odradek.coordinator.append_errors import APPEND_ERRORS
 from odradek.coordinator.group import classic_requests
 from odradek.coordinator.group.classic import core as classic
 from odradek.coordinator.group.modern import core as modern
@@ -18,20 +19,9 @@ from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord
 
-_E: Final = ErrorCode
 _PARTS: Final = (offsets, classic, modern)
-_APPEND_REFUSALS: Final = {
-    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
-    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
-    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-    _E.INVALID_FETCH_SIZE: _E.UNKNOWN_SERVER_ERROR,
-}
-"""What the log says -> what the client is told (CoordinatorOperationExceptionHelper); the rest goes out unchanged."""
+_APPEND_ERRORS: Final = {**APPEND_ERRORS, ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR}
+"""Error of the log -> error for the client, as in Kafka's CoordinatorOperationExceptionHelper. Other errors are not translated."""
 
 Decide = Callable[[State, Any, int], Decision[Any] | Again]
 Apply = Callable[[State, int, Entry, int], None]
@@ -93,4 +83,4 @@ class GroupShard:
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
         """What a client is told when the log refuses a batch, or has not committed it in time."""
-        return _APPEND_REFUSALS.get(error, error)
+        return _APPEND_ERRORS.get(error, error)

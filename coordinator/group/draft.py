@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from odradek.coordinator.group.commands import Answer
+from odradek.coordinator.group.commands import Respond
 from odradek.coordinator.group.memory_accounting import MemoryAccounting
 from odradek.coordinator.group.state import Group, State
 from odradek.protocol.errors import Refusal
@@ -33,17 +33,18 @@ class Draft(Generic[G]):
     def __post_init__(self) -> None:
         self.counted = self.memory = self.state.memory
 
-    def answer(self, waiter: int | None, response: Message | Refusal) -> None:
+    def respond(self, waiter: int | None, response: Message | Refusal) -> None:
         """Answer the request that waits under this number, if there is one."""
         if waiter is not None:
-            self.effects.append(Answer(waiter, response))
+            self.effects.append(Respond(waiter, response))
 
     def reserve(self, cost: int, *, newcomer: bool) -> bool:
         """Take `cost` bytes of memory for a member. Return False if so much is not left."""
         if cost <= 0:
             return True
-        self.counted = self.memory.counted(self.state.groups.values(), cost, self.now_ms, newcomer=newcomer)
-        if not self.counted.has_room(cost, newcomer=newcomer):
+        members_bytes = (group.members_bytes for group in self.state.groups.values())
+        self.counted = self.memory.counted(members_bytes, cost, self.now_ms, newcomer=newcomer)
+        if not self.counted.has_capacity(cost, newcomer=newcomer):
             return False
         self.memory = self.counted.taken(cost)
         return True

@@ -5,7 +5,7 @@ Members are counted only when what was found free by the last count is used up, 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from odradek.coordinator.by_id import text_bytes_max
 
@@ -25,12 +25,6 @@ RECOUNT_PAUSE_MS: Final = 1_000
 """A count looks at every member, so a flood does not lead to one for each of its requests."""
 
 
-class Counted(Protocol):
-    @property
-    def members_bytes(self) -> int:
-        """MEMBER_BYTES for each member, what they have said, and what they were assigned."""
-
-
 def text_bytes(*texts: str | None) -> int:
     """What ids and names take."""
     return sum(text_bytes_max(text) + TEXT_BYTES for text in texts if text)
@@ -46,14 +40,17 @@ class MemoryAccounting:
     left: int = 0
     counted_ms: int | None = None
 
-    def counted(self, groups: Iterable[Counted], cost: int, now_ms: int, *, newcomer: bool) -> "MemoryAccounting":
-        """Count the members anew if `cost` bytes are more than what is left and the last count is not too recent."""
-        recent = self.counted_ms is not None and abs(now_ms - self.counted_ms) < RECOUNT_PAUSE_MS
-        if recent or self.has_room(cost, newcomer=newcomer):
-            return self
-        return MemoryAccounting(MEMBERS_BYTES_MAX - sum(group.members_bytes for group in groups), now_ms)
+    def counted(self, members_bytes: Iterable[int], cost: int, now_ms: int, *, newcomer: bool) -> "MemoryAccounting":
+        """Count the members anew if `cost` bytes are more than what is left and the last count is not too recent.
 
-    def has_room(self, cost: int, *, newcomer: bool) -> bool:
+        `members_bytes` has the bytes of the members of each group. It is read only for a count.
+        """
+        recent = self.counted_ms is not None and abs(now_ms - self.counted_ms) < RECOUNT_PAUSE_MS
+        if recent or self.has_capacity(cost, newcomer=newcomer):
+            return self
+        return MemoryAccounting(MEMBERS_BYTES_MAX - sum(members_bytes), now_ms)
+
+    def has_capacity(self, cost: int, *, newcomer: bool) -> bool:
         """Determine whether a member may take `cost` bytes more."""
         return cost + (MEMBERS_BYTES_MAX // SPARE_SHARE if newcomer else 0) <= self.left
 

@@ -51,7 +51,7 @@ def record_offset_of(packed: bytes) -> int:
     return int.from_bytes(packed[_RECORD_OFFSET], "big")
 
 
-def said_bytes(packed: bytes) -> int:
+def metadata_bytes_of(packed: bytes) -> int:
     """What the client has said beside the offset."""
     return len(packed) - _FIXED.size
 
@@ -122,8 +122,8 @@ class OffsetStore:
         if before is None:
             self.count += 1
         else:
-            self.metadata_bytes -= said_bytes(before)
-        self.metadata_bytes += said_bytes(packed)
+            self.metadata_bytes -= metadata_bytes_of(before)
+        self.metadata_bytes += metadata_bytes_of(packed)
         partitions[partition] = packed
 
     def put_pending(self, producer_id: int, place: Place, packed: bytes) -> None:
@@ -135,8 +135,8 @@ class OffsetStore:
         if before is None:
             self.pending_count += 1
         else:
-            self.metadata_bytes -= said_bytes(before)
-        self.metadata_bytes += said_bytes(packed)
+            self.metadata_bytes -= metadata_bytes_of(before)
+        self.metadata_bytes += metadata_bytes_of(packed)
         offsets[place] = packed
         places = self.open.setdefault(group_id, {})
         places.setdefault((topic, partition), {})[producer_id] = None
@@ -149,14 +149,14 @@ class OffsetStore:
         packed = None if partitions is None else partitions.pop(partition, None)
         if topics is not None and packed is not None:
             self.count -= 1
-            self.metadata_bytes -= said_bytes(packed)
+            self.metadata_bytes -= metadata_bytes_of(packed)
             if not partitions:
                 del topics[topic]
                 if not topics:
                     del self.groups[group_id]
         for producer_id in tuple(self.open.get(group_id, {}).get((topic, partition), ())):
             offsets = self.pending[producer_id]
-            self.metadata_bytes -= said_bytes(offsets.pop(place))
+            self.metadata_bytes -= metadata_bytes_of(offsets.pop(place))
             if not offsets:
                 del self.pending[producer_id]
             self._close(producer_id, place)
@@ -170,7 +170,7 @@ class OffsetStore:
         moved: list[str] = []
         for place, packed in self.pending.pop(producer_id, {}).items():
             self._close(producer_id, place)
-            self.metadata_bytes -= said_bytes(packed)
+            self.metadata_bytes -= metadata_bytes_of(packed)
             if commit:
                 group_id, topic, partition = place
                 present = self.topics(group_id).get(topic, _NO_PARTITIONS).get(partition)

@@ -1,4 +1,4 @@
-"""The group coordinator: a shard for each led partition of `__consumer_offsets`, and the clients that wait for an answer.
+"""The group coordinator: a shard for each led partition of `__consumer_offsets`, and the clients that wait for a response.
 
 A driver: it checks what needs no state, finds the shard, and hands answers out. Every judgement on a group or an offset is
 made in the core.
@@ -180,8 +180,10 @@ class GroupCoordinator:
     def topics_deleted(self, topics: tuple[c.DeletedTopic, ...]) -> None:
         """Topics are gone: so are their offsets, in every shard."""
         for led in self._shards:
-            told = led.engine.submit(c.TopicsDeleted(topics), timeout_ms=self._timeout_ms)
-            told.add_done_callback(_ignore)  # as long as the log does not take it, the offsets stay until they expire
+            submitted = led.engine.submit(c.TopicsDeleted(topics), timeout_ms=self._timeout_ms)
+            submitted.add_done_callback(
+                _ignore
+            )  # as long as the log does not take it, the offsets stay until they expire
 
     # ---- administration ---------------------------------------------------------------------------------------------
 
@@ -200,7 +202,7 @@ class GroupCoordinator:
 
     async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
         """Every group coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
-        listed = await self._shards.ask_all(c.ListGroups(states, types), timeout_ms=self._timeout_ms)
+        listed = await self._shards.submit_to_all(c.ListGroups(states, types), timeout_ms=self._timeout_ms)
         return [group for _, found in listed for group in found]
 
     # ---- transactions -----------------------------------------------------------------------------------------------
@@ -227,30 +229,30 @@ class GroupCoordinator:
             raise Refusal(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             )  # which makes it come again, to this broker, in a while
-        answer: Future[Any] = get_running_loop().create_future()
+        response: Future[Any] = get_running_loop().create_future()
         self._last_waiter = waiter = self._last_waiter + 1
-        self._waiters.setdefault(shard, {})[waiter] = answer
+        self._waiters.setdefault(shard, {})[waiter] = response
         self._waiting += 1
         # A client that is gone does not wait: its future is cancelled.
-        answer.add_done_callback(lambda _answer: self._forget(shard, waiter))
+        response.add_done_callback(lambda _: self._forget(shard, waiter))
         decided = engine.submit(command(waiter), timeout_ms=self._timeout_ms)
         if decided.done():
-            self._decided(answer, decided)
+            self._decided(response, decided)
         else:
-            decided.add_done_callback(partial(self._decided, answer))
-        return answer
+            decided.add_done_callback(partial(self._decided, response))
+        return response
 
     @staticmethod
-    def _decided(answer: "Future[Any]", decided: "Future[Any]") -> None:
+    def _decided(response: "Future[Any]", decided: "Future[Any]") -> None:
         if decided.cancelled():
             return
         refusal = decided.exception()
-        if answer.done():
+        if response.done():
             return
         if refusal is not None:
-            answer.set_exception(refusal)
+            response.set_exception(refusal)
         elif decided.result() is not c.WAITING:
-            answer.set_result(decided.result())
+            response.set_result(decided.result())
 
     def _forget(self, shard: int, waiter: int) -> None:
         waiters = self._waiters.get(shard)
@@ -260,21 +262,21 @@ class GroupCoordinator:
                 del self._waiters[shard]
 
     def _on_effect(self, led: Led[GroupShard], effect: Effect) -> None:
-        assert isinstance(effect, c.Answer), effect
-        answer = self._waiters.get(led.shard, {}).get(effect.waiter)
-        if answer is None or answer.done():
+        assert isinstance(effect, c.Respond), effect
+        response = self._waiters.get(led.shard, {}).get(effect.waiter)
+        if response is None or response.done():
             return
         if isinstance(effect.response, Refusal):
-            answer.set_exception(effect.response)
+            response.set_exception(effect.response)
         else:
-            answer.set_result(effect.response)
+            response.set_result(effect.response)
 
     def _on_lost(self, shard: int) -> None:
         waiters = self._waiters.pop(shard, {})
         self._waiting -= len(waiters)
-        for answer in waiters.values():
-            if not answer.done():
-                answer.set_exception(Refusal(ErrorCode.NOT_COORDINATOR))
+        for response in waiters.values():
+            if not response.done():
+                response.set_exception(Refusal(ErrorCode.NOT_COORDINATOR))
 
 
 def _check_group(group_id: str) -> None:
@@ -282,6 +284,6 @@ def _check_group(group_id: str) -> None:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
 
 
-def _ignore(told: "Future[Any]") -> None:
-    if not told.cancelled():
-        told.exception()
+def _ignore(submitted: "Future[Any]") -> None:
+    if not submitted.cancelled():
+        submitted.exception()

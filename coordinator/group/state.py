@@ -16,6 +16,8 @@ from odradek.coordinator.group.offset_store import OffsetStore
 from odradek.coordinator.group.ports import FeatureLevels, GroupConfigs, TopicInfo, Topics
 from odradek.runtime.shard import ShardRecord, Timer
 
+CONSUMER_PROTOCOL: Final = "consumer"
+"""The protocol type of consumers in JoinGroup. The coordinator can read the subscriptions of such members."""
 GROUPS_MAX: Final = 20_000
 """Groups in one partition of `__consumer_offsets` up to which a request makes a new one; Kafka has no limit."""
 
@@ -47,7 +49,7 @@ class Group(Protocol):
 
     @property
     def members_bytes(self) -> int:
-        """As `odradek.coordinator.group.memory_accounting.Counted`."""
+        """Bytes of memory of all members: MEMBER_BYTES for each, their texts and metadata, and their assignments."""
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
@@ -103,6 +105,6 @@ class State:
     topic_hashes: dict[str, tuple[TopicInfo, int]] = field(default_factory=dict)
     """A memo, not state: the hash of a topic that a consumer group subscribes to, and what it was computed from."""
 
-    def has_room_for(self, group_id: str) -> bool:
+    def has_capacity_for(self, group_id: str) -> bool:
         """May a request make this new group?"""
-        return self.groups.has_room_for(group_id, GROUPS_MAX)
+        return self.groups.has_capacity_for(group_id, GROUPS_MAX)

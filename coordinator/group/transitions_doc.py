@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from odradek.coordinator.doc_pages import redrawn, settle
+from odradek.coordinator.doc_pages import with_generated, write_or_check
 from odradek.coordinator.group.classic.transitions import TRANSITIONS, ClassicState, Event
 from odradek.coordinator.group.modern import transitions as modern_table
 from odradek.coordinator.group.modern.member import MemberState
@@ -72,7 +72,7 @@ def _step(state: MemberState, event: modern_table.Event) -> str:
     return "-" if action is BUG else action.value
 
 
-DRAWINGS: Final[dict[str, Callable[[], str]]] = {
+GENERATED: Final[dict[str, Callable[[], str]]] = {
     "coordinator/group/classic/transitions.py": classic,
     "coordinator/group/modern/transitions.py": modern,
 }
@@ -81,14 +81,16 @@ DRAWINGS: Final[dict[str, Callable[[], str]]] = {
 
 def page(text: str) -> str:
     """`text` with the parts between the marker lines drawn anew. Raises ValueError when they are not there."""
-    for source, draw in DRAWINGS.items():
-        text = redrawn(PAGE, text, source, draw())
+    for source, generate in GENERATED.items():
+        text = with_generated(PAGE, text, source, generate())
     return text
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1 when --check finds the page out of date."""
-    return settle(PAGE, page(PAGE.read_text()), "coordinator.group.transitions_doc", check="--check" in arguments)
+    return write_or_check(
+        PAGE, page(PAGE.read_text()), "coordinator.group.transitions_doc", check="--check" in arguments
+    )
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class SendMarkers:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Post:
     """Effect: give the shard this command."""
 
     command: Command

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from odradek.coordinator.append_errors import APPEND_ERRORS
 from odradek.coordinator.by_id import ById
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.add_partitions import decide_add, decide_verify
@@ -21,19 +22,6 @@ from odradek.coordinator.txn.state import Transaction, TxnState
 from odradek.coordinator.txn.stats import TxnStats
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord, Timer
-
-_E: Final = ErrorCode
-_APPEND_REFUSALS: Final = {
-    _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.REQUEST_TIMED_OUT: _E.COORDINATOR_NOT_AVAILABLE,
-    _E.NOT_LEADER_OR_FOLLOWER: _E.NOT_COORDINATOR,
-    _E.KAFKA_STORAGE_ERROR: _E.NOT_COORDINATOR,
-    _E.MESSAGE_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-    _E.RECORD_LIST_TOO_LARGE: _E.UNKNOWN_SERVER_ERROR,
-}
-"""What the log says -> what the client is told (kafka-facts 5.9); the rest goes out unchanged."""
 
 _SWEEP_TIMED_OUT: Final = "sweep for timed-out transactions"
 _SWEEP_EXPIRED: Final = "sweep for expired ids"
@@ -100,7 +88,7 @@ class TransactionShard:
                 self.skipped_records += 1
                 return
             if record.value is None:
-                self._bury(transactional_id, offset)
+                self._mark_dead(transactional_id, offset)
                 return
             txn = decode_value(transactional_id, record.value)
             if txn is None:
@@ -137,7 +125,7 @@ class TransactionShard:
         return Loaded(timers=(self._next_timeout_sweep(), self._next_expiry_sweep()), effects=effects)
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
-        return _APPEND_REFUSALS.get(error, error)
+        return APPEND_ERRORS.get(error, error)
 
     # ---- beside the log ---------------------------------------------------------------------------------------------
 
@@ -154,7 +142,7 @@ class TransactionShard:
 
     def _sweep_timed_out(self, command: c.SweepTimedOut, now_ms: int) -> Decision[None]:
         found = tuple(
-            c.Tell(c.AbortTimedOut(txn.transactional_id, txn.producer_id, txn.start_ms))
+            c.Post(c.AbortTimedOut(txn.transactional_id, txn.producer_id, txn.start_ms))
             for txn in map(self.transactions.__getitem__, self._ongoing)
             if txn.timed_out(now_ms)
         )
@@ -163,8 +151,8 @@ class TransactionShard:
     def _sweep_expired(self, command: c.SweepExpired, now_ms: int) -> Decision[None]:
         config = self._config
         expired = [txn.transactional_id for txn in self.transactions.values() if self._may_expire(txn, now_ms)]
-        told = tuple(c.Tell(c.ExpireIds(ids)) for ids in batches(expired, config.tombstone_batch_bytes_max))
-        return Decision(None, effects=told, timers=(self._next_expiry_sweep(),))
+        commands = tuple(c.Post(c.ExpireIds(ids)) for ids in batches(expired, config.tombstone_batch_bytes_max))
+        return Decision(None, effects=commands, timers=(self._next_expiry_sweep(),))
 
     def _expire(self, command: c.ExpireIds, now_ms: int) -> Decision[int]:
         """Between the sweep and this an id may have come back to life: judged again, one by one."""
@@ -210,7 +198,7 @@ class TransactionShard:
     def _is_uncommitted(self, transactional_id: str) -> bool:
         return self._offsets.get(transactional_id, -1) >= self._committed
 
-    def _bury(self, transactional_id: str, offset: int) -> None:
+    def _mark_dead(self, transactional_id: str, offset: int) -> None:
         """Dead until the tombstone is committed: before that, whoever asks waits and does not get a new producer id."""
         txn = self.transactions.get(transactional_id)
         if txn is None:

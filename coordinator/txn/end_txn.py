@@ -137,17 +137,17 @@ def _tv2_event(command: EndTransaction, txn: Transaction) -> Event:
     A retry is told by the identity that its first attempt led to: the epoch one higher, or (after an overflow) a new
     producer id with epoch 0.
     """
-    stored, asked = txn.producer_epoch, command.producer_epoch
+    stored, given = txn.producer_epoch, command.producer_epoch
     same_id = command.producer_id == txn.producer_id
-    overflow_retry = command.producer_id == txn.prev_producer_id and asked == last_client_epoch() and stored == 0
+    overflow_retry = command.producer_id == txn.prev_producer_id and given == last_client_epoch() and stored == 0
     if not same_id and not overflow_retry:
         raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     # Only an end under TV2 raises the epoch. After a classic one the epoch before is that of a producer which has lost
     # the id to a classic client: taken for a retry, as Kafka does, it would be handed the other's identity
     # (docs/decisions/0012).
     ended_classic = txn.state.is_complete and txn.client_version < TV2
-    if (stored == asked + 1 and not ended_classic) or (overflow_retry and txn.state.is_complete):
+    if (stored == given + 1 and not ended_classic) or (overflow_retry and txn.state.is_complete):
         return Event.COMMIT_TV2_RETRY if command.commit else Event.ABORT_TV2_RETRY
-    if asked != stored:
+    if given != stored:
         raise Refusal(ErrorCode.PRODUCER_FENCED)
     return Event.COMMIT_TV2 if command.commit else Event.ABORT_TV2

@@ -28,7 +28,7 @@ def decide_init(command: InitProducerId, now: Situation) -> Decision[ProducerIde
     """
     txn = now.txn
     if txn is None:
-        if not now.ids.has_room_for(command.transactional_id, TRANSACTIONAL_IDS_MAX):
+        if not now.ids.has_capacity_for(command.transactional_id, TRANSACTIONAL_IDS_MAX):
             # clients come again after their back-off, until their own time is up
             raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more ids here.")
         txn = Transaction(command.transactional_id)

@@ -77,22 +77,22 @@ class MarkerDriver:
             for request in requests:
                 future = self._sender.write_markers(request.broker_id, request.markers)
                 if future.done():
-                    self._take_answer(request, future)
+                    self._take_response(request, future)
                 else:
-                    future.add_done_callback(partial(self._answered, request))
+                    future.add_done_callback(partial(self._on_response, request))
         for finished in self._plan.take_finished():
             self._on_finished(finished)
         if self._plan.has_later and self._retry is None:
             self._retry = get_running_loop().call_later(MARKER_RETRY_BACKOFF_S, self._retry_due)
 
-    def _answered(self, request: MarkerRequest, future: "Future[Any]") -> None:
-        self._take_answer(request, future)
+    def _on_response(self, request: MarkerRequest, future: "Future[Any]") -> None:
+        self._take_response(request, future)
         self._pump()
 
-    def _take_answer(self, request: MarkerRequest, future: "Future[Any]") -> None:
+    def _take_response(self, request: MarkerRequest, future: "Future[Any]") -> None:
         failure = None if future.cancelled() else future.exception()
         if failure is None and not future.cancelled():
-            self._plan.answered(request, future.result())
+            self._plan.on_response(request, future.result())
             return
         if failure is not None and not isinstance(failure, OSError | Refusal):
             self._on_failure("transaction markers", failure)

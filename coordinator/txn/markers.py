@@ -1,6 +1,6 @@
 """Which markers go to which broker: a pure plan.
 
-In: `start` (a prepared transaction), `resolve` (who leads what), `leaders_changed`, `answered`, `disconnected`,
+In: `start` (a prepared transaction), `resolve` (who leads what), `leaders_changed`, `on_response`, `disconnected`,
 `retry_due`, `drop`.
 Out: `next_requests`, `take_finished`, `has_later`. The driver sends, waits and repeats.
 
@@ -32,7 +32,7 @@ _GIVE_UP: Final = (_E.INVALID_PRODUCER_EPOCH, _E.TRANSACTION_COORDINATOR_FENCED)
 LeaderOf = Callable[[str, int], "int | None"]
 
 
-class Verdict(Enum):
+class CompletionResult(Enum):
     DONE = "all markers written"
     GIVEN_UP = "a newer producer epoch or coordinator exists"
     FATAL = "a marker was refused for good"
@@ -65,7 +65,7 @@ class MarkerRequest:
 @dataclass(frozen=True, slots=True)
 class Finished:
     completion: Completion
-    verdict: Verdict
+    result: CompletionResult
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -105,7 +105,7 @@ class MarkerPlan:
         if completion.outstanding:
             self._unresolved[completion] = dict(completion.outstanding)
         else:
-            self._finish(completion, Verdict.DONE)
+            self._finish(completion, CompletionResult.DONE)
 
     def resolve(self, leader_of: LeaderOf) -> None:
         """Move what is unresolved to the queue of its leader.
@@ -169,7 +169,7 @@ class MarkerPlan:
                 requests.append(request)
         return requests
 
-    def answered(self, request: MarkerRequest, results: MarkerResults) -> None:
+    def on_response(self, request: MarkerRequest, results: MarkerResults) -> None:
         """Take in an answer. What it says about a completion that is no longer the current one is ignored."""
         self._in_flight.pop(request.broker_id, None)
         for completion, errors in zip(request.completions, results, strict=True):
@@ -217,8 +217,8 @@ class MarkerPlan:
             elif error in _RETRY:
                 self._later.setdefault(completion, {})[partition] = None
             else:
-                verdict = Verdict.GIVEN_UP if error in _GIVE_UP else Verdict.FATAL
-                self._finish(completion, verdict, error)
+                result = CompletionResult.GIVEN_UP if error in _GIVE_UP else CompletionResult.FATAL
+                self._finish(completion, result, error)
                 return
         self._written(completion, written)
 
@@ -228,14 +228,14 @@ class MarkerPlan:
         for partition in partitions:
             completion.outstanding.pop(partition, None)
         if not completion.outstanding:
-            self._finish(completion, Verdict.DONE)
+            self._finish(completion, CompletionResult.DONE)
 
-    def _finish(self, completion: Completion, verdict: Verdict, error: ErrorCode = ErrorCode.NONE) -> None:
+    def _finish(self, completion: Completion, result: CompletionResult, error: ErrorCode = ErrorCode.NONE) -> None:
         """Only who takes it off the list may tell its end, so it ends once (KAFKA-10080)."""
         del self._completions[completion.transactional_id]
         for work in self._waiting_work():
             work.pop(completion, None)
-        self._finished.append(Finished(completion, verdict, error))
+        self._finished.append(Finished(completion, result, error))
 
 
 def _for_partitions(marker: Marker, partitions: tuple[TopicPartition, ...]) -> Marker:

@@ -17,7 +17,7 @@ from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.core import TransactionShard
 from odradek.coordinator.txn.epochs import NO_EPOCH
 from odradek.coordinator.txn.marker_driver import MarkerDriver
-from odradek.coordinator.txn.markers import Completion, Finished, Verdict
+from odradek.coordinator.txn.markers import Completion, CompletionResult, Finished
 from odradek.coordinator.txn.ports import FeatureLevels, Leaders, MarkerSender, TopicPartition, TxnConfig
 from odradek.coordinator.txn.producer_ids import ProducerIdPool
 from odradek.coordinator.txn.state import Partitions, Transaction
@@ -185,8 +185,8 @@ class TransactionCoordinator:
         wait_ms: int | None = None,
     ) -> "Future[c.PartitionErrors]":
         """NONE for partitions that are part of the transaction, TRANSACTION_ABORTABLE for the others."""
-        asked = _partitions(partitions)
-        command = c.VerifyPartitions(_checked(transactional_id), producer_id, producer_epoch, asked)
+        checked = _partitions(partitions)
+        command = c.VerifyPartitions(_checked(transactional_id), producer_id, producer_epoch, checked)
         return self._submit(command.transactional_id, command, wait_ms)
 
     def end_txn(
@@ -209,7 +209,7 @@ class TransactionCoordinator:
 
     async def list_transactions(self) -> list[Described]:
         """Every transaction coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
-        listed = await self._shards.ask_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
+        listed = await self._shards.submit_to_all(c.ListAll(), timeout_ms=self._config.request_timeout_ms)
         return [self._described(led, txn) for led, found in listed for txn in found]
 
     # ---- shards -----------------------------------------------------------------------------------------------------
@@ -235,15 +235,15 @@ class TransactionCoordinator:
         if isinstance(effect, c.SendMarkers):
             self._markers.start(led.shard, effect)
         else:
-            assert isinstance(effect, c.Tell), effect
-            led.engine.tell(effect.command)
+            assert isinstance(effect, c.Post), effect
+            led.engine.post(effect.command)
 
     def _on_finished(self, finished: Finished) -> None:
         completion = finished.completion
         led = self._shards.get(completion.shard)
         if led is None or led.leader_epoch != completion.marker.coordinator_epoch:
             return
-        if finished.verdict is Verdict.DONE:
+        if finished.result is CompletionResult.DONE:
             self._complete(completion)
             return
         marker = completion.marker
@@ -253,7 +253,7 @@ class TransactionCoordinator:
             producer_id=marker.producer_id,
             reason=finished.error.name,
         )
-        if finished.verdict is Verdict.FATAL:
+        if finished.result is CompletionResult.FATAL:
             self._on_failure(led.engine.name, AssertionError(f"a marker was answered {finished.error.name}"))
         led.core.give_up(completion.transactional_id, marker.producer_id, marker.producer_epoch)
 

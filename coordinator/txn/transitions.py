@@ -40,7 +40,7 @@ class Event(Enum):
 
 
 class Outcome(Enum):
-    ANSWER = "answered from the state"
+    RESPOND = "response from the state"
     """Nothing is written: a retry of what is done, a read, or a broker's own command that has lost its reason."""
     AGAIN = "CONCURRENT_TRANSACTIONS"
     """Waits until something about the id is committed; told CONCURRENT_TRANSACTIONS when that takes too long."""
@@ -50,7 +50,7 @@ Action: TypeAlias = To[TxnState] | Refuse | Outcome
 """`To`: a record with this state is written."""
 
 _S = TxnState
-_ANSWER, _AGAIN, _BUG = Outcome.ANSWER, Outcome.AGAIN, BUG
+_RESPOND, _AGAIN, _BUG = Outcome.RESPOND, Outcome.AGAIN, BUG
 _INVALID = Refuse(ErrorCode.INVALID_TXN_STATE)
 _FENCED = Refuse(ErrorCode.PRODUCER_FENCED)
 _EMPTY, _ONGOING = To(_S.EMPTY), To(_S.ONGOING)
@@ -60,19 +60,19 @@ _COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = To(_S.COMPLETE_COMMIT), To(_S.COMPLET
 # InitProducerId on Ongoing aborts the transaction first and then waits like one that met Prepare*.
 # Columns: one per state, in the order of the codes of the log.
 _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
-    #                       Empty           Ongoing          PrepareCommit     PrepareAbort      CompleteCommit  CompleteAbort   Dead     PrepareEpochFence
-    Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _AGAIN,           _AGAIN,           _EMPTY,         _EMPTY,         _AGAIN,  _BUG),
-    Event.ADD:              (_ONGOING,       _ONGOING,        _AGAIN,           _AGAIN,           _ONGOING,       _ONGOING,       _AGAIN,  _BUG),
-    Event.VERIFY:           (_ANSWER,        _ANSWER,         _AGAIN,           _AGAIN,           _ANSWER,        _ANSWER,        _ANSWER, _BUG),
-    Event.COMMIT:           (_INVALID,       _PREPARE_COMMIT, _AGAIN,           _INVALID,         _ANSWER,        _INVALID,       _AGAIN,  _BUG),
-    Event.ABORT:            (_INVALID,       _PREPARE_ABORT,  _INVALID,         _AGAIN,           _INVALID,       _ANSWER,        _AGAIN,  _BUG),
-    Event.COMMIT_TV2:       (_INVALID,       _PREPARE_COMMIT, _FENCED,          _FENCED,          _INVALID,       _INVALID,       _AGAIN,  _BUG),
-    Event.COMMIT_TV2_RETRY: (_FENCED,        _FENCED,         _AGAIN,           _INVALID,         _ANSWER,        _INVALID,       _AGAIN,  _BUG),
-    Event.ABORT_TV2:        (_PREPARE_ABORT, _PREPARE_ABORT,  _FENCED,          _FENCED,          _PREPARE_ABORT, _PREPARE_ABORT, _AGAIN,  _BUG),
-    Event.ABORT_TV2_RETRY:  (_FENCED,        _FENCED,         _INVALID,         _AGAIN,           _INVALID,       _ANSWER,        _AGAIN,  _BUG),
-    Event.TIME_OUT:         (_ANSWER,        _PREPARE_ABORT,  _ANSWER,          _ANSWER,          _ANSWER,        _ANSWER,        _ANSWER, _BUG),
-    Event.MARKERS_DONE:     (_ANSWER,        _ANSWER,         _COMPLETE_COMMIT, _COMPLETE_ABORT,  _ANSWER,        _ANSWER,        _ANSWER, _BUG),
-    Event.EXPIRE:           (_DEAD,          _ANSWER,         _ANSWER,          _ANSWER,          _DEAD,          _DEAD,          _ANSWER, _BUG),
+    #                        Empty           Ongoing          PrepareCommit     PrepareAbort     CompleteCommit  CompleteAbort   Dead      PrepareEpochFence
+    Event.INIT:             (_EMPTY,         _PREPARE_ABORT,  _AGAIN,           _AGAIN,          _EMPTY,         _EMPTY,         _AGAIN,   _BUG),
+    Event.ADD:              (_ONGOING,       _ONGOING,        _AGAIN,           _AGAIN,          _ONGOING,       _ONGOING,       _AGAIN,   _BUG),
+    Event.VERIFY:           (_RESPOND,       _RESPOND,        _AGAIN,           _AGAIN,          _RESPOND,       _RESPOND,       _RESPOND, _BUG),
+    Event.COMMIT:           (_INVALID,       _PREPARE_COMMIT, _AGAIN,           _INVALID,        _RESPOND,       _INVALID,       _AGAIN,   _BUG),
+    Event.ABORT:            (_INVALID,       _PREPARE_ABORT,  _INVALID,         _AGAIN,          _INVALID,       _RESPOND,       _AGAIN,   _BUG),
+    Event.COMMIT_TV2:       (_INVALID,       _PREPARE_COMMIT, _FENCED,          _FENCED,         _INVALID,       _INVALID,       _AGAIN,   _BUG),
+    Event.COMMIT_TV2_RETRY: (_FENCED,        _FENCED,         _AGAIN,           _INVALID,        _RESPOND,       _INVALID,       _AGAIN,   _BUG),
+    Event.ABORT_TV2:        (_PREPARE_ABORT, _PREPARE_ABORT,  _FENCED,          _FENCED,         _PREPARE_ABORT, _PREPARE_ABORT, _AGAIN,   _BUG),
+    Event.ABORT_TV2_RETRY:  (_FENCED,        _FENCED,         _INVALID,         _AGAIN,          _INVALID,       _RESPOND,       _AGAIN,   _BUG),
+    Event.TIME_OUT:         (_RESPOND,       _PREPARE_ABORT,  _RESPOND,         _RESPOND,        _RESPOND,       _RESPOND,       _RESPOND, _BUG),
+    Event.MARKERS_DONE:     (_RESPOND,       _RESPOND,        _COMPLETE_COMMIT, _COMPLETE_ABORT, _RESPOND,       _RESPOND,       _RESPOND, _BUG),
+    Event.EXPIRE:           (_DEAD,          _RESPOND,        _RESPOND,         _RESPOND,        _DEAD,          _DEAD,          _RESPOND, _BUG),
 }  # fmt: skip
 
 TRANSITIONS: Final[TransitionTable[TxnState, Event, Action]] = TransitionTable.of_rows(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from odradek.coordinator.doc_pages import redrawn, settle
+from odradek.coordinator.doc_pages import with_generated, write_or_check
 from odradek.coordinator.txn.state import TxnState
 from odradek.coordinator.txn.transitions import TRANSITIONS, Event, Outcome
 from odradek.runtime.machine import BUG, Refuse, To
@@ -41,12 +41,12 @@ def table() -> str:
 
 def page(text: str) -> str:
     """`text` with the part between the marker lines drawn anew. Raises ValueError when they are not there."""
-    return redrawn(PAGE, text, "coordinator/txn/transitions.py", f"{diagram()}\n\n{table()}")
+    return with_generated(PAGE, text, "coordinator/txn/transitions.py", f"{diagram()}\n\n{table()}")
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1 when --check finds the page out of date."""
-    return settle(PAGE, page(PAGE.read_text()), "coordinator.txn.transitions_doc", check="--check" in arguments)
+    return write_or_check(PAGE, page(PAGE.read_text()), "coordinator.txn.transitions_doc", check="--check" in arguments)
 
 
 def _cell(state: TxnState, event: Event) -> str:
@@ -57,7 +57,7 @@ def _cell(state: TxnState, event: Event) -> str:
         return action.error.name
     if action is BUG:
         return "-"
-    return {Outcome.ANSWER: "answered", Outcome.AGAIN: "waits"}[action]
+    return {Outcome.RESPOND: "response", Outcome.AGAIN: "waits"}[action]
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ GROUP_EVENTS: Final[tuple[tuple[str, str], ...]] = tuple(
 """Table and event: what a campaign with groups has to meet, all that there are."""
 RARE_EVENTS: Final = (
     ("classic groups", "JOIN_REPLACES_ANEW"),
-    ("classic groups", "NOBODY_JOINED"),
+    ("classic groups", "NO_MEMBER_JOINED"),
     ("classic groups", "OVERSIZED"),
     ("consumer groups", "RESUBSCRIBED"),
     ("consumer groups", "HOLDING_RESUBSCRIBED"),

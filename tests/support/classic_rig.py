@@ -130,7 +130,7 @@ class ClassicRig:
 
     def _hear(self, effects: Sequence[Any]) -> None:
         for effect in effects:
-            if isinstance(effect, c.Answer):
+            if isinstance(effect, c.Respond):
                 assert effect.waiter not in self.answers, f"answered twice: {effect}"
                 self.answers[effect.waiter] = effect.response
 
@@ -257,7 +257,7 @@ class EngineRig:
         self.engine._timers._arm = lambda: None  # type: ignore[method-assign]  # time passes in `wait` alone
 
     def _on_effect(self, effect: Any) -> None:
-        assert isinstance(effect, c.Answer), effect
+        assert isinstance(effect, c.Respond), effect
         assert effect.waiter not in self.answers, f"answered twice: {effect}"
         self.answers[effect.waiter] = effect.response
 

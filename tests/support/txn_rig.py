@@ -156,8 +156,8 @@ class EngineRig:
         )
 
     def _on_effect(self, effect: Any) -> None:
-        if isinstance(effect, c.Tell):
-            self.engine.tell(effect.command)
+        if isinstance(effect, c.Post):
+            self.engine.post(effect.command)
         else:
             self.effects.append(effect)
 
@@ -172,7 +172,7 @@ class EngineRig:
         """All markers of all prepared transactions are written."""
         for effect in self.effects:
             marker = effect.marker
-            self.engine.tell(c.CompleteTransaction(effect.transactional_id, marker.producer_id, marker.producer_epoch))
+            self.engine.post(c.CompleteTransaction(effect.transactional_id, marker.producer_id, marker.producer_epoch))
         self.effects.clear()
 
 

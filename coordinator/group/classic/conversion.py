@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from odradek.coordinator.group.classic.commands import join_key, join_refused, session_key, sync_key, sync_refused
-from odradek.coordinator.group.classic.state import ClassicGroup, Protocols
+from odradek.coordinator.group.classic.member import Protocols
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.draft import Draft
 from odradek.protocol.errors import ErrorCode
 from odradek.runtime.shard import Timer
@@ -46,7 +47,7 @@ def release(draft: Draft[Any], group: ClassicGroup) -> None:
     """Tell every member that waits to join again, and stop the timers of the group. The group itself does not change."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
-        draft.answer(member.joining, join_refused(error, member.member_id))
-        draft.answer(member.syncing, sync_refused(error))
+        draft.respond(member.joining, join_refused(error, member.member_id))
+        draft.respond(member.syncing, sync_refused(error))
     draft.timers += [Timer(join_key(group.group_id)), Timer(sync_key(group.group_id))]
     draft.timers += [Timer(session_key(group.group_id, member_id)) for member_id in (*group.members, *group.pending)]

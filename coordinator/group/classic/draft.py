@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from odradek.coordinator.group.classic.commands import session_key, session_timer
-from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.member import Member
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.draft import Draft
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.state import State

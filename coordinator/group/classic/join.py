@@ -6,9 +6,10 @@ from uuid import UUID
 
 from odradek.coordinator.group.classic.commands import join_refused, session_timer, sync_refused
 from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.member import Member, Protocols, metadata_bytes, protocols_of
 from odradek.coordinator.group.classic.rebalance import follow, generation_for
 from odradek.coordinator.group.classic.records import group_record, new_group_record
-from odradek.coordinator.group.classic.state import ClassicGroup, Member, Protocols, protocols_of, said_bytes
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, JoinGroup
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
@@ -56,9 +57,9 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
     group = state.groups.get(request.group_id)
     is_there = isinstance(group, ClassicGroup)
     if not is_there and request.member_id:
-        look_up(ClassicState.DEAD, Event.STRANGER)
+        look_up(ClassicState.DEAD, Event.UNKNOWN_MEMBER)
         return Decision(join_refused(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-    if group is None and not state.has_room_for(request.group_id):
+    if group is None and not state.has_capacity_for(request.group_id):
         return Decision(join_refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     if isinstance(group, ClassicGroup):
         draft = ClassicDraft.of(state, group, now_ms)
@@ -69,28 +70,28 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
         reply = _join(joining, state)
     except Refusal as refusal:
         return draft.refused(join_refused(refusal.error, request.member_id))
-    if not is_there and _is_made(joining):
-        draft.records = [*_in_the_way(group), new_group_record(draft.group, now_ms)]
+    if not is_there and _creates_group(joining):
+        draft.records = [*_tombstones_of_former(group), new_group_record(draft.group, now_ms)]
     return draft.decision(reply)
 
 
-def _is_made(joining: _Joining) -> bool:
+def _creates_group(joining: _Joining) -> bool:
     # Kafka makes the group even where it refuses the protocols of its first member.
     return bool(joining.group.members or joining.group.pending)
 
 
-def _in_the_way(group: Group | None) -> tuple[Any, ...]:
+def _tombstones_of_former(group: Group | None) -> tuple[Any, ...]:
     """An empty consumer group gives way to a classic one."""
     return () if group is None else group.tombstones()
 
 
 def _join(joining: _Joining, state: State) -> Any:
     request, group = joining.command.request, joining.group
-    if not group.has_room(request.member_id, joining.draft.config.group_max_size):
-        return _turn_away(joining)
+    if not group.has_capacity(request.member_id, joining.draft.config.group_max_size):
+        return _refuse_as_full(joining)
     if not group.supports(request.protocol_type, joining.protocols):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    member = _known(joining)
+    member = _existing_member(joining)
     cost = _cost(joining, member)
     if not joining.draft.reserve(cost, newcomer=member is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -105,21 +106,21 @@ def _join(joining: _Joining, state: State) -> Any:
     if request.group_instance_id in group.instances:
         return _replace(joining, member_id)
     if request.group_instance_id is None and joining.command.caller.api_version >= KNOWN_MEMBER_ID_MIN:
-        return _give_id(joining, member_id)
+        return _require_member_id(joining, member_id)
     return _add(joining, member_id, Event.JOIN_NEW)
 
 
-def _turn_away(joining: _Joining) -> JoinGroupResponse:
+def _refuse_as_full(joining: _Joining) -> JoinGroupResponse:
     """Who found no room is no member any more; the others do not go on waiting for it (docs/decisions/0067)."""
     group, member_id = joining.group, joining.command.request.member_id
     if member_id in group.members or member_id in group.pending:
         group.remove(member_id)
         joining.draft.stop_session(member_id)
-        follow(Outcome.STAY, joining.draft)
+        follow(Outcome.NO_CHANGE, joining.draft)
     return join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def _known(joining: _Joining) -> Member | None:
+def _existing_member(joining: _Joining) -> Member | None:
     """The member that joins again, or takes its own place."""
     request, group = joining.command.request, joining.group
     return group.members.get(request.member_id or group.instances.get(request.group_instance_id or "", ""))
@@ -128,16 +129,18 @@ def _known(joining: _Joining) -> Member | None:
 def _cost(joining: _Joining, member: Member | None) -> int:
     """Bytes of memory that the member takes beyond what it has."""
     request, caller = joining.command.request, joining.command.caller
-    said = said_bytes(joining.protocols)
+    metadata = metadata_bytes(joining.protocols)
     if member is not None:
-        return said - member.said_bytes
+        return metadata - member.metadata_bytes
     if request.member_id in joining.group.pending:
-        return said
+        return metadata
     member_id = f"{request.group_instance_id or caller.client_id}-{ANY_UUID}"
-    return MEMBER_BYTES + said + text_bytes(member_id, request.group_instance_id, caller.client_id, caller.client_host)
+    return (
+        MEMBER_BYTES + metadata + text_bytes(member_id, request.group_instance_id, caller.client_id, caller.client_host)
+    )
 
 
-def _give_id(joining: _Joining, member_id: str) -> JoinGroupResponse:
+def _require_member_id(joining: _Joining, member_id: str) -> JoinGroupResponse:
     group = joining.group
     if len(group.pending) >= PENDING_MAX:
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -151,7 +154,7 @@ def _give_id(joining: _Joining, member_id: str) -> JoinGroupResponse:
 def _add(joining: _Joining, member_id: str, event: Event) -> Any:
     request, caller, group = joining.command.request, joining.command.caller, joining.group
     action = joining.act(event)
-    group.grown |= group.state is ClassicState.PREPARING and group.previous is ClassicState.EMPTY
+    group.joined_since_check |= group.state is ClassicState.PREPARING and group.previous is ClassicState.EMPTY
     member = Member(
         member_id=member_id,
         instance_id=request.group_instance_id,
@@ -179,7 +182,7 @@ def _join_again(joining: _Joining) -> Any:
     else:
         event = Event.JOIN_LEADER if group.leader == member.member_id else Event.JOIN_FOLLOWER
     action = joining.act(event)
-    if action is Outcome.ANSWER:
+    if action is Outcome.RESPOND:
         return generation_for(group, member)
     _take(joining, member)
     return joining.waiting(action)
@@ -194,7 +197,7 @@ def _take(joining: _Joining, member: Member) -> None:
         session_timeout_ms=joining.command.request.session_timeout_ms,
     )
     before = joining.group.await_join(updated, joining.command.waiter)
-    joining.draft.answer(before, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+    joining.draft.respond(before, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _replace(joining: _Joining, new_id: str) -> Any:
@@ -207,17 +210,17 @@ def _replace(joining: _Joining, new_id: str) -> Any:
     action = joining.act(Event.JOIN_REPLACES_ANEW if changes_vote else Event.JOIN_REPLACES)
     draft.stop_session(old_id)
     if action == To(ClassicState.STABLE):
-        return _replace_quietly(joining, old_id, new_id)
+        return _replace_without_rebalance(joining, old_id, new_id)
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    draft.answer(old.joining, join_refused(fenced, old_id))
-    draft.answer(old.syncing, sync_refused(fenced))
+    draft.respond(old.joining, join_refused(fenced, old_id))
+    draft.respond(old.syncing, sync_refused(fenced))
     member = group.replace(old_id, new_id)
     draft.restart_session(member)
     _take(joining, member)
     return joining.waiting(action)
 
 
-def _replace_quietly(joining: _Joining, old_id: str, new_id: str) -> JoinGroupResponse:
+def _replace_without_rebalance(joining: _Joining, old_id: str, new_id: str) -> JoinGroupResponse:
     """Nothing changes for the others, so there is no rebalance: the member takes up its old assignment."""
     led_by = joining.group.leader
     old = joining.group.members[old_id]

@@ -21,7 +21,7 @@ def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):
-        look_up(ClassicState.DEAD, Event.STRANGER)
+        look_up(ClassicState.DEAD, Event.UNKNOWN_MEMBER)
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
@@ -37,14 +37,14 @@ def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):
-        look_up(ClassicState.DEAD, Event.STRANGER)
+        look_up(ClassicState.DEAD, Event.UNKNOWN_MEMBER)
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         return Decision(LeaveGroupResponse(members=[_left(identity, unknown) for identity in request.members]))
     draft = ClassicDraft.of(state, group, now_ms)
-    answers = [_left(identity, _leave_one(draft, identity)) for identity in request.members]
-    if any(answer.error_code == ErrorCode.NONE for answer in answers):
+    responses = [_left(identity, _leave_one(draft, identity)) for identity in request.members]
+    if any(response.error_code == ErrorCode.NONE for response in responses):
         follow(look_up(group.state, Event.LEAVE), draft)
-    return draft.decision(LeaveGroupResponse(members=answers))
+    return draft.decision(LeaveGroupResponse(members=responses))
 
 
 def _leave_one(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
@@ -85,13 +85,13 @@ def decide_session_over(state: State, command: SessionOver, now_ms: int) -> Deci
         look_up(group.state, Event.SESSION_OVER)
     else:
         member = group.members.get(command.member_id)
-        if member is None or member.is_heard_of:
+        if member is None or member.awaits_response:
             return Decision(None)
         action = look_up(group.state, Event.SESSION_OVER)
         dismiss(draft, member)
         if action == To(ClassicState.PREPARING):
             begin(draft)
         else:
-            assert action is Outcome.STAY, action
+            assert action is Outcome.NO_CHANGE, action
             end_join_if_complete(draft)
     return draft.decision(None)

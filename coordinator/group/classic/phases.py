@@ -14,7 +14,7 @@ def decide_join_time_up(state: State, command: JoinTimeUp, now_ms: int) -> Decis
     """End the join phase: the members that have joined make up the next generation."""
     group = _find(state, command.group_id)
     action = look_up(_state_of(group), Event.JOIN_TIMER)
-    if group is None or action is not Outcome.STAY:
+    if group is None or action is not Outcome.NO_CHANGE:
         return Decision(None)
     draft = ClassicDraft.of(state, group, now_ms)
     end_join(draft)
@@ -25,12 +25,12 @@ def decide_initial_delay_over(state: State, command: InitialDelayOver, now_ms: i
     """As long as members come, and the longest rebalance time-out among them allows, a new group waits for more."""
     group = _find(state, command.group_id)
     action = look_up(_state_of(group), Event.JOIN_TIMER)
-    if group is None or action is not Outcome.STAY:
+    if group is None or action is not Outcome.NO_CHANGE:
         return Decision(None)
     draft = ClassicDraft.of(state, group, now_ms)
-    if group.grown and command.left_ms:
+    if group.joined_since_check and command.left_ms:
         look_up(group.state, Event.INITIAL_EXTENDED)
-        draft.group.grown = False
+        draft.group.joined_since_check = False
         delay_ms = min(draft.config.group_initial_rebalance_delay_ms, command.left_ms)
         wait_more(draft, delay_ms, max(command.left_ms - command.delay_ms, 0))
     else:

@@ -15,8 +15,9 @@ from odradek.coordinator.group.classic.commands import (
     sync_refused,
 )
 from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.member import Member
 from odradek.coordinator.group.classic.records import Emptied, group_record
-from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import Action, ClassicState, Event, Outcome, look_up
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupResponse
@@ -28,7 +29,7 @@ def follow(action: Action, draft: ClassicDraft) -> None:
     """After members came or changed: begin a rebalance, or end its join phase when they were the last."""
     if action == To(ClassicState.PREPARING):
         begin(draft)
-    elif action in {Outcome.WAIT, Outcome.STAY} and draft.group.previous is not ClassicState.EMPTY:
+    elif action in {Outcome.WAIT, Outcome.NO_CHANGE} and draft.group.previous is not ClassicState.EMPTY:
         end_join_if_complete(draft)
 
 
@@ -38,7 +39,7 @@ def begin(draft: ClassicDraft) -> None:
     if group.state is ClassicState.COMPLETING:
         for member in tuple(group.members.values()):
             if member.syncing is not None:
-                draft.answer(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+                draft.respond(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
                 draft.restart_session(member)
             group.put(replace(member, assignment=b"", syncing=None))
     group.unsynced.clear()
@@ -82,10 +83,10 @@ def end_join(draft: ClassicDraft) -> None:
         group.remove(member.member_id)
         draft.stop_session(member.member_id)
     if group.members and not group.elect():
-        look_up(group.state, Event.NOBODY_JOINED)
+        look_up(group.state, Event.NO_MEMBER_JOINED)
         wait_for_members(draft)
         return
-    action = look_up(group.state, Event.ALL_JOINED if group.members else Event.NOBODY_LEFT)
+    action = look_up(group.state, Event.ALL_JOINED if group.members else Event.NO_MEMBER_LEFT)
     group.next_generation(draft.now_ms)
     assert action == To(group.state), action
     if group.is_empty:
@@ -95,7 +96,7 @@ def end_join(draft: ClassicDraft) -> None:
         draft.soft_survives = True
         return
     for member in tuple(group.members.values()):
-        draft.answer(member.joining, generation_for(group, member))
+        draft.respond(member.joining, generation_for(group, member))
         draft.restart_session(member)
         group.end_join(member)
         group.unsynced[member.member_id] = None
@@ -119,7 +120,7 @@ def generation_for(group: ClassicGroup, member: Member) -> JoinGroupResponse:
 
 def dismiss(draft: ClassicDraft, member: Member) -> None:
     """The member is gone; if it is still there after all and waits, it learns that and joins anew."""
-    draft.answer(member.joining, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
-    draft.answer(member.syncing, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    draft.respond(member.joining, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    draft.respond(member.syncing, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     draft.group.remove(member.member_id)
     draft.stop_session(member.member_id)

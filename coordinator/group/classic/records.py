@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.member import Member
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.records import to_record
+from odradek.protocol.batch import NO_TIMESTAMP
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from odradek.runtime.shard import ShardRecord
 
 VERSION: Final = 3
-NO_TIME: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = 
         generation=group.generation,
         protocol=group.protocol_name,
         leader=group.leader,
-        current_state_timestamp=NO_TIME if group.state_ms is None else group.state_ms,
+        current_state_timestamp=NO_TIMESTAMP if group.state_ms is None else group.state_ms,
         members=[
             MemberMetadata(
                 member_id=member.member_id,
@@ -74,17 +75,19 @@ def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
         protocol_name=value.protocol,
         generation=value.generation,
         leader=value.leader,
-        state_ms=None if value.current_state_timestamp == NO_TIME else value.current_state_timestamp,
+        state_ms=None if value.current_state_timestamp == NO_TIMESTAMP else value.current_state_timestamp,
     )
     for member in value.members:
-        asked_ms = member.rebalance_timeout
+        rebalance_timeout_ms = member.rebalance_timeout
         group.add(
             Member(
                 member_id=member.member_id,
                 instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                rebalance_timeout_ms=member.session_timeout if asked_ms == NO_TIME else asked_ms,
+                rebalance_timeout_ms=member.session_timeout
+                if rebalance_timeout_ms == NO_TIMESTAMP
+                else rebalance_timeout_ms,
                 session_timeout_ms=member.session_timeout,
                 protocols=((value.protocol or "", bytes(member.subscription)),),
                 assignment=bytes(member.assignment),

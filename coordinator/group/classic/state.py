@@ -4,79 +4,23 @@ In the log stands the last generation that was assigned, or that the group is em
 in Kafka: who is lost with the coordinator joins again.
 """
 
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from odradek.coordinator.group.classic.commands import session_timer
+from odradek.coordinator.group.classic.member import Member, Protocols
 from odradek.coordinator.group.classic.subscriptions import subscribed_topics
 from odradek.coordinator.group.classic.transitions import MAY_FOLLOW, ClassicState, Event, look_up
 from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.coordinator.group.records import to_record
-from odradek.coordinator.group.state import GroupKind
+from odradek.coordinator.group.state import CONSUMER_PROTOCOL, GroupKind
 from odradek.coordinator.overlay import Overlay
 from odradek.protocol.errors import ErrorCode, Refusal
-from odradek.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponseMember
+from odradek.protocol.messages.join_group import JoinGroupResponseMember
 from odradek.protocol.records.group_metadata import GroupMetadataKey
 from odradek.runtime.machine import Refuse
 from odradek.runtime.shard import ShardRecord, Timer
-
-CONSUMER: Final = "consumer"
-"""The protocol type of consumers, whose subscriptions the coordinator can read."""
-
-Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) in the order in which a member prefers them; a name stands there once."""
-
-
-def protocols_of(wire: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """The first of each name."""
-    found: dict[str, bytes] = {}
-    for protocol in wire:
-        found.setdefault(protocol.name, bytes(protocol.metadata))
-    return tuple(found.items())
-
-
-def said_bytes(protocols: Protocols) -> int:
-    return sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One member: a value, replaced whole whenever something about it changes. `joining` and `syncing` are the waiters of its JoinGroup and SyncGroup; `is_new` until the
-    first phase that it takes part in is over.
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    protocols: Protocols
-    assignment: bytes = b""
-    joining: int | None = None
-    syncing: int | None = None
-    is_new: bool = False
-
-    @property
-    def size(self) -> int:
-        """What it takes in memory, about."""
-        ids = text_bytes(self.member_id, self.instance_id, self.client_id, self.client_host)
-        return MEMBER_BYTES + ids + self.said_bytes
-
-    @property
-    def said_bytes(self) -> int:
-        """What it has said, and was told."""
-        return said_bytes(self.protocols) + len(self.assignment)
-
-    def metadata(self, protocol: str | None) -> bytes:
-        """What it says under this protocol, which it supports."""
-        return next(metadata for name, metadata in self.protocols if name == protocol)
-
-    @property
-    def is_heard_of(self) -> bool:
-        """It waits for us, so its silence is not its fault. A new one has no id yet to be heard of by: it is not spared."""
-        return not self.is_new and (self.joining is not None or self.syncing is not None)
 
 
 @dataclass(slots=True)
@@ -103,7 +47,7 @@ class ClassicGroup:
     """Members of this generation that have not sent their SyncGroup."""
     joined: int = 0
     """Members whose JoinGroup waits."""
-    grown: bool = False
+    joined_since_check: bool = False
     """Somebody has joined since the initial delay was last looked at."""
     support: MutableMapping[str, int] = field(default_factory=dict)
     """Protocol -> how many members support it."""
@@ -167,7 +111,7 @@ class ClassicGroup:
         """Offsets of topics that consumers subscribe to are refused one by one (`is_subscribed_to`); of members with
         another protocol nothing is known. Raises Refusal.
         """
-        if self.protocol_type != CONSUMER or self.is_empty:
+        if self.protocol_type != CONSUMER_PROTOCOL or self.is_empty:
             self._refuse(Event.DELETE_OFFSETS)
 
     def check_delete(self) -> None:
@@ -175,14 +119,14 @@ class ClassicGroup:
 
     def is_subscribed_to(self, topic: str) -> bool:
         """When its consumers' subscriptions are not known, it is taken to be subscribed."""
-        return topic in self.topics if self.topics is not None else self.protocol_type == CONSUMER
+        return topic in self.topics if self.topics is not None else self.protocol_type == CONSUMER_PROTOCOL
 
     def offsets_expire_from_ms(self, commit_ms: int) -> int | None:
         if not self.protocol_type:
             return commit_ms
         if self.is_empty:
             return commit_ms if self.state_ms is None else self.state_ms
-        known = self.protocol_type == CONSUMER and self.topics is not None
+        known = self.protocol_type == CONSUMER_PROTOCOL and self.topics is not None
         return commit_ms if known and self.state is ClassicState.STABLE else None
 
     def tombstones(self) -> tuple[ShardRecord, ...]:
@@ -202,12 +146,12 @@ class ClassicGroup:
             if owner is not None and owner != member_id:
                 raise Refusal(ErrorCode.FENCED_INSTANCE_ID)
             if owner is None:
-                self._refuse(Event.STRANGER)
+                self._refuse(Event.UNKNOWN_MEMBER)
         if member_id not in self.members:
-            self._refuse(Event.STRANGER)
+            self._refuse(Event.UNKNOWN_MEMBER)
         return self.members[member_id]
 
-    def has_room(self, member_id: str, size_max: int) -> bool:
+    def has_capacity(self, member_id: str, size_max: int) -> bool:
         """`group.max.size`. In the join phase those count that have joined: when the limit was lowered, the last of the
         old members to come back find no room.
         """
@@ -222,9 +166,9 @@ class ClassicGroup:
         """Could somebody with these protocols be a member? One of them must be supported by everybody."""
         if self.is_empty:
             return bool(protocol_type) and bool(protocols)
-        everybody = len(self.members)
+        member_count = len(self.members)
         return protocol_type == self.protocol_type and any(
-            self.support.get(name, 0) == everybody for name, _ in protocols
+            self.support.get(name, 0) == member_count for name, _ in protocols
         )
 
     @property
@@ -405,7 +349,7 @@ class ClassicGroup:
         self.topics = self._subscribed()
 
     def _subscribed(self) -> frozenset[str] | None:
-        if self.protocol_type != CONSUMER:
+        if self.protocol_type != CONSUMER_PROTOCOL:
             return None
         if not self.members:
             return frozenset()

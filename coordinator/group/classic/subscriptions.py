@@ -1,13 +1,11 @@
 """What consumers say in their metadata, as far as a coordinator reads it (ConsumerProtocolSubscription)."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from odradek.protocol.codec import decode_prefix
+from odradek.protocol.consumer_protocol import VERSION_BYTES
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription
-
-VERSION_BYTES: Final = 2
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:

@@ -5,8 +5,9 @@ from typing import Any
 
 from odradek.coordinator.group.classic.commands import sync_key, sync_refused
 from odradek.coordinator.group.classic.draft import ClassicDraft
+from odradek.coordinator.group.classic.member import Member
 from odradek.coordinator.group.classic.records import Assigned, group_record
-from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import WAITING, SyncGroup
 from odradek.coordinator.group.state import State
@@ -21,7 +22,7 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):
-        look_up(ClassicState.DEAD, Event.STRANGER)
+        look_up(ClassicState.DEAD, Event.UNKNOWN_MEMBER)
         raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID)
     member = group.check_member(request.member_id, request.group_instance_id)
     if request.generation_id != group.generation:
@@ -38,7 +39,7 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
         draft.group.put(replace(member, syncing=command.waiter))
         _has_synced(draft, member)
         return draft.decision(WAITING)
-    if action is Outcome.ANSWER:
+    if action is Outcome.RESPOND:
         _has_synced(draft, member)
         return draft.decision(_assignment(group, member.assignment))
     return _assign(draft, member, command)
@@ -55,7 +56,7 @@ def _assign(draft: ClassicDraft, leader: Member, command: SyncGroup) -> Decision
         if member.member_id == leader.member_id:
             _supersede(draft, member)
         elif member.syncing is not None:
-            draft.answer(member.syncing, _assignment(group, assignments.get(member.member_id, b"")))
+            draft.respond(member.syncing, _assignment(group, assignments.get(member.member_id, b"")))
         else:
             continue
         draft.restart_session(member)
@@ -73,7 +74,7 @@ def _has_synced(draft: ClassicDraft, member: Member) -> None:
 
 def _supersede(draft: ClassicDraft, member: Member) -> None:
     """A request that waited before has been given up by its client."""
-    draft.answer(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.respond(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _assignment(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
@@ -82,6 +83,6 @@ def _assignment(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     )
 
 
-def _differs(said: str | None, known: str | None) -> bool:
+def _differs(given: str | None, current: str | None) -> bool:
     """Older clients say nothing."""
-    return said is not None and bool(known) and said != known
+    return given is not None and bool(current) and given != current

@@ -42,7 +42,7 @@ MAY_FOLLOW: Final[dict[ClassicState, tuple[ClassicState, ...]]] = {
 
 
 class Event(Enum):
-    STRANGER = "a request of somebody unknown"
+    UNKNOWN_MEMBER = "request with an unknown member id"
     JOIN_ID_REQUIRED = "JoinGroup, new, is given an id first (KIP-394)"
     JOIN_NEW = "JoinGroup, new"
     JOIN_PENDING = "JoinGroup, with the id just given"
@@ -60,8 +60,8 @@ class Event(Enum):
     JOIN_TIMER = "join phase: its time is up"
     INITIAL_EXTENDED = "join phase: more time for a new group"
     ALL_JOINED = "join phase: ends"
-    NOBODY_JOINED = "join phase: only instances that are away"
-    NOBODY_LEFT = "join phase: no members are left"
+    NO_MEMBER_JOINED = "join phase: no member has joined, static members are away"
+    NO_MEMBER_LEFT = "join phase: the group has no members"
     SYNC_TIMER = "sync phase: its time is up"
     OVERSIZED = "loaded, larger than allowed"
     COMMIT_ALONE = "OffsetCommit, not as a member"
@@ -73,20 +73,20 @@ class Event(Enum):
 
 
 class Outcome(Enum):
-    ANSWER = "answered"
+    RESPOND = "response"
     """Told from the state, which stays."""
     WAIT = "waits"
     """The answer comes when the phase is over."""
-    STAY = "noted"
+    NO_CHANGE = "noted"
     """Members or clocks change, the state does not."""
-    LATE = "too late"
+    IGNORE = "too late"
     """A clock that has lost its reason."""
 
 
 Action: TypeAlias = To[ClassicState] | Refuse | Outcome
 """`To`: the group enters this state."""
 
-_ANSWER, _WAIT, _STAY, _LATE, _BUG = Outcome.ANSWER, Outcome.WAIT, Outcome.STAY, Outcome.LATE, BUG
+_RESPOND, _WAIT, _NO_CHANGE, _IGNORE, _BUG = Outcome.RESPOND, Outcome.WAIT, Outcome.NO_CHANGE, Outcome.IGNORE, BUG
 _UNKNOWN = Refuse(ErrorCode.UNKNOWN_MEMBER_ID)
 _REBALANCE = Refuse(ErrorCode.REBALANCE_IN_PROGRESS)
 _NON_EMPTY = Refuse(ErrorCode.NON_EMPTY_GROUP)
@@ -94,35 +94,35 @@ _EMPTY, _PREPARING, _COMPLETING = To(_S.EMPTY), To(_S.PREPARING), To(_S.COMPLETI
 _STABLE, _DEAD = To(_S.STABLE), To(_S.DEAD)
 
 _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
-    #                          Empty       Preparing    Completing   Stable       Dead
-    Event.STRANGER:           (_UNKNOWN,   _UNKNOWN,    _UNKNOWN,    _UNKNOWN,    _UNKNOWN),
-    Event.JOIN_ID_REQUIRED:   (_ANSWER,    _ANSWER,     _ANSWER,     _ANSWER,     _EMPTY),
-    Event.JOIN_NEW:           (_PREPARING, _WAIT,       _PREPARING,  _PREPARING,  _PREPARING),
-    Event.JOIN_PENDING:       (_PREPARING, _WAIT,       _PREPARING,  _PREPARING,  _BUG),
-    Event.JOIN_LEADER:        (_BUG,       _WAIT,       _ANSWER,     _PREPARING,  _BUG),
-    Event.JOIN_FOLLOWER:      (_BUG,       _WAIT,       _ANSWER,     _ANSWER,     _BUG),
-    Event.JOIN_CHANGED:       (_BUG,       _WAIT,       _PREPARING,  _PREPARING,  _BUG),
-    Event.JOIN_REPLACES:      (_BUG,       _WAIT,       _PREPARING,  _STABLE,     _BUG),
-    Event.JOIN_REPLACES_ANEW: (_BUG,       _WAIT,       _PREPARING,  _PREPARING,  _BUG),
-    Event.SYNC_LEADER:        (_BUG,       _REBALANCE,  _STABLE,     _ANSWER,     _BUG),
-    Event.SYNC_FOLLOWER:      (_BUG,       _REBALANCE,  _WAIT,       _ANSWER,     _BUG),
-    Event.HEARTBEAT:          (_BUG,       _REBALANCE,  _ANSWER,     _ANSWER,     _BUG),
-    Event.LEAVE:              (_ANSWER,    _STAY,       _PREPARING,  _PREPARING,  _BUG),
-    Event.SESSION_OVER:       (_LATE,      _STAY,       _PREPARING,  _PREPARING,  _LATE),
-    Event.PENDING_OVER:       (_STAY,      _STAY,       _STAY,       _STAY,       _BUG),
-    Event.JOIN_TIMER:         (_LATE,      _STAY,       _LATE,       _LATE,       _LATE),
-    Event.INITIAL_EXTENDED:   (_BUG,       _STAY,       _BUG,        _BUG,        _BUG),
-    Event.ALL_JOINED:         (_BUG,       _COMPLETING, _BUG,        _BUG,        _BUG),
-    Event.NOBODY_JOINED:      (_BUG,       _STAY,       _BUG,        _BUG,        _BUG),
-    Event.NOBODY_LEFT:        (_BUG,       _EMPTY,      _BUG,        _BUG,        _BUG),
-    Event.SYNC_TIMER:         (_LATE,      _LATE,       _PREPARING,  _PREPARING,  _LATE),
-    Event.OVERSIZED:          (_BUG,       _BUG,        _BUG,        _PREPARING,  _BUG),
-    Event.COMMIT_ALONE:       (_ANSWER,    _UNKNOWN,    _UNKNOWN,    _UNKNOWN,    _BUG),
-    Event.COMMIT_MEMBER:      (_BUG,       _ANSWER,     _REBALANCE,  _ANSWER,     _BUG),
-    Event.TXN_COMMIT_ALONE:   (_ANSWER,    _ANSWER,     _ANSWER,     _ANSWER,     _BUG),
-    Event.TXN_COMMIT_MEMBER:  (_BUG,       _ANSWER,     _ANSWER,     _ANSWER,     _BUG),
-    Event.DELETE_OFFSETS:     (_ANSWER,    _NON_EMPTY,  _NON_EMPTY,  _NON_EMPTY,  _BUG),
-    Event.DELETE:             (_DEAD,      _NON_EMPTY,  _NON_EMPTY,  _NON_EMPTY,  _BUG),
+    #                          Empty       Preparing    Completing  Stable      Dead
+    Event.UNKNOWN_MEMBER:     (_UNKNOWN,   _UNKNOWN,    _UNKNOWN,   _UNKNOWN,   _UNKNOWN),
+    Event.JOIN_ID_REQUIRED:   (_RESPOND,   _RESPOND,    _RESPOND,   _RESPOND,   _EMPTY),
+    Event.JOIN_NEW:           (_PREPARING, _WAIT,       _PREPARING, _PREPARING, _PREPARING),
+    Event.JOIN_PENDING:       (_PREPARING, _WAIT,       _PREPARING, _PREPARING, _BUG),
+    Event.JOIN_LEADER:        (_BUG,       _WAIT,       _RESPOND,   _PREPARING, _BUG),
+    Event.JOIN_FOLLOWER:      (_BUG,       _WAIT,       _RESPOND,   _RESPOND,   _BUG),
+    Event.JOIN_CHANGED:       (_BUG,       _WAIT,       _PREPARING, _PREPARING, _BUG),
+    Event.JOIN_REPLACES:      (_BUG,       _WAIT,       _PREPARING, _STABLE,    _BUG),
+    Event.JOIN_REPLACES_ANEW: (_BUG,       _WAIT,       _PREPARING, _PREPARING, _BUG),
+    Event.SYNC_LEADER:        (_BUG,       _REBALANCE,  _STABLE,    _RESPOND,   _BUG),
+    Event.SYNC_FOLLOWER:      (_BUG,       _REBALANCE,  _WAIT,      _RESPOND,   _BUG),
+    Event.HEARTBEAT:          (_BUG,       _REBALANCE,  _RESPOND,   _RESPOND,   _BUG),
+    Event.LEAVE:              (_RESPOND,   _NO_CHANGE,  _PREPARING, _PREPARING, _BUG),
+    Event.SESSION_OVER:       (_IGNORE,    _NO_CHANGE,  _PREPARING, _PREPARING, _IGNORE),
+    Event.PENDING_OVER:       (_NO_CHANGE, _NO_CHANGE,  _NO_CHANGE, _NO_CHANGE, _BUG),
+    Event.JOIN_TIMER:         (_IGNORE,    _NO_CHANGE,  _IGNORE,    _IGNORE,    _IGNORE),
+    Event.INITIAL_EXTENDED:   (_BUG,       _NO_CHANGE,  _BUG,       _BUG,       _BUG),
+    Event.ALL_JOINED:         (_BUG,       _COMPLETING, _BUG,       _BUG,       _BUG),
+    Event.NO_MEMBER_JOINED:   (_BUG,       _NO_CHANGE,  _BUG,       _BUG,       _BUG),
+    Event.NO_MEMBER_LEFT:     (_BUG,       _EMPTY,      _BUG,       _BUG,       _BUG),
+    Event.SYNC_TIMER:         (_IGNORE,    _IGNORE,     _PREPARING, _PREPARING, _IGNORE),
+    Event.OVERSIZED:          (_BUG,       _BUG,        _BUG,       _PREPARING, _BUG),
+    Event.COMMIT_ALONE:       (_RESPOND,   _UNKNOWN,    _UNKNOWN,   _UNKNOWN,   _BUG),
+    Event.COMMIT_MEMBER:      (_BUG,       _RESPOND,    _REBALANCE, _RESPOND,   _BUG),
+    Event.TXN_COMMIT_ALONE:   (_RESPOND,   _RESPOND,    _RESPOND,   _RESPOND,   _BUG),
+    Event.TXN_COMMIT_MEMBER:  (_BUG,       _RESPOND,    _RESPOND,   _RESPOND,   _BUG),
+    Event.DELETE_OFFSETS:     (_RESPOND,   _NON_EMPTY,  _NON_EMPTY, _NON_EMPTY, _BUG),
+    Event.DELETE:             (_DEAD,      _NON_EMPTY,  _NON_EMPTY, _NON_EMPTY, _BUG),
 }  # fmt: skip
 
 TRANSITIONS: Final[TransitionTable[ClassicState, Event, Action]] = TransitionTable.of_rows(

@@ -64,7 +64,7 @@ def _invalid(message: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, message)
 
 
-def check_room(state: State, group: ConsumerGroup, member_id: str) -> None:
+def check_capacity(state: State, group: ConsumerGroup, member_id: str) -> None:
     """Raises Refusal(GROUP_MAX_SIZE_REACHED) for somebody new in a full group."""
     size_max = state.configs.broker().consumer_max_size
     if len(group.members) >= size_max and member_id not in group.members:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from odradek.coordinator.group.classic.commands import join_refused
-from odradek.coordinator.group.classic.state import Protocols, protocols_of
+from odradek.coordinator.group.classic.member import Protocols, protocols_of
 from odradek.coordinator.group.commands import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from odradek.coordinator.group.modern.assignment.target import may_assign, target_for
-from odradek.coordinator.group.modern.checks import check_instance, check_room
+from odradek.coordinator.group.modern.checks import check_capacity, check_instance
 from odradek.coordinator.group.modern.conversion.consumer_protocol import by_topic_id, written_assignment
 from odradek.coordinator.group.modern.conversion.downgrade import is_settled, may_downgrade_by, to_classic
 from odradek.coordinator.group.modern.draft import ConsumerDraft
@@ -20,14 +20,14 @@ from odradek.coordinator.group.modern.finding import group_for
 from odradek.coordinator.group.modern.heartbeat import reconciled, take_place
 from odradek.coordinator.group.modern.leaving import fenced
 from odradek.coordinator.group.modern.member import NO_EPOCH, NO_TIMEOUT, ClassicMember, Member, MemberState
-from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.changes import (
     RegexChange,
     follow_metadata,
     follow_regex,
     write_member,
 )
-from odradek.coordinator.group.state import State
+from odradek.coordinator.group.state import CONSUMER_PROTOCOL, State
 from odradek.protocol.consumer_protocol import subscription_of, version_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.heartbeat import HeartbeatResponse
@@ -52,7 +52,7 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any]:
         )
     is_unknown = not request.member_id
     member_id = request.member_id or state.new_id()
-    check_room(state, group, member_id)
+    check_capacity(state, group, member_id)
     protocols = protocols_of(request.protocols)
     if not _supports(group, request.protocol_type, [name for name, _ in protocols]):
         raise _inconsistent(f"Member {member_id}'s protocols are not supported.")
@@ -158,7 +158,7 @@ def _inconsistent(message: str) -> Refusal:
     return Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message)
 
 
-def _speaking(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+def _checked_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
     """Raises Refusal(UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION)."""
     if instance_id is None:
         member = group.member(member_id)
@@ -178,7 +178,7 @@ def _speaking(group: ConsumerGroup, member_id: str, instance_id: str | None, gen
 def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
     """The member's assignment, in its own words. Raises Refusal."""
     request, group = command.request, group_for(state, command.request.group_id)
-    member = _speaking(group, request.member_id, request.group_instance_id, request.generation_id)
+    member = _checked_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
     if request.protocol_type is not None and request.protocol_type != CONSUMER_PROTOCOL:
@@ -210,15 +210,15 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
 def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
     """REBALANCE_IN_PROGRESS calls the member back: there is something for it to give up, or to get. Raises Refusal."""
     request, group = command.request, group_for(state, command.request.group_id)
-    member = _speaking(group, request.member_id, request.group_instance_id, request.generation_id)
+    member = _checked_member(group, request.member_id, request.group_instance_id, request.generation_id)
     assert member.classic is not None
     draft = ConsumerDraft(state, group, now_ms)
     draft.start_session(member.member_id, member.classic.session_timeout_ms)
-    answer = HeartbeatResponse()
+    response = HeartbeatResponse()
     if _should_rejoin(draft, member):
         draft.start_join(member)
-        answer.error_code = ErrorCode.REBALANCE_IN_PROGRESS
-    return draft.decision(answer)
+        response.error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    return draft.decision(response)
 
 
 def _should_rejoin(draft: ConsumerDraft, member: Member) -> bool:
@@ -229,10 +229,10 @@ def _should_rejoin(draft: ConsumerDraft, member: Member) -> bool:
         return True
     if member.epoch < group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
-    return member.state is MemberState.UNRELEASED_PARTITIONS and not _waits(group, member)
+    return member.state is MemberState.UNRELEASED_PARTITIONS and not _awaits_partitions(group, member)
 
 
-def _waits(group: ConsumerGroup, member: Member) -> bool:
+def _awaits_partitions(group: ConsumerGroup, member: Member) -> bool:
     """Does somebody still hold a partition that is to be the member's?"""
     return any(
         partition not in member.assigned.get(topic_id, {}) and group.partition_epoch(topic_id, partition) != NO_EPOCH
@@ -244,17 +244,17 @@ def _waits(group: ConsumerGroup, member: Member) -> bool:
 def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any]:
     """Members of both protocols may be sent away by it; each is answered for itself."""
     group = group_for(state, command.request.group_id)
-    answers, leaving = [], {}
+    responses, leaving = [], {}
     for identity in command.request.members:
-        answer = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
+        response = MemberResponse(member_id=identity.member_id, group_instance_id=identity.group_instance_id)
         try:
             member = _leaving(group, identity)
         except Refusal as refusal:
-            answer.error_code = refusal.error
+            response.error_code = refusal.error
         else:
             leaving[member.member_id] = member
-        answers.append(answer)
-    return fenced(ConsumerDraft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=answers))
+        responses.append(response)
+    return fenced(ConsumerDraft(state, group, now_ms), list(leaving.values()), LeaveGroupResponse(members=responses))
 
 
 def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> Member:

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.coordinator.group.commands import DescribeConsumer
-from odradek.coordinator.group.modern.assignment.target import most_wanted
+from odradek.coordinator.group.modern.assignment.target import most_preferred
 from odradek.coordinator.group.modern.finding import group_for
 from odradek.coordinator.group.modern.member import Member
 from odradek.coordinator.group.modern.state import ConsumerGroup
@@ -33,7 +33,7 @@ def decide_describe(state: State, command: DescribeConsumer, now_ms: int) -> Dec
             group_state=group.state_name,
             group_epoch=group.epoch,
             assignment_epoch=group.assignment_epoch,
-            assignor_name=most_wanted(group.assignors, state.configs.broker().consumer_assignors),
+            assignor_name=most_preferred(group.assignors, state.configs.broker().consumer_assignors),
             members=[_member(group, member, state.topics) for member in group.members.values()],
         )
     )

@@ -27,6 +27,6 @@ def joining_group(state: State, group_id: str, now_ms: int) -> ConsumerDraft:
     draft = ConsumerDraft(state, ConsumerGroup(group_id), now_ms)
     if group is not None:
         to_consumer(draft, group)
-    elif not state.has_room_for(group_id):
+    elif not state.has_capacity_for(group_id):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more groups here.")
     return draft

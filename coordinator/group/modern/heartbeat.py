@@ -11,15 +11,15 @@ from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.assignment.reconcile import Owned, Situation, reconcile
 from odradek.coordinator.group.modern.assignment.target import subscribed_names, target_for
 from odradek.coordinator.group.modern.checks import (
+    check_capacity,
     check_epoch,
     check_instance,
     check_released,
     check_request,
-    check_room,
 )
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.finding import group_for, joining_group
-from odradek.coordinator.group.modern.leaving import away, fenced
+from odradek.coordinator.group.modern.leaving import fenced, leave_temporarily
 from odradek.coordinator.group.modern.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -68,21 +68,21 @@ def decide_heartbeat(state: State, command: ConsumerGroupHeartbeat, now_ms: int)
 
 def _leave(state: State, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision[Any]:
     group = group_for(state, request.group_id)
-    answer = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
+    response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
     draft = ConsumerDraft(state, group, now_ms)
     if request.instance_id is None:
-        return fenced(draft, [group.member(request.member_id)], answer)
+        return fenced(draft, [group.member(request.member_id)], response)
     static = check_instance(group.static_member(request.instance_id), request.member_id, request.instance_id)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
-        return away(draft, static, answer)
-    return fenced(draft, [static], answer)
+        return leave_temporarily(draft, static, response)
+    return fenced(draft, [static], response)
 
 
 def _beat(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[Any]:
     request, caller = command.request, command.caller
     joins = request.member_epoch == JOIN_EPOCH
     state, group = draft.state, draft.group
-    check_room(state, group, request.member_id)
+    check_capacity(state, group, request.member_id)
     owned = _owned(request.topic_partitions)
     before = _member(draft, request, request.member_id or state.new_id(), owned)
     member = replace(
@@ -108,14 +108,14 @@ def _beat(draft: ConsumerDraft, command: ConsumerGroupHeartbeat) -> Decision[Any
     resubscribed = renamed or regex is not RegexChange.NONE
     member = reconciled(draft, member, epoch, target, owned, resubscribed=resubscribed)
     draft.start_session(member.member_id, state.configs.session_timeout_ms(group.group_id))
-    answer = ConsumerGroupHeartbeatResponse(
+    response = ConsumerGroupHeartbeatResponse(
         member_id=member.member_id,
         member_epoch=member.epoch,
         heartbeat_interval_ms=state.configs.heartbeat_interval_ms(group.group_id),
     )
     if joins or _is_full(request) or member.assigned != before.assigned:
-        answer.assignment = _assignment(member.assigned)
-    return draft.decision(answer)
+        response.assignment = _assignment(member.assigned)
+    return draft.decision(response)
 
 
 def _given(new: str | None, old: str | None) -> str | None:

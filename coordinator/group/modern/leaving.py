@@ -22,16 +22,16 @@ from odradek.coordinator.group.state import State
 from odradek.runtime.shard import Decision
 
 
-def fenced(draft: ConsumerDraft, members: Sequence[Member], answer: Any) -> Decision[Any]:
+def fenced(draft: ConsumerDraft, members: Sequence[Member], response: Any) -> Decision[Any]:
     """The members are gone; the group gets a new epoch, or becomes a classic group when only its members are left."""
     if not members:
-        return draft.decision(answer)
+        return draft.decision(response)
     for member in members:
         look_up(member.state, Event.LEAVE)
     leaving = {member.member_id: member for member in members}
     if may_downgrade(draft, leaving):
         to_classic(draft, leaving, rebalance=True)
-        return draft.decision(answer)
+        return draft.decision(response)
     group = draft.group
     for member_id in leaving:
         draft.records += (
@@ -43,7 +43,7 @@ def fenced(draft: ConsumerDraft, members: Sequence[Member], answer: Any) -> Deci
     metadata_hash = _hash_without(draft, leaving)
     draft.records.append(r.group_record(group.group_id, group.epoch + 1, metadata_hash))
     draft.set_checked(draft.state.topics.version(), group.epoch + 1)
-    return draft.decision(answer)
+    return draft.decision(response)
 
 
 def _hash_without(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> int:
@@ -58,7 +58,7 @@ def _hash_without(draft: ConsumerDraft, leaving: Mapping[str, Member]) -> int:
     return group_hash(counts.topics(), draft.state.topics, draft.state.topic_hashes)
 
 
-def away(draft: ConsumerDraft, member: Member, answer: Any) -> Decision[Any]:
+def leave_temporarily(draft: ConsumerDraft, member: Member, response: Any) -> Decision[Any]:
     """A static member goes for a while: what it has stays its own as long as its session lasts."""
     look_up(member.state, Event.STATIC_LEAVE)
     left = replace(
@@ -68,7 +68,7 @@ def away(draft: ConsumerDraft, member: Member, answer: Any) -> Decision[Any]:
         revoking=NO_PARTITIONS,
     )
     draft.records.append(r.current_assignment_record(draft.group.group_id, left))
-    return draft.decision(answer)
+    return draft.decision(response)
 
 
 def decide_expired(state: State, command: SessionExpired | JoinExpired | SyncExpired, now_ms: int) -> Decision[Any]:

@@ -8,11 +8,10 @@ from typing import Final
 from odradek.coordinator.group.memory_accounting import ASSIGNED_BYTES
 from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.member import NO_EPOCH, Member, Partitions
-from odradek.coordinator.group.state import GroupKind
+from odradek.coordinator.group.state import CONSUMER_PROTOCOL, GroupKind
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.shard import ShardRecord, Timer
 
-CONSUMER_PROTOCOL: Final = "consumer"
 FIRST_EPOCH: Final = 1
 """The epoch of a group, and of its target assignment, before anything about it is written."""
 OFFSET_COMMIT_WITH_EPOCHS: Final = 9

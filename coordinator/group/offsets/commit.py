@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
-from odradek.coordinator.group.offset_store import NEVER_MS, ZERO_TOPIC_ID, Place, said_bytes
+from odradek.coordinator.group.offset_store import NEVER_MS, ZERO_TOPIC_ID, Place, metadata_bytes_of
 from odradek.coordinator.group.offsets.records import commit_record
 from odradek.coordinator.group.state import Group, GroupKind, State
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -53,15 +53,15 @@ def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision
             member_id, request.group_instance_id, generation, in_transaction=False, api_version=caller.api_version
         )
     expire_ms = _expire_ms(request.retention_time_ms, now_ms)
-    room = _Room(state, state.offsets.packed)
+    capacity = _Capacity(state, state.offsets.packed)
     records: list[ShardRecord] = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        answers: list[OffsetCommitResponsePartition] = []
-        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, answers))
+        responses: list[OffsetCommitResponsePartition] = []
+        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, responses))
         for partition in topic.partitions:
             place = (group_id, topic.name, partition.partition_index)
-            error = room.check(place, partition.committed_metadata)
+            error = capacity.check(place, partition.committed_metadata)
             if error is _E.NONE:
                 _check_partition(group, member_id, generation, topic.topic_id.bytes, place)
                 record = commit_record(
@@ -74,7 +74,7 @@ def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision
                     topic_id=topic.topic_id,
                 )
                 records.append(record)
-            answers.append(OffsetCommitResponsePartition(partition.partition_index, error))
+            responses.append(OffsetCommitResponsePartition(partition.partition_index, error))
     timers = () if group is None else group.commit_timers(member_id)
     return Decision(OffsetCommitResponse(topics=topics), tuple(records), timers=timers)
 
@@ -97,15 +97,15 @@ def decide_commit_in_transaction(
                 member_id, request.group_instance_id, generation, in_transaction=True, api_version=caller.api_version
             )
         pending = state.offsets.pending.get(request.producer_id, {})
-        room = _Room(state, pending.get, state.offsets.packed)
+        capacity = _Capacity(state, pending.get, state.offsets.packed)
         records: list[ShardRecord] = []
         topics: list[TxnOffsetCommitResponseTopic] = []
         for topic in request.topics:
-            answers: list[TxnOffsetCommitResponsePartition] = []
-            topics.append(TxnOffsetCommitResponseTopic(topic.name, answers))
+            responses: list[TxnOffsetCommitResponsePartition] = []
+            topics.append(TxnOffsetCommitResponseTopic(topic.name, responses))
             for partition in topic.partitions:
                 place = (group_id, topic.name, partition.partition_index)
-                error = room.check(place, partition.committed_metadata)
+                error = capacity.check(place, partition.committed_metadata)
                 if error is _E.NONE:
                     _check_partition(group, member_id, generation, _topic_id(state, group, topic.name), place)
                     record = commit_record(
@@ -118,7 +118,7 @@ def decide_commit_in_transaction(
                         producer_epoch=request.producer_epoch,
                     )
                     records.append(record)
-                answers.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
+                responses.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
     except Refusal as refusal:
         if refusal.error is _E.STALE_MEMBER_EPOCH:  # no version of TxnOffsetCommit that is served knows it
             raise Refusal(_E.ILLEGAL_GENERATION) from refusal
@@ -126,7 +126,7 @@ def decide_commit_in_transaction(
     return Decision(TxnOffsetCommitResponse(topics=topics), tuple(records))
 
 
-class _Room:
+class _Capacity:
     """What one offset may be refused for, whoever commits it."""
 
     def __init__(self, state: State, known: Known, kept: Known = lambda _: None) -> None:
@@ -145,7 +145,7 @@ class _Room:
         before = self._known(place)
         longer = 0
         if metadata:
-            longer = len(metadata.encode()) - (0 if before is None else said_bytes(before))
+            longer = len(metadata.encode()) - (0 if before is None else metadata_bytes_of(before))
         spare = before is None and self._kept(place) is not None
         left = self._left + OFFSETS_MAX * spare
         if (before is None and left <= 0) or longer > max(self._metadata_left + METADATA_BYTES_MAX * spare, 0):
@@ -165,7 +165,7 @@ def is_too_large(metadata: str, max_: int) -> bool:
 def _check_new_group(state: State, group_id: str, generation: int, unknown: ErrorCode) -> None:
     if generation >= 0:
         raise Refusal(unknown)
-    if not state.has_room_for(group_id):
+    if not state.has_capacity_for(group_id):
         raise Refusal(_E.INVALID_COMMIT_OFFSET_SIZE)
 
 

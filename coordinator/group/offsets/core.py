@@ -6,12 +6,12 @@ from odradek.coordinator.group import commands as c
 from odradek.coordinator.group.classic.state import simple_group
 from odradek.coordinator.group.offsets.commit import decide_commit, decide_commit_in_transaction
 from odradek.coordinator.group.offsets.deletion import (
+    ContinueDeletion,
     DropTopics,
-    GoOn,
+    decide_continue_deletion,
     decide_delete_group,
     decide_delete_offsets,
     decide_drop_topics,
-    decide_go_on,
     decide_topics_deleted,
 )
 from odradek.coordinator.group.offsets.expiry import (
@@ -84,7 +84,7 @@ DECISIONS: Final[dict[type[Any], Any]] = {
     c.ListGroups: decide_list,
     c.TopicsDeleted: decide_topics_deleted,
     DropTopics: decide_drop_topics,
-    GoOn: decide_go_on,
+    ContinueDeletion: decide_continue_deletion,
     SweepOffsets: decide_sweep,
     ExpireOffsets: decide_expire,
 }

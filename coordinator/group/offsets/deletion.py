@@ -26,7 +26,7 @@ _E: Final = ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class ContinueDeletion:
     """Timer: the deletion of a group that was too large for one batch goes on when what it has written is committed."""
 
     group_id: str
@@ -51,7 +51,7 @@ def decide_delete_offsets(state: State, command: DeleteOffsets, now_ms: int) -> 
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in command.request.topics:
         subscribed = group.is_subscribed_to(topic.name)
-        answers: list[OffsetDeleteResponsePartition] = []
+        responses: list[OffsetDeleteResponsePartition] = []
         for partition in topic.partitions:
             place = (group_id, topic.name, partition.partition_index)
             error = _E.NONE
@@ -61,8 +61,8 @@ def decide_delete_offsets(state: State, command: DeleteOffsets, now_ms: int) -> 
                 error = _E.UNSTABLE_OFFSET_COMMIT
             elif store.packed(place) is not None:
                 records[place] = tombstone(place)
-            answers.append(OffsetDeleteResponsePartition(partition.partition_index, error))
-        topics.append(OffsetDeleteResponseTopic(topic.name, answers))
+            responses.append(OffsetDeleteResponsePartition(partition.partition_index, error))
+        topics.append(OffsetDeleteResponseTopic(topic.name, responses))
     return Decision(OffsetDeleteResponse(topics=topics), tuple(records.values()))
 
 
@@ -87,7 +87,7 @@ def decide_delete_group(state: State, command: DeleteGroup, now_ms: int) -> Deci
     return Decision(None, tuple(batch.records))
 
 
-def decide_go_on(state: State, command: GoOn, now_ms: int) -> Decision[None]:
+def decide_continue_deletion(state: State, command: ContinueDeletion, now_ms: int) -> Decision[None]:
     """Wakes the command that waits."""
     return Decision(None, keys=(_key(command.group_id),))
 
@@ -128,7 +128,7 @@ def _places(store: OffsetStore, group_id: str) -> Iterator[Place]:
 def _later(group_id: str, batch: Batch) -> Decision[None]:
     """These records, then (in a turn of the loop of its own, when they are committed) the same command again."""
     again = Again(_key(group_id), Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS))
-    timer = Timer(_key(group_id), command=GoOn(group_id), delay_ms=0)
+    timer = Timer(_key(group_id), command=ContinueDeletion(group_id), delay_ms=0)
     return Decision(again, tuple(batch.records), timers=(timer,))
 
 

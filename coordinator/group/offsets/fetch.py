@@ -33,7 +33,7 @@ def decide_fetch(state: State, command: FetchOffsets, now_ms: int) -> Decision[O
     if request.topics is None:
         for name, partitions in offsets.items():
             found = [
-                _answer(store, command, name, partition, packed, ZERO_TOPIC_ID)
+                _response(store, command, name, partition, packed, ZERO_TOPIC_ID)
                 for partition, packed in partitions.items()
             ]
             topics.append(OffsetFetchResponseTopics(name, ZERO_UUID, found))
@@ -42,7 +42,7 @@ def decide_fetch(state: State, command: FetchOffsets, now_ms: int) -> Decision[O
             partitions = offsets.get(topic.name, _NO_PARTITIONS)
             wanted = _bytes_of(topic.topic_id)
             found = [
-                _answer(store, command, topic.name, partition, partitions.get(partition), wanted)
+                _response(store, command, topic.name, partition, partitions.get(partition), wanted)
                 for partition in topic.partition_indexes
             ]
             topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, found))
@@ -63,7 +63,7 @@ def _is_known(state: State, command: FetchOffsets) -> bool:
     return True
 
 
-def _answer(
+def _response(
     store: OffsetStore, command: FetchOffsets, topic: str, partition: int, packed: bytes | None, wanted: bytes
 ) -> OffsetFetchResponsePartitions:
     if command.require_stable and store.is_pending(command.request.group_id, topic, partition):

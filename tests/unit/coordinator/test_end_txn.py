@@ -188,7 +188,7 @@ def test_epoch_32767_can_be_aborted_and_not_committed() -> None:
 def test_a_time_out_aborts_by_the_feature_level_and_fences(level: int, version: int) -> None:
     rig = CoreRig(transaction(S.ONGOING, timeout_ms=999), level=level)
     rig.do(c.SweepTimedOut())
-    assert rig.effects == (c.Tell(c.AbortTimedOut(ID, PID, NOW_MS - 1_000)),)
+    assert rig.effects == (c.Post(c.AbortTimedOut(ID, PID, NOW_MS - 1_000)),)
     rig.do(rig.effects[0].command)
     txn = rig.txn
     assert (txn.state, txn.producer_epoch, txn.client_version) == (S.PREPARE_ABORT, 6, version)

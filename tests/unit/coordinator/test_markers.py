@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.coordinator.txn.commands import SendMarkers
-from odradek.coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, MarkerPlan, MarkerRequest, Verdict
+from odradek.coordinator.txn.markers import MARKERS_PER_REQUEST_MAX, CompletionResult, MarkerPlan, MarkerRequest
 from odradek.coordinator.txn.ports import NO_LEADER, Marker, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from tests.support.txn_rig import T0, T1, U0
@@ -34,10 +34,10 @@ class Rig:
             {partition: (errors or {}).get(partition, NONE) for partition in marker.partitions}
             for marker in request.markers
         ]
-        self.plan.answered(request, results)
+        self.plan.on_response(request, results)
 
-    def finished(self) -> list[tuple[str, Verdict]]:
-        return [(entry.completion.transactional_id, entry.verdict) for entry in self.plan.take_finished()]
+    def finished(self) -> list[tuple[str, CompletionResult]]:
+        return [(entry.completion.transactional_id, entry.result) for entry in self.plan.take_finished()]
 
 
 def test_one_request_for_each_leader_and_the_end_when_all_have_answered() -> None:
@@ -52,7 +52,7 @@ def test_one_request_for_each_leader_and_the_end_when_all_have_answered() -> Non
     assert rig.finished() == []
     assert list(rig.plan.outstanding("a") or {}) == [T1]
     rig.answer(second)
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
     assert rig.finished() == []
     assert rig.plan.outstanding("a") is None
 
@@ -83,7 +83,7 @@ def test_a_transaction_without_partitions_is_complete_at_once() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=()))
     assert rig.requests() == []
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
 def test_partitions_that_are_gone_are_skipped() -> None:
@@ -93,11 +93,11 @@ def test_partitions_that_are_gone_are_skipped() -> None:
     (request,) = rig.requests()
     assert request.markers[0].partitions == (T1,)
     rig.answer(request)
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
     rig.leaders[T1] = None
     rig.plan.start(0, send("b"))
     assert rig.requests() == []
-    assert rig.finished() == [("b", Verdict.DONE)]
+    assert rig.finished() == [("b", CompletionResult.DONE)]
 
 
 def test_a_partition_without_a_leader_waits_until_the_metadata_names_one() -> None:
@@ -129,7 +129,7 @@ def test_a_partition_that_moves_while_its_marker_is_in_flight_is_asked_for_at_th
     rig.answer(old, {T0: ErrorCode.INVALID_PRODUCER_EPOCH})
     assert list(rig.plan.outstanding("a") or {}) == [T0]
     rig.answer(new)
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
 def test_a_lost_connection_sends_again_only_what_has_not_moved() -> None:
@@ -161,10 +161,10 @@ def test_what_is_queued_or_waits_for_its_next_try_follows_its_leader_and_is_done
     rig.leaders[T0] = None
     rig.plan.leaders_changed({T0: None})
     assert rig.requests() == []
-    assert sorted(rig.finished()) == [("a", Verdict.DONE), ("b", Verdict.DONE)]
+    assert sorted(rig.finished()) == [("a", CompletionResult.DONE), ("b", CompletionResult.DONE)]
     rig.answer(stuck)
     rig.answer(moved)
-    assert rig.finished() == [("c", Verdict.DONE)]
+    assert rig.finished() == [("c", CompletionResult.DONE)]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_what_may_pass_is_tried_again_with_the_leader_of_then(error: ErrorCode) 
     (again,) = rig.requests()
     assert (again.broker_id, again.markers[0].partitions) == (2, (T0,))
     rig.answer(again)
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
 @pytest.mark.parametrize("error", [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION])
@@ -200,22 +200,22 @@ def test_a_partition_that_cannot_take_markers_counts_as_done(error: ErrorCode) -
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
     rig.answer(rig.requests()[0], {T0: error})
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (ErrorCode.INVALID_PRODUCER_EPOCH, Verdict.GIVEN_UP),
-        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, Verdict.GIVEN_UP),
-        (ErrorCode.CORRUPT_MESSAGE, Verdict.FATAL),
-        (ErrorCode.MESSAGE_TOO_LARGE, Verdict.FATAL),
-        (ErrorCode.RECORD_LIST_TOO_LARGE, Verdict.FATAL),
-        (ErrorCode.INVALID_REQUIRED_ACKS, Verdict.FATAL),
-        (ErrorCode.INVALID_REQUEST, Verdict.FATAL),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, CompletionResult.GIVEN_UP),
+        (ErrorCode.TRANSACTION_COORDINATOR_FENCED, CompletionResult.GIVEN_UP),
+        (ErrorCode.CORRUPT_MESSAGE, CompletionResult.FATAL),
+        (ErrorCode.MESSAGE_TOO_LARGE, CompletionResult.FATAL),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, CompletionResult.FATAL),
+        (ErrorCode.INVALID_REQUIRED_ACKS, CompletionResult.FATAL),
+        (ErrorCode.INVALID_REQUEST, CompletionResult.FATAL),
     ],
 )
-def test_what_cannot_pass_ends_the_whole_completion(error: ErrorCode, verdict: Verdict) -> None:
+def test_what_cannot_pass_ends_the_whole_completion(error: ErrorCode, verdict: CompletionResult) -> None:
     rig = Rig()
     rig.plan.start(0, send())
     first, second = rig.requests()
@@ -240,7 +240,7 @@ def test_after_a_lost_connection_all_of_its_markers_are_sent_again() -> None:
 def test_a_partition_that_an_answer_leaves_out_is_sent_again() -> None:
     rig = Rig()
     rig.plan.start(0, send(partitions=(T0,)))
-    rig.plan.answered(rig.requests()[0], [{}])
+    rig.plan.on_response(rig.requests()[0], [{}])
     assert rig.plan.has_later
 
 
@@ -260,7 +260,7 @@ def test_an_answer_to_an_earlier_round_ends_nothing() -> None:
     (new,) = rig.requests()
     assert new.markers[0].coordinator_epoch == 4
     rig.answer(new)
-    assert rig.finished() == [("a", Verdict.DONE)]
+    assert rig.finished() == [("a", CompletionResult.DONE)]
 
 
 def test_a_dropped_shard_takes_its_queued_markers_along_and_no_others() -> None:

@@ -105,7 +105,7 @@ def test_every_cell_decides_what_its_command_does(state: TxnState, event: Event)
     elif action is Outcome.AGAIN:
         assert rig.do(command) == "AGAIN"
         assert len(rig.log) == 1
-    elif action is Outcome.ANSWER:
+    elif action is Outcome.RESPOND:
         assert rig.do(command) != "AGAIN"
         assert len(rig.log) == 1
     else:

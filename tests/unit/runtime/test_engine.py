@@ -188,7 +188,7 @@ async def test_a_command_submitted_by_an_effect_follows_in_order() -> None:
     def on_effect(mark: Mark) -> None:
         seen.append(mark.value)
         if mark.value < 4:
-            rig.engine.tell(Put("a", mark.value + 1))
+            rig.engine.post(Put("a", mark.value + 1))
 
     rig.engine._on_effect = on_effect
     assert rig.put("a", 1).result() == 1

@@ -41,7 +41,6 @@ async def test_the_next_command_sees_the_marker() -> None:
     rig.put("a", 1)
     mark(rig)
     assert rig.get("markers").result() == 1
-    assert rig.engine.stats.marked == 1
 
 
 async def test_what_is_decided_behind_a_marker_is_told_when_the_marker_is_committed() -> None:

@@ -88,9 +88,9 @@ def preferred_assignor(draft: ConsumerDraft, before: Member | None = None, after
         counts.add(before.assignor, -1)
     if after is not None and after.assignor is not None:
         counts.add(after.assignor, 1)
-    return most_wanted(counts, draft.state.configs.broker().consumer_assignors)
+    return most_preferred(counts, draft.state.configs.broker().consumer_assignors)
 
 
-def most_wanted(counts: Mapping[str, int], assignors: tuple[str, ...]) -> str:
+def most_preferred(counts: Mapping[str, int], assignors: tuple[str, ...]) -> str:
     wanted = [name for name in assignors if counts.get(name)]
     return max(wanted, key=lambda name: counts[name], default=assignors[0])

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from odradek.coordinator.group.classic import state as c
 from odradek.coordinator.group.classic.commands import JoinTimeUp, join_key, session_timer
+from odradek.coordinator.group.classic.member import Member as ClassicGroupMember
 from odradek.coordinator.group.classic.records import group_record
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.modern.conversion.consumer_protocol import written_assignment
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import Member
-from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from odradek.coordinator.group.modern.state import ConsumerGroup
+from odradek.coordinator.group.state import CONSUMER_PROTOCOL
 from odradek.protocol.consumer_protocol import version_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.runtime.shard import Timer
@@ -58,7 +60,7 @@ def to_classic(
     group = draft.group
     replaced = None if joining is None else group.static_member(joining.instance_id)
     renamed = {replaced.member_id: joining.member_id} if replaced is not None and joining is not None else {}
-    classic = c.ClassicGroup(
+    classic = ClassicGroup(
         group.group_id,
         state=ClassicState.STABLE,
         protocol_type=CONSUMER_PROTOCOL,
@@ -87,7 +89,7 @@ def to_classic(
     _start(draft, classic, rebalance=rebalance)
 
 
-def _start(draft: ConsumerDraft, classic: c.ClassicGroup, *, rebalance: bool) -> None:
+def _start(draft: ConsumerDraft, classic: ClassicGroup, *, rebalance: bool) -> None:
     """With the record, and not after it: who asks in between must not be told partitions that others have to give up."""
     group_id = classic.group_id
     draft.timers += (
@@ -99,9 +101,9 @@ def _start(draft: ConsumerDraft, classic: c.ClassicGroup, *, rebalance: bool) ->
         draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=command))
 
 
-def _classic_member(member: Member) -> c.Member:
+def _classic_member(member: Member) -> ClassicGroupMember:
     assert member.classic is not None
-    return c.Member(
+    return ClassicGroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         client_id=member.client_id,

@@ -13,9 +13,9 @@ from odradek.coordinator.group.modern import records as r
 from odradek.coordinator.group.modern.conversion.consumer_protocol import by_topic_id
 from odradek.coordinator.group.modern.draft import ConsumerDraft
 from odradek.coordinator.group.modern.member import ClassicMember, Member
-from odradek.coordinator.group.modern.state import CONSUMER_PROTOCOL, ConsumerGroup
+from odradek.coordinator.group.modern.state import ConsumerGroup
 from odradek.coordinator.group.modern.subscriptions.metadata_hash import group_hash
-from odradek.coordinator.group.state import Group
+from odradek.coordinator.group.state import CONSUMER_PROTOCOL, Group
 from odradek.protocol.consumer_protocol import assignment_of, subscription_of
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.records.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from odradek.coordinator.group.classic.member import Member
 from odradek.coordinator.group.classic.records import VERSION, group_record, new_group_record, restored_group
-from odradek.coordinator.group.classic.state import ClassicGroup, Member
+from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.coordinator.group.records import from_record, to_record
 from odradek.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata

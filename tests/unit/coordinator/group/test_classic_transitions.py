@@ -70,7 +70,7 @@ def test_visits_are_counted() -> None:
 def test_the_page_is_drawn_from_the_table() -> None:
     drawn = transitions_doc.classic()
     assert "Stable --> PreparingRebalance: JOIN_NEW" in drawn
-    assert "| Heartbeat | - | REBALANCE_IN_PROGRESS | answered | answered | - |" in drawn
+    assert "| Heartbeat | - | REBALANCE_IN_PROGRESS | response | response | - |" in drawn
     assert transitions_doc.main(["--check"]) == 0
     with pytest.raises(ValueError, match="no place"):
         transitions_doc.page("nothing")

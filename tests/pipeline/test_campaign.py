@@ -113,13 +113,13 @@ def test_the_producer_waits_at_its_gates_also_when_it_was_killed_before(bench: B
     assert told[-1][0] == "finished"
 
 
-def test_who_leads_and_who_coordinates_is_asked_of_whoever_answers(bench: Bench) -> None:
+def test_leader_and_coordinator_are_found_through_any_broker_that_responds(bench: Bench) -> None:
     bootstrap = f"127.0.0.1:1,{bench.task.bootstrap}"
     assert lookup.leader(bootstrap, bench.flights, 5) >= 0
     assert lookup.coordinator(bootstrap, "anybody") >= 0
-    with pytest.raises(ConnectionError, match="nobody knows the leader of"):
+    with pytest.raises(ConnectionError, match="has no partition 6"):
         lookup.leader(bootstrap, bench.flights, 6)
-    with pytest.raises(ConnectionError, match=r"no broker of 127\.0\.0\.1:1 answers"):
+    with pytest.raises(ConnectionError, match=r"cannot connect to a broker at 127\.0\.0\.1:1"):
         lookup.coordinator("127.0.0.1:1", "anybody")
 
 

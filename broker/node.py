@@ -159,7 +159,7 @@ class Node:
             node_id=config.node_id,
             rng=env.rng,
             cluster_id=config.odradek_cluster_id,
-            may_name_cluster=not self._voters or [voter.node_id for voter in self._voters] == [config.node_id],
+            may_create_cluster=not self._voters or [voter.node_id for voter in self._voters] == [config.node_id],
         )
         self._undo.callback(self._close_logs, logs)
         self._undo.push_async_callback(self.tasks.cancel_all)

@@ -1,7 +1,7 @@
-"""What a partition log has to know of its topic's and its broker's configuration.
+"""Configuration of a partition log: topic properties, and the broker properties that a log needs.
 
-Names and defaults are Kafka's, with underscores for dots. The broker's configuration snapshot builds one of these per
-topic; a change is a new object (`PartitionLog.update_config`), never a mutation.
+Names and defaults are Kafka's, with underscores instead of dots. `odradek.broker.config.topics` creates one object per
+topic. The objects are immutable: a changed property creates a new one (`PartitionLog.update_config`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cached_property
 from odradek.protocol.compression import GZIP_LEVEL, LZ4_LEVEL, ZSTD_LEVEL
 
 LONG_MAX = 2**63 - 1
+"""Kafka's Long.MAX_VALUE. As the value of a property it means no limit."""
 DAY_MS = 24 * 60 * 60 * 1000
 
 CLEANUP_DELETE = "delete"
@@ -24,7 +25,7 @@ UNCOMPRESSED = "uncompressed"
 
 @dataclass(frozen=True)
 class LogConfig:
-    """Topic properties first, then the producer-state settings of the broker. Times are ms, sizes bytes."""
+    """Configuration of one log. Times are in ms, sizes in bytes."""
 
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 7 * DAY_MS
@@ -54,29 +55,36 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
 
+    # broker properties
     producer_id_expiration_ms: int = DAY_MS
     verification_enabled: bool = True  # transaction.partition.verification.enable
     validate_records_all: bool = False  # odradek.validate.records=all (docs/decisions/0002-record-validation.md)
 
     @cached_property
     def compression_level(self) -> int | None:
-        """Of the codec that `compression_type` asks for; None where that knows none."""
+        """Compression level for `compression_type`; None if that codec has no levels or the producer chooses it."""
         level: int | None = getattr(self, f"compression_{self.compression_type}_level", None)
         return level
 
     @cached_property
     def compacted(self) -> bool:
+        """True if the topic is compacted."""
         return CLEANUP_COMPACT in self.cleanup_policy
 
     @cached_property
     def roll_ms(self) -> int:
-        """The age at which a segment is rolled: what is to be compacted in time must not stay in the active one."""
+        """Maximum age of the active segment. On a compacted topic, max.compaction.lag.ms limits it too.
+
+        Compaction never cleans the active segment.
+        """
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
 
     @property
     def deletes(self) -> bool:
+        """True if retention deletes segments of the topic."""
         return CLEANUP_DELETE in self.cleanup_policy
 
     @cached_property
     def log_append_time(self) -> bool:
+        """True if the broker sets the timestamps of records."""
         return self.message_timestamp_type == LOG_APPEND_TIME

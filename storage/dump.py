@@ -153,7 +153,7 @@ def _segment(disk: Disk, path: str, *, records: bool) -> Iterator[Entry]:
                 entry["records"] = _records(batch, header, topic)
             yield entry
         if scan.position < file.size:
-            yield {"error": f"{file.size - scan.position} bytes from byte {scan.position} on: {scan.stopped}"}
+            yield {"error": f"{file.size - scan.position} bytes from byte {scan.position} on: {scan.defect}"}
     finally:
         file.close()
 

@@ -41,7 +41,7 @@ class BootMarker:
             return
         self.recorded = True
         marker = {"version": 0, "bootId": self._boot_id, "brokerEpoch": broker_epoch}
-        self._disk.write_atomic(self._path, json.dumps(marker).encode())
+        self._disk.replace_file_now(self._path, json.dumps(marker).encode())
 
     def remove(self) -> None:
         """Remove the marker for the rest of this run: the disk refused an operation, so written data may be lost. Raise OSError."""

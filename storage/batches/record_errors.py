@@ -1,15 +1,18 @@
-"""Which records of a batch a leader refuses (KIP-467): a batch is taken or refused whole, but its producer is told why. Pure."""
+"""Collect the errors of single records of a produced batch, for the response to its producer (KIP-467). Pure.
+
+A leader appends a batch as a whole or refuses it as a whole. The Produce response names the invalid records.
+"""
 
 from __future__ import annotations
 
 from odradek.protocol.errors import ErrorCode, Refusal
 
-SHOWN_MAX = 3
-"""Records that the message of a refusal names; all of them stand in `record_errors`."""
+RECORDS_IN_MESSAGE_MAX = 3
+"""Maximum records that the message of a refusal describes. The field `record_errors` contains all of them."""
 
 
 class RecordsRefused(Refusal):
-    """A batch that is refused for single records: (index in the batch, what is wrong with it) each."""
+    """Refusal of a batch because of single records. `record_errors` contains (index in the batch, message) of each."""
 
     def __init__(self, error: ErrorCode, message: str, record_errors: tuple[tuple[int, str], ...]) -> None:
         super().__init__(error, message)
@@ -17,24 +20,28 @@ class RecordsRefused(Refusal):
 
 
 class RecordErrors:
-    """Collects what is wrong while the records of one batch are looked at."""
+    """Errors of the records of one batch."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[int, str]] = []
-        self._timestamps = False
+        self._errors: list[tuple[int, str]] = []
+        self._any_timestamp_error = False
 
-    def bad_timestamp(self, index: int, message: str) -> None:
-        self._timestamps = True
-        self._found.append((index, message))
+    def add_timestamp_error(self, index: int, message: str) -> None:
+        self._any_timestamp_error = True
+        self._errors.append((index, message))
 
-    def bad_record(self, index: int, message: str) -> None:
-        self._found.append((index, message))
+    def add(self, index: int, message: str) -> None:
+        self._errors.append((index, message))
 
     def raise_if_any(self) -> None:
-        """Raises RecordsRefused: INVALID_TIMESTAMP if any timestamp is bad (as in Kafka), else INVALID_RECORD."""
-        if not self._found:
+        """Raise RecordsRefused if a record has an error: INVALID_TIMESTAMP if any timestamp has, else INVALID_RECORD.
+
+        Kafka's `LogValidator.processRecordErrors` has the same precedence.
+        """
+        if not self._errors:
             return
-        shown = "; ".join(f"record {index}: {message}" for index, message in self._found[:SHOWN_MAX])
-        more = f" (and {len(self._found) - SHOWN_MAX} more)" if len(self._found) > SHOWN_MAX else ""
-        error = ErrorCode.INVALID_TIMESTAMP if self._timestamps else ErrorCode.INVALID_RECORD
-        raise RecordsRefused(error, f"{shown}{more}", tuple(self._found))
+        shown = "; ".join(f"record {index}: {message}" for index, message in self._errors[:RECORDS_IN_MESSAGE_MAX])
+        hidden = len(self._errors) - RECORDS_IN_MESSAGE_MAX
+        more = f" (and {hidden} more)" if hidden > 0 else ""
+        error = ErrorCode.INVALID_TIMESTAMP if self._any_timestamp_error else ErrorCode.INVALID_RECORD
+        raise RecordsRefused(error, f"{shown}{more}", tuple(self._errors))

@@ -1,4 +1,4 @@
-"""Walking over the batches of a log file, for start-up, recovery and inspection. May wait for the device."""
+"""Iterate over the record batches of a log file, for start-up, recovery and tools. Reads block on the disk."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import File
 
 SCAN_BYTES = 1024 * 1024
-"""Bytes read at a time in a walk over a whole log file."""
-BATCH_BYTES_MAX = 256 * 1024 * 1024  # none larger is ever appended, so a larger length in a file is damage
+"""Bytes per read during the scan of a log file."""
+BATCH_BYTES_MAX = 256 * 1024 * 1024
+"""Maximum bytes per batch. No larger batch is appended, so a larger length in a log file is damage."""
 
 
 class Scan:
-    """The whole batches of `file` in [start, end). Ends early where the bytes make no sense: `stopped` then says why.
+    """Iterator over the complete batches in the bytes [start, end) of a log file.
 
-    `position` is where the walk stands: behind the last batch that was yielded and taken.
+    The iteration stops at the first bytes that are not a batch; `defect` then describes them, and is '' otherwise.
+    `position` is the byte after the last batch that the caller has processed.
     """
 
     def __init__(self, file: File, start: int, end: int) -> None:
         self._file = file
         self._end = end
         self.position = start
-        self.stopped = ""
+        self.defect = ""
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """(position, header, bytes of the batch). The checksum is not looked at."""
-        window, window_at = memoryview(b""), self.position
-        while (left := self._end - self.position) > 0:
-            at = self.position - window_at
-            if len(window) - at < min(HEADER_BYTES, left):
-                window, window_at, at = self._read(min(SCAN_BYTES, left)), self.position, 0
+        """Yield (position, header, bytes) of each batch. Checksums are not verified."""
+        window, window_start = memoryview(b""), self.position
+        while (remaining := self._end - self.position) > 0:
+            at = self.position - window_start
+            if len(window) - at < min(HEADER_BYTES, remaining):
+                window, window_start, at = self._read(min(SCAN_BYTES, remaining)), self.position, 0
             try:
                 header = read_header(window, at)
             except Malformed as error:
-                self.stopped = str(error)
+                self.defect = str(error)
                 return
-            if header.size > min(left, BATCH_BYTES_MAX):
-                self.stopped = f"a batch of {header.size} bytes does not fit the {left} that are left"
+            if header.size > min(remaining, BATCH_BYTES_MAX):
+                self.defect = f"the batch length is {header.size} bytes, but {remaining} bytes remain"
                 return
             if header.size > len(window) - at:
-                window, window_at, at = self._read(min(max(SCAN_BYTES, header.size), left)), self.position, 0
+                window, window_start, at = self._read(min(max(SCAN_BYTES, header.size), remaining)), self.position, 0
                 if len(window) < header.size:
-                    self.stopped = "the file is shorter than its size"
+                    self.defect = "the file is shorter than its reported size"
                     return
             yield self.position, header, window[at : at + header.size]
             self.position += header.size

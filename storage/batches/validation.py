@@ -1,9 +1,14 @@
-"""What an append must fulfil before a byte of it is written, and how its batches are patched. Pure.
+"""Validate the batches of an append before any byte is written, and patch their headers. Pure.
 
-Every batch: magic, sizes, CRC, counts. Batches of clients also: exactly one, base offset 0, no control batch, a sequence
-with every producer id, timestamps within the topic's bounds. The records inside are only decoded where something depends
-on them (compacted topics need keys, a lower bound on timestamps needs each timestamp, conversion to the topic's codec) or
-with `odradek.validate.records=all` (docs/decisions/0002-record-validation.md).
+Checks of every batch: magic, sizes, checksum, counts. Checks of a batch from a client:
+
+- the append consists of exactly one batch, with base offset 0, and it is not a control batch;
+- a batch with a producer id has a sequence;
+- timestamps are within the bounds of the topic.
+
+Records are decoded only if a check or a conversion needs them: keys on a compacted topic, a lower bound of timestamps,
+the conversion to the codec of the topic, or `odradek.validate.records=all`
+(docs/decisions/0002-record-validation.md).
 """
 
 from __future__ import annotations
@@ -47,8 +52,13 @@ from odradek.storage.producers.entry import EndMarker, Origin
 if TYPE_CHECKING:
     from odradek.protocol.schema import Buffer
 
-LEGACY_MESSAGE_BYTES_MIN = 14  # the shortest message of magic 0: what the length of any format must reach
-RECORD_BYTES_MAX = 128 * 1024 * 1024  # what one batch may expand to when it has to be decoded
+LEGACY_MESSAGE_BYTES_MIN = 14
+"""Minimum bytes after the length field of any message format (Kafka's `LegacyRecord.RECORD_OVERHEAD_V0`)."""
+RECORD_BYTES_MAX = 128 * 1024 * 1024
+"""Maximum bytes of the decompressed records of one batch.
+
+It limits the memory that a small compressed batch can use.
+"""
 
 _FRAME = Struct(">qiib")  # base offset, length, leader epoch, magic
 _OFFSET = Struct(">q")
@@ -60,55 +70,55 @@ _CRC = Struct(">I")
 
 @dataclass(slots=True)
 class CheckedBatch:
-    """A batch that may be appended: its header, a copy of the header's bytes to patch, and the bytes behind it.
+    """A batch that may be appended: header, a copy of the header bytes to patch, and the bytes of the records.
 
-    The buffer that came in is never written to: it may be shared, and a request may be answered twice.
+    The request buffer is never changed: other objects may share it, and a retry may validate it again.
     """
 
     header: BatchHeader
-    head: bytearray
-    body: memoryview
+    header_bytes: bytearray
+    records: memoryview
     marker: EndMarker | None = None
 
-    def place(self, first_offset: int, leader_epoch: int) -> None:
-        """Give the batch its offsets and leader epoch; both lie outside of the checksum."""
-        self.header.base_offset = first_offset
+    def set_offset(self, base_offset: int, leader_epoch: int) -> None:
+        """Set base offset and leader epoch. The checksum does not cover them."""
+        self.header.base_offset = base_offset
         self.header.leader_epoch = leader_epoch
-        _OFFSET.pack_into(self.head, 0, first_offset)
-        _LEADER_EPOCH.pack_into(self.head, 12, leader_epoch)
+        _OFFSET.pack_into(self.header_bytes, 0, base_offset)
+        _LEADER_EPOCH.pack_into(self.header_bytes, 12, leader_epoch)
 
     def set_timestamp(self, attributes: int, max_timestamp: int) -> None:
-        """Change timestamp type and maximum timestamp, and the checksum with them."""
+        """Set attributes and maximum timestamp, and compute the checksum again."""
         self.header.attributes, self.header.max_timestamp = attributes, max_timestamp
-        _ATTRIBUTES.pack_into(self.head, ATTRIBUTES_AT, attributes)
-        _TIMESTAMP.pack_into(self.head, MAX_TIMESTAMP_AT, max_timestamp)
-        self.header.crc = crc32c(self.body, crc32c(memoryview(self.head)[ATTRIBUTES_AT:]))
-        _CRC.pack_into(self.head, CRC_AT, self.header.crc)
+        _ATTRIBUTES.pack_into(self.header_bytes, ATTRIBUTES_AT, attributes)
+        _TIMESTAMP.pack_into(self.header_bytes, MAX_TIMESTAMP_AT, max_timestamp)
+        self.header.crc = crc32c(self.records, crc32c(memoryview(self.header_bytes)[ATTRIBUTES_AT:]))
+        _CRC.pack_into(self.header_bytes, CRC_AT, self.header.crc)
 
 
 def check_leader_append(
     records: Buffer, origin: Origin, config: LogConfig, *, now_ms: int, allow_zstd: bool = True
 ) -> list[CheckedBatch]:
-    """The batches of an append, ready to be placed.
+    """Validate the batches of an append by a leader. Return them; the caller assigns their offsets.
 
     Raises:
         Refusal: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE.
     """
     view = memoryview(records)
-    batches = _split(view)
+    batches = _split_batches(view)
     client = origin is Origin.CLIENT
     if client:
         _check_produced(batches, view, allow_zstd=allow_zstd)
     elif not batches:
-        raise _invalid("there is no batch to append")
+        raise _invalid("the append contains no batch")
     checked = []
     for position, header in batches:
         if client and header.base_offset != 0:
-            raise _invalid(f"the batch has base offset {header.base_offset} instead of 0")
+            raise _invalid(f"the batch has base offset {header.base_offset}; a producer must send 0")
         _check_size(header, config)
         if not verify_crc(view, position, header):
             raise _corrupt(f"the checksum {header.crc} of the batch does not match its content")
-        batch = _checked(view, position, header)
+        batch = _to_checked_batch(view, position, header)
         if client:
             _check_header(header)
         if header.is_control:
@@ -124,13 +134,15 @@ def check_leader_append(
 
 
 def check_replicated(records: Buffer, leader_epoch: int | None = None) -> list[tuple[BatchHeader, EndMarker | None]]:
-    """The whole batches of a fetched piece of the leader's log, up to the first of a later epoch than `leader_epoch`.
+    """Validate batches fetched from the leader's log. Return (header, transaction marker) of each.
 
-    They lie one behind the other from the first byte on, and are written as they are. Raises Refusal(CORRUPT_MESSAGE).
+    The batches are contiguous from the first byte on and are appended unchanged. The result ends before the first batch
+    whose leader epoch is greater than `leader_epoch` (KAFKA-18723). Raise Refusal(CORRUPT_MESSAGE) if a batch is
+    damaged.
     """
     view = memoryview(records)
     checked: list[tuple[BatchHeader, EndMarker | None]] = []
-    for position, header in _split(view):
+    for position, header in _split_batches(view):
         if leader_epoch is not None and header.leader_epoch > leader_epoch:
             return checked
         if not verify_crc(view, position, header):
@@ -141,10 +153,13 @@ def check_replicated(records: Buffer, leader_epoch: int | None = None) -> list[t
 
 
 def read_marker(batch: Buffer, header: BatchHeader) -> EndMarker | None:
-    """The transaction marker in a control batch; None for the other control records, which belong to no producer.
+    """Return the transaction marker in a control batch.
+
+    Return None for a control batch without a producer, for another type of control record, and for a batch whose record
+    compaction has removed.
 
     Raises:
-        Refusal: INVALID_RECORD for content that cannot be one.
+        Refusal: INVALID_RECORD if the content cannot be decoded.
     """
     if not header.has_producer:
         return None
@@ -159,11 +174,11 @@ def read_marker(batch: Buffer, header: BatchHeader) -> EndMarker | None:
             return EndMarker(kind is ControlType.ABORT, parse_end_txn_marker(record.value), record.timestamp)
     except Malformed as error:
         raise _invalid(f"the control batch at offset {header.base_offset} is malformed: {error}") from error
-    return None  # compaction has removed the marker and kept the batch for its producer
+    return None
 
 
-def _split(view: memoryview) -> list[tuple[int, BatchHeader]]:
-    """Whole batches with their positions; a partial one at the end is left out, as Kafka does."""
+def _split_batches(view: memoryview) -> list[tuple[int, BatchHeader]]:
+    """Return (position, header) of the complete batches. A partial batch at the end is ignored, as in Kafka."""
     batches = []
     position, end = 0, len(view)
     while end - position > MAGIC_AT:
@@ -171,7 +186,7 @@ def _split(view: memoryview) -> list[tuple[int, BatchHeader]]:
             try:
                 header = read_header(view, position)
             except Malformed:
-                pass  # told below, in Kafka's order
+                pass  # reported below: those checks are in Kafka's order, so that clients get Kafka's error code
             else:
                 if header.size > end - position:
                     break
@@ -180,15 +195,15 @@ def _split(view: memoryview) -> list[tuple[int, BatchHeader]]:
                 continue
         _, length, _, magic = _FRAME.unpack_from(view, position)
         if length < LEGACY_MESSAGE_BYTES_MIN:
-            raise _corrupt(f"a batch of {length} bytes is too short for any format")
+            raise _corrupt(f"the batch length {length} is below the minimum of every message format")
         if not 0 <= magic <= MAGIC:
-            raise _corrupt(f"magic {magic} does not exist")
+            raise _corrupt(f"magic {magic} is unknown")
         if length > end - position - LENGTH_OVERHEAD:
             break
         if magic != MAGIC:
-            raise _invalid(f"message format {magic} is not supported, only {MAGIC} is")
+            raise _invalid(f"message format {magic} is not supported; the producer must send format {MAGIC}")
         if length < BATCH_LENGTH_MIN:
-            raise _corrupt(f"a batch of {length} bytes is shorter than its header")
+            raise _corrupt(f"the batch length {length} is below the size of a batch header")
         try:
             batches.append((position, read_header(view, position)))
         except Malformed as error:
@@ -197,45 +212,46 @@ def _split(view: memoryview) -> list[tuple[int, BatchHeader]]:
     return batches
 
 
-def _checked(view: memoryview, position: int, header: BatchHeader) -> CheckedBatch:
-    body_at = position + HEADER_BYTES
-    return CheckedBatch(header, bytearray(view[position:body_at]), view[body_at : position + header.size])
+def _to_checked_batch(view: memoryview, position: int, header: BatchHeader) -> CheckedBatch:
+    records_at = position + HEADER_BYTES
+    return CheckedBatch(header, bytearray(view[position:records_at]), view[records_at : position + header.size])
 
 
 def _check_produced(batches: list[tuple[int, BatchHeader]], view: memoryview, *, allow_zstd: bool) -> None:
     if len(batches) != 1:
-        raise _invalid(f"a produce request must have exactly one batch for a partition; this one has {len(batches)}")
+        raise _invalid(f"a Produce request must contain one batch per partition; this one contains {len(batches)}")
     codec = batches[0][1].attributes & COMPRESSION_MASK
     if codec == Compression.ZSTD and not allow_zstd:
-        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request")
+        message = "zstd requires Produce version 7 or later: upgrade the producer, or set another compression.type"
+        raise Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
     if codec > Compression.ZSTD:
-        raise _invalid(f"compression {codec} does not exist")
+        raise _invalid(f"compression codec {codec} is unknown")
 
 
 def _check_size(header: BatchHeader, config: LogConfig) -> None:
     if header.size > min(config.max_message_bytes, BATCH_BYTES_MAX):
         raise Refusal(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes, max.message.bytes of the topic is {config.max_message_bytes}",
+            f"the batch has {header.size} bytes; max.message.bytes of the topic is {config.max_message_bytes}",
         )
 
 
 def _check_header(header: BatchHeader) -> None:
-    """What a client's batch must say of itself."""
+    """Validate the counts, the type and the sequence in the header of a client's batch."""
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise _invalid(
-            f"the batch announces {header.record_count} records and a last offset delta of {header.last_offset_delta}"
+            f"the batch header has {header.record_count} records and a last offset delta of {header.last_offset_delta}"
         )
     if header.is_control:
-        raise _invalid("clients must not write control batches")
+        raise _invalid("a client must not write control batches")
     if header.has_producer and header.base_sequence < 0:
-        raise _invalid(f"producer {header.producer_id} sent a batch without a sequence number")
+        raise _invalid(f"producer {header.producer_id} sent a batch without a sequence")
 
 
 def _check_content(
     batch_bytes: memoryview, batch: CheckedBatch, origin: Origin, config: LogConfig, now_ms: int
 ) -> CheckedBatch:
-    """Timestamps, keys and codec of a data batch; the batch to append, which is another one after a conversion."""
+    """Validate timestamps and keys of a data batch. Return the batch to append, which a codec conversion replaces."""
     header = batch.header
     if origin is Origin.CLIENT:
         if header.timestamp_type:
@@ -254,49 +270,52 @@ def _check_content(
 
 
 def _check_header_timestamps(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """The header bounds the records; only when it is out of range are they looked at, to name the ones to blame."""
+    """Validate the timestamps of a header, which bound those of the records.
+
+    Records are decoded only if the header is out of bounds: the refusal then names the records that are.
+    """
     for timestamp in (header.base_timestamp, header.max_timestamp):
-        wrong = _wrong_timestamp(timestamp, config, now_ms)
-        if wrong is not None:
+        error = _timestamp_error(timestamp, config, now_ms)
+        if error is not None:
             _check_records(batch, header, config, now_ms)
-            raise Refusal(ErrorCode.INVALID_TIMESTAMP, wrong)  # the header alone is wrong
+            raise Refusal(ErrorCode.INVALID_TIMESTAMP, error)  # all records are within bounds, only the header is not
 
 
-def _wrong_timestamp(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
-    """What is wrong with it, None when nothing is."""
+def _timestamp_error(timestamp: int, config: LogConfig, now_ms: int) -> str | None:
+    """Return the error message for a timestamp outside of the bounds of the topic, None if it is within them."""
     if timestamp == NO_TIMESTAMP:
         return None
     if -config.message_timestamp_after_max_ms <= now_ms - timestamp <= config.message_timestamp_before_max_ms:
         return None
     return (
-        f"timestamp {timestamp} is out of the range of the topic, which is from "
+        f"timestamp {timestamp} is outside of the range of the topic, from "
         f"{now_ms - config.message_timestamp_before_max_ms} to {now_ms + config.message_timestamp_after_max_ms}"
     )
 
 
 def _check_records(batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int) -> int:
-    """Look at each record of a client's batch; the newest timestamp among them."""
+    """Validate each record of a client's batch. Return the largest timestamp."""
     newest = NO_TIMESTAMP
     errors = RecordErrors()
     try:
         for index, record in enumerate(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX)):
             if record.offset != header.base_offset + index:
-                errors.bad_record(index, f"offset {record.offset} instead of {header.base_offset + index}")
+                errors.add(index, f"offset {record.offset} instead of {header.base_offset + index}")
             if record.key is None and config.compacted:
-                errors.bad_record(index, "a compacted topic takes no record without a key")
+                errors.add(index, "a record of a compacted topic must have a key")
             if not config.log_append_time:
-                wrong = _wrong_timestamp(record.timestamp, config, now_ms)
-                if wrong is not None:
-                    errors.bad_timestamp(index, wrong)
+                error = _timestamp_error(record.timestamp, config, now_ms)
+                if error is not None:
+                    errors.add_timestamp_error(index, error)
             newest = max(newest, record.timestamp)
-    except Malformed as error:
-        raise _invalid(f"the records of the batch cannot be decoded: {error}") from error
+    except Malformed as malformed:
+        raise _invalid(f"the records of the batch cannot be decoded: {malformed}") from malformed
     errors.raise_if_any()
     return newest
 
 
 def _target_codec(config: LogConfig) -> Compression | None:
-    """The codec that the topic asks for, None when producers choose."""
+    """Return the codec that `compression.type` of the topic requires, None if the producer chooses it."""
     if config.compression_type == COMPRESSION_AS_PRODUCED:
         return None
     if config.compression_type == UNCOMPRESSED:
@@ -305,6 +324,7 @@ def _target_codec(config: LogConfig) -> Compression | None:
 
 
 def _convert(batch: memoryview, header: BatchHeader, codec: Compression, config: LogConfig) -> CheckedBatch:
+    """Return the batch with its records compressed by `codec`."""
     try:
         records = list(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX))
     except Malformed as error:
@@ -325,7 +345,7 @@ def _convert(batch: memoryview, header: BatchHeader, codec: Compression, config:
     )
     new_header = read_header(converted)
     _check_size(new_header, config)
-    return _checked(converted, 0, new_header)
+    return _to_checked_batch(converted, 0, new_header)
 
 
 def _invalid(message: str) -> Refusal:

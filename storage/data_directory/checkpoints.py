@@ -1,4 +1,4 @@
-"""The offset checkpoints of a data directory: four files, each with one offset per log."""
+"""Read and write the four offset checkpoints of a data directory. Each file has one offset per log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedOffsets:
-    """The content of the checkpoints at the start of the node."""
+    """Content of the four offset checkpoints when the node starts."""
 
     recovery_points: Mapping[TopicPartition, int]
     log_starts: Mapping[TopicPartition, int]
@@ -28,14 +28,18 @@ class CheckpointedOffsets:
     cleaned: Mapping[TopicPartition, int]
 
     def open_options(self, key: TopicPartition, *, now_ms: int, clean: bool, refuse_loss: bool) -> OpenOptions:
-        """Return how to open a log. With `refuse_loss`, a log that ends below its high watermark is refused."""
+        """Return the options to open a log.
+
+        With `refuse_loss`, a log that ends below its high watermark is not opened.
+        """
         high_watermark = self.high_watermarks.get(key, 0)
         cleaned_to = self.cleaned.get(key)
         return OpenOptions(
             now_ms,
             recovery_point=self.recovery_points.get(key, 0),
             log_start_offset=self.log_starts.get(key, 0),
-            # Only what is committed is compacted. The checkpoint of the high watermark may be older than that of the compaction.
+            # The high watermark is at least the cleaner offset, since only committed records are compacted. Its own
+            # checkpoint may be older.
             high_watermark=max(high_watermark, cleaned_to or 0),
             cleaned_to=cleaned_to,
             clean=clean,
@@ -43,7 +47,10 @@ class CheckpointedOffsets:
         )
 
     def durable_ends(self) -> dict[TopicPartition, int]:
-        """Return the offset below which each log was durable at the stop, if it is flushed before its records are committed."""
+        """Return the offset below which each log was durable when the node stopped.
+
+        The result is valid for logs that are flushed before their records are committed.
+        """
         return {
             key: max(self.recovery_points.get(key, 0), self.high_watermarks.get(key, 0))
             for key in [*self.recovery_points, *self.high_watermarks]
@@ -51,53 +58,58 @@ class CheckpointedOffsets:
 
 
 class Checkpoints:
-    """Read and write the four offset checkpoints. `logs` are the open logs, which the owner changes."""
+    """The four offset checkpoints of a data directory. `logs` is the owner's mutable mapping of open logs."""
 
     def __init__(self, disk: Disk, directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-        def offsets_of(name: str, value: Callable[[PartitionLog], int | None]) -> OffsetCheckpoint:
+        def checkpoint_of(name: str, offset_of: Callable[[PartitionLog], int | None]) -> OffsetCheckpoint:
             def current() -> dict[TopicPartition, int]:
-                offsets = {key: value(each) for key, each in logs.items()}
+                offsets = {key: offset_of(log) for key, log in logs.items()}
                 return {key: offset for key, offset in offsets.items() if offset is not None}
 
             return OffsetCheckpoint(disk, directory.path_of(name), current)
 
-        self.recovery_points = offsets_of(checkpoint.RECOVERY_POINTS, lambda each: each.recovery_point)
-        self.log_starts = offsets_of(checkpoint.LOG_START_OFFSETS, lambda each: each.log_start_offset)
-        self.high_watermarks = offsets_of(checkpoint.HIGH_WATERMARKS, lambda each: each.high_watermark)
-        self.cleaned = offsets_of(checkpoint.CLEANER_OFFSETS, lambda each: each.cleaned_to)
+        self.recovery_points = checkpoint_of(checkpoint.RECOVERY_POINTS, lambda log: log.recovery_point)
+        self.log_starts = checkpoint_of(checkpoint.LOG_START_OFFSETS, lambda log: log.log_start_offset)
+        self.high_watermarks = checkpoint_of(checkpoint.HIGH_WATERMARKS, lambda log: log.high_watermark)
+        self.cleaned = checkpoint_of(checkpoint.CLEANER_OFFSETS, lambda log: log.cleaned_to)
         self._all = (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaned)
 
     def read(self) -> CheckpointedOffsets:
-        """Read all checkpoints. Raise OSError if the disk refuses."""
-        return CheckpointedOffsets(*(each.read() for each in self._all))
+        """Read all checkpoints. Blocking. Raise OSError if a disk operation fails."""
+        return CheckpointedOffsets(*(file.read() for file in self._all))
 
-    def keep(self, key: TopicPartition) -> None:
-        """Keep the entries of a log that could not be opened: the next start may open it."""
-        for each in self._all:
-            each.keep(key)
+    def keep_entries(self, key: TopicPartition) -> None:
+        """Keep the entries of a log that could not be opened. The next start may be able to open the log."""
+        for file in self._all:
+            file.keep_entry(key)
 
-    def limit(self, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends; wait for the disk.
+    def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
+        """Cap recovery points, high watermarks and cleaner offsets at the recovered log ends. Blocking.
 
-        Otherwise a checkpoint could cover records that are appended in place of lost ones, and the next recovery would trust them.
+        Otherwise an entry could cover records that are appended in place of lost records, and the next recovery would
+        not check them.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
-        for each in (self.recovery_points, self.high_watermarks, self.cleaned):
-            each.limit(log_ends)
+        for file in (self.recovery_points, self.high_watermarks, self.cleaned):
+            file.cap(log_ends)
 
-    def may_name(self, key: TopicPartition) -> bool:
-        """Determine whether a checkpoint on the disk may have an entry for a log of that name."""
-        return any(each.may_name(key) for each in self._all)
+    def may_have_entry(self, key: TopicPartition) -> bool:
+        """Return True if a checkpoint on the disk may have an entry for the partition."""
+        return any(file.may_have_entry(key) for file in self._all)
 
     async def remove_stale_entries(self, logs: Mapping[TopicPartition, PartitionLog]) -> None:
-        """Write each checkpoint that has an entry for none of `logs`. Raise OSError if the disk refuses."""
-        for each in self._all:
-            if each.may_name_other_than(logs):
-                await each.replace()
+        """Write each checkpoint that may have an entry for a log outside of `logs`.
 
-    def write(self) -> None:
-        """Write all checkpoints; wait for the disk. Raise OSError if the disk refuses."""
-        for each in self._all:
-            each.write()
+        Raises:
+            OSError: A disk operation fails.
+        """
+        for file in self._all:
+            if file.may_have_entry_outside(logs):
+                await file.write()
+
+    def write_now(self) -> None:
+        """Write all checkpoints. Blocking. Raise OSError if a disk operation fails."""
+        for file in self._all:
+            file.write_now()

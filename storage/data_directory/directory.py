@@ -1,4 +1,4 @@
-"""The data directory of a node: which node and cluster it belongs to, and how the previous run left it."""
+"""Lock a data directory, verify that it belongs to this node and cluster, and read how the previous run ended."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk, Lock
 
 
-class DirectoryRefused(OSError):
-    """The data directory belongs to another node or cluster, or `meta.properties` is damaged."""
+class UnusableDirectory(OSError):
+    """The data directory belongs to another node or cluster, has a damaged `meta.properties`, or needs a cluster id."""
 
 
 class DataDirectory:
-    """One data directory. `claim` sets the attributes."""
+    """Data directory of a node. `claim` sets the attributes."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.cluster_id = ""
         self.directory_id = ZERO_UUID
         self.clean_start = False
-        """The previous shutdown was clean."""
+        """True if the previous shutdown was clean."""
         self.previous_broker_epoch = -1
-        """The broker epoch in the clean-shutdown marker; -1 if the previous shutdown was unclean."""
+        """Broker epoch in the clean-shutdown marker; -1 if the previous shutdown was unclean."""
         self._disk = disk
         self._lock: Lock | None = None
 
@@ -39,31 +39,32 @@ class DataDirectory:
         return self._lock is not None
 
     def path_of(self, name: str) -> str:
-        """Return the path of an entry of the directory."""
+        """Return the path of the entry `name` of the directory."""
         return f"{self.path}/{name}"
 
     def claim(
-        self, *, node_id: int, rng: random.Random, cluster_id: str | None = None, may_name_cluster: bool = True
+        self, *, node_id: int, rng: random.Random, cluster_id: str | None = None, may_create_cluster: bool = True
     ) -> None:
-        """Lock the directory, create it if it is absent, check its owner, and determine how the previous run left it.
+        """Create the directory if it is absent, lock it, verify its owner, and remove the clean-shutdown marker.
 
-        A new directory becomes part of `cluster_id`. Without one it becomes part of a new cluster, if `may_name_cluster`.
+        Blocking.
 
-        When this returns, the clean-shutdown marker is removed durably. Only another clean shutdown writes one.
+        A new directory gets `cluster_id`, or the id of a new cluster if `cluster_id` is None and `may_create_cluster`.
+        The removal of the marker is durable when this function returns.
 
         Raises:
             DirectoryLocked: Another process uses the directory.
-            DirectoryRefused: The directory belongs to another node or cluster.
-            OSError: The disk refuses.
+            UnusableDirectory: See the class.
+            OSError: A disk operation fails.
         """
         self._disk.make_directory(self.path)
         self._lock = self._disk.lock_directory(self.path)
         meta = self._read_meta(node_id, cluster_id)
         if meta is None:
-            if cluster_id is None and not may_name_cluster:
-                raise DirectoryRefused(
+            if cluster_id is None and not may_create_cluster:
+                raise UnusableDirectory(
                     errno.EINVAL,
-                    "is new, and odradek.cluster.id is not set: a cluster of several nodes needs an id that all have",
+                    "is new, and odradek.cluster.id is not set: set the same cluster id on all nodes of the cluster",
                     self.path,
                 )
             name = cluster_id or checkpoint.encode_uuid(_random_uuid(rng))
@@ -74,8 +75,8 @@ class DataDirectory:
             self.clean_start = True
             self.previous_broker_epoch = checkpoint.decode_clean_shutdown(self._disk.read_file(marker))
             self._disk.remove(marker)
-        # This syncs the directory as well, and with it the removal of the marker.
-        self._disk.write_atomic(self.path_of(checkpoint.META_PROPERTIES), checkpoint.encode_meta_properties(meta))
+        # This call also syncs the directory, and with it the removal of the marker.
+        self._disk.replace_file_now(self.path_of(checkpoint.META_PROPERTIES), checkpoint.encode_meta_properties(meta))
 
     def _read_meta(self, node_id: int, cluster_id: str | None) -> MetaProperties | None:
         path = self.path_of(checkpoint.META_PROPERTIES)
@@ -84,17 +85,17 @@ class DataDirectory:
         try:
             meta = checkpoint.decode_meta_properties(self._disk.read_file(path))
         except CorruptCheckpoint as error:
-            raise DirectoryRefused(errno.EINVAL, f"damaged: {error}", path) from error
+            raise UnusableDirectory(errno.EINVAL, f"damaged: {error}", path) from error
         if meta.node_id != node_id:
-            raise DirectoryRefused(errno.EINVAL, f"belongs to node {meta.node_id}, this is node {node_id}", path)
+            raise UnusableDirectory(errno.EINVAL, f"belongs to node {meta.node_id}, this is node {node_id}", path)
         if cluster_id is not None and meta.cluster_id != cluster_id:
-            raise DirectoryRefused(errno.EINVAL, f"belongs to cluster {meta.cluster_id}, not {cluster_id}", path)
+            raise UnusableDirectory(errno.EINVAL, f"belongs to cluster {meta.cluster_id}, not {cluster_id}", path)
         return meta
 
     def mark_clean_shutdown(self, broker_epoch: int) -> None:
-        """Write the clean-shutdown marker; wait for the disk. Raise OSError if the disk refuses."""
+        """Write the clean-shutdown marker. Blocking. Raise OSError if a disk operation fails."""
         marker = checkpoint.encode_clean_shutdown(broker_epoch)
-        self._disk.write_atomic(self.path_of(checkpoint.CLEAN_SHUTDOWN), marker)
+        self._disk.replace_file_now(self.path_of(checkpoint.CLEAN_SHUTDOWN), marker)
 
     def release(self) -> None:
         """Release the lock."""

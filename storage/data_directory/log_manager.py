@@ -1,4 +1,4 @@
-"""The logs of a data directory: load, create, delete, flush, checkpoint."""
+"""Manage the logs of a data directory: load, create, delete, flush and checkpoint them (Kafka's `LogManager`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import structlog
 from odradek.protocol.internal_topics import CLUSTER_METADATA, CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.storage.config import CLEANUP_COMPACT, LogConfig
 from odradek.storage.data_directory.checkpoints import Checkpoints
+from odradek.storage.data_directory.deleted_and_stray import DeletedAndStrayDirectories
 from odradek.storage.data_directory.directory import DataDirectory
-from odradek.storage.data_directory.set_aside import SetAsideDirectories
 from odradek.storage.files import checkpoint, names
 from odradek.storage.files.checkpoint import ZERO_UUID, CorruptCheckpoint
 from odradek.storage.log.log import PartitionLog
@@ -27,40 +27,45 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 COMPACTED_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE)
+"""Topics that brokers always compact."""
 FLUSHED_TOPICS = (CLUSTER_METADATA,)
-"""Topics written by Raft, which commits only what is durable: a crash loses nothing below their high watermark."""
+"""Topics that Raft writes. It commits only durable records, so a crash loses no record below their high watermark."""
 ConfigFor = Callable[[str], LogConfig]
+"""Returns the configuration of a topic."""
 
 
 class StaleCheckpoint(Exception):
-    """A checkpoint on the disk may have an entry for a deleted log of that name, until `remove_stale_entries` has run."""
+    """A checkpoint may have an entry of a deleted log with the same name.
+
+    Call `LogManager.remove_stale_entries` first.
+    """
 
 
 class LogManager:
-    """The open logs of one data directory."""
+    """The open logs of one data directory, by topic and partition."""
 
     def __init__(self, disk: Disk, log_dir: str, default_config: LogConfig) -> None:
         self.disk = disk
         self.directory = DataDirectory(disk, log_dir)
         self._default_config = default_config
         self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._refused: dict[TopicPartition, OSError] = {}
-        self._set_aside = SetAsideDirectories(disk, self.directory)
+        self._open_errors: dict[TopicPartition, OSError] = {}
+        self._deleted_and_stray = DeletedAndStrayDirectories(disk, self.directory)
         self._checkpoints = Checkpoints(disk, self.directory, self._logs)
         self._durable_at_stop: dict[TopicPartition, int] = {}
 
-    # -- start ------------------------------------------------------------------------------------------------------------
+    # -- start ---------------------------------------------------------------------------------------------------------
 
     def load_all(
         self, now_ms: int, config_for: ConfigFor | None = None, *, refuse_loss: Sequence[str] = FLUSHED_TOPICS
     ) -> None:
-        """Open every log of the directory, and recover it after an unclean shutdown; wait for the disk.
+        """Open every log of the directory. After an unclean shutdown, recover it. Blocking.
 
-        A log of `refuse_loss` that ends below its high watermark is not opened: no other node has what it lost. A log that the
-        disk refuses to open is left out; `create` raises its error.
+        A log whose topic is in `refuse_loss` is not opened if it ends below its high watermark: no other node has the
+        lost records. A log that cannot be opened is skipped; `create` raises its error.
 
         Raises:
-            OSError: The disk refuses to list the directory, or to read or write a checkpoint.
+            OSError: The directory cannot be listed, or a checkpoint cannot be read or written.
         """
         offsets = self._checkpoints.read()
         self._durable_at_stop = offsets.durable_ends()
@@ -69,38 +74,43 @@ class LogManager:
             if not self.disk.is_directory(path):
                 continue
             if name.endswith(names.DELETED_DIRECTORY_SUFFIX):
-                self._set_aside.add_deleted(path, self._default_config.file_delete_delay_ms)
+                self._deleted_and_stray.add_deleted(path, self._default_config.file_delete_delay_ms)
                 continue
             key = names.parse_partition_directory(name)
             if key is None:
-                log.warning("directory is no partition's and is left alone", path=path)
+                log.warning("unknown directory ignored", path=path)
                 continue
             config = (config_for or self._assumed_config)(key[0])
             if key in offsets.cleaned:
-                config = _with_gaps(config)
+                config = _allowing_gaps(config)
             options = offsets.open_options(
                 key, now_ms=now_ms, clean=self.directory.clean_start, refuse_loss=key[0] in refuse_loss
             )
             try:
                 self._logs[key] = self._open(path, key, self._read_topic_id(path), config, options)
             except OSError as error:
-                log.error("log cannot be opened", path=path, error=str(error))  # noqa: TRY400  # the reason says it all
-                self._refused[key] = error
-                self._checkpoints.keep(key)
-        # Not the metadata log: Raft must see what it has lost, until it has reported that.
-        ends = {key: each.log_end_offset for key, each in self._logs.items() if key[0] not in FLUSHED_TOPICS}
-        self._checkpoints.limit(ends)
+                log.error("log not opened", path=path, error=str(error))  # noqa: TRY400  # the error names the cause
+                self._open_errors[key] = error
+                self._checkpoints.keep_entries(key)
+        # The entries of the metadata log stay: Raft compares them with the log end to detect and report a loss.
+        log_ends = {
+            key: partition_log.log_end_offset
+            for key, partition_log in self._logs.items()
+            if key[0] not in FLUSHED_TOPICS
+        }
+        self._checkpoints.cap(log_ends)
 
     def durable_at_stop(self, topic: str, partition: int) -> int:
-        """Return the offset below which the log was known to be durable when this node stopped; 0 if it is not known.
+        """Return the offset below which the log was durable when this node stopped; 0 if it is not known.
 
-        This holds only for a log that is flushed before its records are committed. The log may end below that offset now.
+        The result is valid only for a log that is flushed before its records are committed. After a loss of data, the
+        log may end below that offset.
         """
         return self._durable_at_stop.get((topic, partition), 0)
 
     def _assumed_config(self, topic: str) -> LogConfig:
-        """Return the configuration of a topic before the metadata is known. Topics that are always compacted may have gaps."""
-        return _with_gaps(self._default_config) if topic in COMPACTED_TOPICS else self._default_config
+        """Return the configuration of a topic before the metadata is loaded. COMPACTED_TOPICS may have offset gaps."""
+        return _allowing_gaps(self._default_config) if topic in COMPACTED_TOPICS else self._default_config
 
     def _open(
         self, path: str, key: TopicPartition, topic_id: uuid.UUID, config: LogConfig, options: OpenOptions
@@ -114,86 +124,97 @@ class LogManager:
         try:
             return checkpoint.decode_partition_metadata(self.disk.read_file(path))
         except CorruptCheckpoint as error:
-            log.warning("topic id is damaged; the metadata log will tell", path=path, reason=str(error))
+            # `create` writes the topic id from the metadata.
+            log.warning("damaged topic id ignored", path=path, reason=str(error))
             return ZERO_UUID
 
-    # -- logs ---------------------------------------------------------------------------------------------------------------
+    # -- logs ----------------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """Return the open log of the partition, None if there is none."""
+        """Return the open log of the partition; None if there is none."""
         return self._logs.get((topic, partition))
 
     def __iter__(self) -> Iterator[PartitionLog]:
-        """Return an iterator over a copy of the list of open logs."""
+        """Iterate over the logs that are open now. The loop may create and delete logs."""
         return iter(list(self._logs.values()))
 
     def create(self, topic: str, partition: int, topic_id: uuid.UUID, config: LogConfig, now_ms: int) -> PartitionLog:
-        """Return the log of the partition; create it if it does not exist.
+        """Return the log of the partition. Create it if it does not exist.
 
-        A log without a topic id takes this one. A log with another topic id is set aside: it was found at the start, and the
-        metadata does not know it. Either its topic was deleted just before a crash, or the metadata has been damaged. So its files
-        are kept for an operator to decide on, as Kafka does.
+        An open log without a topic id gets `topic_id`. An open log with another topic id is a stray: the metadata does
+        not contain it. Either its topic was deleted just before a crash, or the metadata is damaged. The directory of a
+        stray is renamed and kept, as in Kafka; an operator decides on it.
 
         Raises:
             StaleCheckpoint: `remove_stale_entries` must run first.
-            OSError: The disk refuses.
-            ValueError: `topic` is not a topic name.
+            OSError: A disk operation fails, or `load_all` could not open the log.
+            ValueError: `topic` is not a valid topic name.
         """
         key = topic, partition
-        refused = self._refused.get(key)
-        if refused is not None:
-            raise OSError(refused.errno, f"the log could not be opened: {refused}")
-        present = self._logs.get(key)
-        if present is not None:
-            if present.topic_id == ZERO_UUID != topic_id:
-                present.set_topic_id(topic_id)
-            if present.topic_id == topic_id:
-                present.update_config(config)
-                return present
-            self._keep_as_stray(present)
+        open_error = self._open_errors.get(key)
+        if open_error is not None:
+            raise OSError(open_error.errno, f"the log could not be opened: {open_error}")
+        existing = self._logs.get(key)
+        if existing is not None:
+            if existing.topic_id == ZERO_UUID != topic_id:
+                existing.set_topic_id(topic_id)
+            if existing.topic_id == topic_id:
+                existing.update_config(config)
+                return existing
+            self._keep_as_stray(existing)
         path = self.directory.path_of(names.partition_directory(topic, partition))
-        # The entries of a log that Raft has written must stay: if the log is missing, they record what was durable.
-        if topic not in FLUSHED_TOPICS and self._checkpoints.may_name(key):
+        # The entries of the metadata log stay, also for a new log: if the old log is missing, they show what was
+        # durable.
+        if topic not in FLUSHED_TOPICS and self._checkpoints.may_have_entry(key):
             raise StaleCheckpoint(path)
         self._delete_leftover(path, topic, partition, topic_id)
         created = self._open(path, key, topic_id, config, OpenOptions(now_ms, clean=True))
         self._logs[key] = created
         return created
 
-    def _keep_as_stray(self, present: PartitionLog) -> None:
-        del self._logs[present.topic, present.partition]
-        present.close(clean=False)
-        path = self._set_aside.keep_as_stray(present.directory, present.topic, present.partition, present.topic_id)
-        log.warning("log of a topic that the metadata does not know is set aside", path=path)
+    def _keep_as_stray(self, partition_log: PartitionLog) -> None:
+        del self._logs[partition_log.topic, partition_log.partition]
+        partition_log.close(clean=False)
+        path = self._deleted_and_stray.keep_as_stray(
+            partition_log.directory, partition_log.topic, partition_log.partition, partition_log.topic_id
+        )
+        log.warning("stray log renamed", path=path)
 
     def _delete_leftover(self, path: str, topic: str, partition: int, topic_id: uuid.UUID) -> None:
-        """Give a directory that a failed deletion has left its deleted name: it must not become the log of a new topic."""
+        """Rename the directory of another topic id that a failed deletion left. A new log must not use its files."""
         if self.disk.is_directory(path):
             leftover_id = self._read_topic_id(path)
             if leftover_id not in {ZERO_UUID, topic_id}:
                 delay_ms = self._default_config.file_delete_delay_ms
-                self._set_aside.delete(path, topic, partition, leftover_id, delay_ms=delay_ms)
+                self._deleted_and_stray.delete(path, topic, partition, leftover_id, delay_ms=delay_ms)
 
     def delete(self, topic: str, partition: int) -> Coroutine[Any, Any, None]:
-        """Take the log out of the manager immediately. The returned coroutine makes that durable, and raises OSError.
+        """Close the log, remove it from the manager, and rename its directory, all before this function returns.
 
-        `remove_deleted` removes the files.
+        The returned coroutine makes the deletion durable. It raises OSError if a disk operation fails or has failed
+        before. `remove_deleted` removes the files.
         """
-        present = self._logs.get((topic, partition))
+        partition_log = self._logs.get((topic, partition))
         failure: OSError | None = None
-        if present is not None:
+        if partition_log is not None:
             try:
-                self._delete(present)
+                self._delete(partition_log)
             except OSError as error:
                 failure = error
         return self._deleted_durably(failure)
 
-    def _delete(self, present: PartitionLog) -> None:
-        """Give the directory its deleted name. The log is out of the manager even if that fails."""
-        del self._logs[present.topic, present.partition]
-        present.close(clean=False)
-        delay_ms = present.config.file_delete_delay_ms
-        self._set_aside.delete(present.directory, present.topic, present.partition, present.topic_id, delay_ms=delay_ms)
+    def _delete(self, partition_log: PartitionLog) -> None:
+        """Remove the log from the manager, also if the disk operations fail, and rename its directory."""
+        del self._logs[partition_log.topic, partition_log.partition]
+        partition_log.close(clean=False)
+        delay_ms = partition_log.config.file_delete_delay_ms
+        self._deleted_and_stray.delete(
+            partition_log.directory,
+            partition_log.topic,
+            partition_log.partition,
+            partition_log.topic_id,
+            delay_ms=delay_ms,
+        )
 
     async def _deleted_durably(self, failure: OSError | None) -> None:
         if failure is not None:
@@ -202,89 +223,105 @@ class LogManager:
         await self.remove_stale_entries()
 
     async def remove_stale_entries(self) -> None:
-        """Remove the entries of deleted logs from the checkpoints. Raise OSError if the disk refuses.
+        """Remove the entries of deleted logs from the checkpoints.
 
-        Otherwise, after a crash, the offsets of a deleted log count for the next log of the same name. Then that log returns records
-        that are not committed, trusts batches that were not flushed, and hides records.
+        After a crash, an old entry would apply to the next log of the same name. With the old high watermark, that log
+        would return uncommitted records. With the old recovery point, it would not check unflushed batches. With the
+        old log start offset, it would hide records.
+
+        Raises:
+            OSError: A disk operation fails.
         """
         await self._checkpoints.remove_stale_entries(self._logs)
 
     async def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of logs and segments that were deleted at least file.delete.delay.ms ago.
 
-        The delay counts from the first call that finds the files.
-        """
-        for each in self:
-            each.remove_deleted(now_ms)
-        await self._set_aside.remove_deleted(now_ms)
+        The delay starts at the first call after the deletion.
 
-    # -- upkeep -------------------------------------------------------------------------------------------------------------
+        Raises:
+            OSError: A disk operation fails.
+        """
+        for partition_log in self:
+            partition_log.remove_deleted(now_ms)
+        await self._deleted_and_stray.remove_deleted(now_ms)
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
 
     async def flush_sealed(self) -> list[tuple[PartitionLog, OSError]]:
-        """Flush rolled segments, so that a recovery reads little. Return the logs that the disk refused."""
+        """Flush the sealed segments of all logs. Return (log, error) of each log whose flush failed.
+
+        A recovery after an unclean shutdown then has to check only active segments.
+        """
         failures = []
-        for each in self:
-            if each.sealed_unflushed and not each.failed and not each.closed:
+        for partition_log in self:
+            if partition_log.sealed_unflushed and not partition_log.failed and not partition_log.closed:
                 try:
-                    await each.flush(each.segments.active.base_offset)
+                    await partition_log.flush(partition_log.segments.active.base_offset)
                 except OSError as error:
-                    failures.append((each, error))
+                    failures.append((partition_log, error))
         return failures
 
     async def checkpoint_recovery_points(self) -> None:
-        """Write `recovery-point-offset-checkpoint`. Raise OSError if the disk refuses."""
-        await self._checkpoints.recovery_points.replace()
+        """Write `recovery-point-offset-checkpoint`. Raise OSError if a disk operation fails."""
+        await self._checkpoints.recovery_points.write()
 
     async def checkpoint_log_starts(self) -> None:
-        """Write `log-start-offset-checkpoint`. Raise OSError if the disk refuses."""
-        await self._checkpoints.log_starts.replace()
+        """Write `log-start-offset-checkpoint`. Raise OSError if a disk operation fails."""
+        await self._checkpoints.log_starts.write()
 
     async def checkpoint_high_watermarks(self) -> None:
-        """Write `replication-offset-checkpoint`. Raise OSError if the disk refuses."""
-        await self._checkpoints.high_watermarks.replace()
+        """Write `replication-offset-checkpoint`. Raise OSError if a disk operation fails."""
+        await self._checkpoints.high_watermarks.write()
 
     async def checkpoint_cleaned(self) -> None:
-        """Write `cleaner-offset-checkpoint`. Raise OSError if the disk refuses."""
-        await self._checkpoints.cleaned.replace()
+        """Write `cleaner-offset-checkpoint`. Raise OSError if a disk operation fails."""
+        await self._checkpoints.cleaned.write()
 
     async def lower_recovery_point(self, topic: str, partition: int, offset: int) -> None:
-        """Lower the checkpoints of a log before it is truncated to `offset`. Raise OSError if the disk refuses.
+        """Lower the recovery point and the cleaner offset of a log to `offset`, before it is truncated to there.
 
-        Otherwise, after a crash, records appended in place of truncated ones would be below the recovery point, and trusted.
+        With the old recovery point, a recovery would not check records that were appended in place of truncated ones.
+
+        Raises:
+            OSError: A disk operation fails.
         """
-        present = self._logs[topic, partition]
-        if offset < present.recovery_point:
-            present.local.lower_recovery_point(offset)
+        partition_log = self._logs[topic, partition]
+        if offset < partition_log.recovery_point:
+            partition_log.local.lower_recovery_point(offset)
             await self.checkpoint_recovery_points()
-        if present.cleaned_to is not None and offset < present.cleaned_to:
-            # Otherwise compaction could remove a tombstone appended there before the records that it deletes.
-            present.lower_cleaned_to(offset)
+        if partition_log.cleaned_to is not None and offset < partition_log.cleaned_to:
+            # With the old cleaner offset, compaction could remove a tombstone that is appended below it earlier than
+            # the records that the tombstone deletes.
+            partition_log.lower_cleaned_to(offset)
             await self.checkpoint_cleaned()
 
     def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
-        """Close every log and release the directory; wait for the disk.
+        """Close every log and release the lock of the directory. Blocking.
 
-        The clean-shutdown marker is written only if every log was closed cleanly. Errors of the disk are logged, and the next start
-        recovers.
+        The clean-shutdown marker is written only if every log was closed cleanly. Disk errors are logged; the next
+        start then recovers the logs.
         """
-        all_clean = clean and not self._refused
-        for each in self:
+        all_clean = clean and not self._open_errors
+        for partition_log in self:
             try:
-                each.close(clean=clean)
+                partition_log.close(clean=clean)
             except OSError as error:
-                log.error("log did not close cleanly", path=each.directory, error=str(error))  # noqa: TRY400  # as above
+                path = partition_log.directory
+                log.error("log not closed cleanly", path=path, error=str(error))  # noqa: TRY400  # as above
                 all_clean = False
-            all_clean = all_clean and not each.failed
+            all_clean = all_clean and not partition_log.failed
         try:
             if all_clean and self.directory.claimed:
-                self._checkpoints.write()
+                self._checkpoints.write_now()
                 self.directory.mark_clean_shutdown(broker_epoch)
         except OSError as error:
-            log.error("no clean-shutdown marker", path=self.directory.path, error=str(error))  # noqa: TRY400  # as above
+            path = self.directory.path
+            log.error("clean-shutdown marker not written", path=path, error=str(error))  # noqa: TRY400  # as above
         finally:
             self._logs.clear()
             self.directory.release()
 
 
-def _with_gaps(config: LogConfig) -> LogConfig:
+def _allowing_gaps(config: LogConfig) -> LogConfig:
     return replace(config, cleanup_policy=(CLEANUP_COMPACT,))

@@ -1,4 +1,4 @@
-"""The disk port on the operating system (Linux): pwritev and preadv on the loop, everything that may wait in threads."""
+"""Implementation of the disk port for Linux. Warm reads and writes run on the event loop, blocking calls in threads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from odradek.storage.disk.held_file import HeldFile, UnsyncedBytes
 from odradek.storage.disk.port import DirectoryLocked, File
 from odradek.storage.disk.read_buffers import ReadBuffers
+from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 IO_THREADS_MAX = 4
+"""Threads per disk for cold reads, syncs and compression. Further operations wait in a queue."""
 BUFFERS_PER_CALL_MAX = 1024  # IOV_MAX of Linux
 FILE_MODE = 0o644
-LOCK_FILE = ".lock"
+LOCK_FILE = ".lock"  # Kafka's name
 
 
 class OsFile:
-    """A file descriptor with its size, counted here so that an append needs one system call."""
+    """Open file. The object counts the size of the file, so an append needs one system call."""
 
     def __init__(self, descriptor: int, pool: ThreadPoolExecutor, read_buffers: ReadBuffers) -> None:
         self._descriptor = descriptor
         self._pool = pool
         self._read_buffers = read_buffers
         self._size = os.fstat(descriptor).st_size
-        self._in_threads = 0
+        self._thread_operations = 0
+        """Operations of this file that run in threads now."""
         self._closed = False
         self._failure: OSError | None = None
 
@@ -46,23 +48,26 @@ class OsFile:
         return self._size
 
     def write(self, offset: int, *buffers: Buffer) -> None:
-        assert 0 <= offset <= self._size, f"write at {offset} would leave a hole behind {self._size}"
+        assert 0 <= offset <= self._size, f"write at {offset} beyond the end of the file, {self._size}"
         if self._closed or self._failure is not None:
             self._check()
-        wanted = sum(map(len, buffers))
+        size = sum(map(len, buffers))
         written = os.pwritev(self._descriptor, buffers[:BUFFERS_PER_CALL_MAX], offset)
-        if written != wanted:
+        if written != size:
             self._size = max(self._size, offset + written)
             self._write_rest(offset, b"".join(buffers), written)
-        self._size = max(self._size, offset + wanted)
+        self._size = max(self._size, offset + size)
 
     def _write_rest(self, offset: int, data: bytes, done: int) -> None:
-        """A short write: the disk is nearly full, a signal came, or there were more buffers than one call takes."""
+        """Write the bytes of `data` from `done` on, after a short write.
+
+        Reasons for a short write: the disk is nearly full, a signal, or more than BUFFERS_PER_CALL_MAX buffers.
+        """
         view = memoryview(data)
         while done < len(view):
             written = os.pwrite(self._descriptor, view[done:], offset + done)
             if written == 0:
-                raise OSError(errno.EIO, "the file takes no more bytes")
+                raise OSError(errno.EIO, "the kernel wrote no byte: check the file system")
             done += written
             self._size = max(self._size, offset + done)
 
@@ -83,15 +88,15 @@ class OsFile:
         size = max(0, min(size, self._size - offset))
         data = self._read_buffers.take(size)
         try:
-            got = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
+            read_bytes = os.preadv(self._descriptor, [data], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
-            # A file system without RWF_NOWAIT: everything counts as cold there, so that the loop never waits.
+            # The file system does not support RWF_NOWAIT. All reads are cold then, so the event loop never waits.
             if error.errno in {errno.EOPNOTSUPP, errno.EINVAL}:
                 return None
             raise
-        return data if got == size else None
+        return data if read_bytes == size else None
 
     async def read_cold(self, offset: int, size: int) -> Buffer:
         return await self._in_thread(lambda: self.read(offset, size))
@@ -108,7 +113,7 @@ class OsFile:
             raise
 
     def truncate(self, size: int) -> None:
-        assert 0 <= size <= self._size, f"truncation to {size} would lengthen {self._size}"
+        assert 0 <= size <= self._size, f"truncation to {size} beyond the end of the file, {self._size}"
         self._check()
         os.ftruncate(self._descriptor, size)
         self._size = size
@@ -119,24 +124,24 @@ class OsFile:
             self._release()
 
     def _release(self) -> None:
-        """Close the descriptor once no thread works with it: its number could otherwise be another file's by then."""
-        if self._closed and self._in_threads == 0:
+        """Close the descriptor when no thread uses it. Otherwise another file could get its number meanwhile."""
+        if self._closed and self._thread_operations == 0:
             os.close(self._descriptor)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         self._check_open()
-        self._in_threads += 1
+        self._thread_operations += 1
         job = self._pool.submit(work)
         loop = asyncio.get_running_loop()
         job.add_done_callback(lambda _: _call_soon(loop, self._thread_done))
         return await asyncio.wrap_future(job)
 
     def _thread_done(self) -> None:
-        self._in_threads -= 1
+        self._thread_operations -= 1
         self._release()
 
     def _check_open(self) -> None:
-        if self._closed and self._in_threads == 0:
+        if self._closed and self._thread_operations == 0:
             raise OSError(errno.EBADF, "the file is closed")
 
     def _check(self) -> None:
@@ -146,11 +151,13 @@ class OsFile:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everybody who could still use the file
+    with contextlib.suppress(RuntimeError):  # the event loop is closed, so no task can use the file any more
         loop.call_soon_threadsafe(callback)
 
 
 class OsLock:
+    """Lock of a data directory: a descriptor of its lock file."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
@@ -163,8 +170,8 @@ class OsLock:
 class OsDisk:
     """The file systems of this machine.
 
-    With `hold_unsynced`, bytes written to files stay in the memory of this process until they are synced. Then `kill -9` loses what
-    a power failure would lose; tests with real processes use it. Names (creation, renames, removals) are not held back.
+    With `hold_unsynced`, the process keeps written bytes in memory until they are synced. Then `kill -9` loses what a
+    power failure would lose, which tests with real processes need. Changes of names take effect immediately.
     """
 
     def __init__(self, *, hold_unsynced: bool = False) -> None:
@@ -180,7 +187,7 @@ class OsDisk:
         file = OsFile(descriptor, self._pool, self._read_buffers)
         if not self._hold_unsynced:
             return file
-        return HeldFile(file, self._unsynced.setdefault(_identity(os.fstat(descriptor)), UnsyncedBytes(file.size)))
+        return WriteBackFile(file, self._unsynced.setdefault(_identity(os.fstat(descriptor)), UnsyncedBytes(file.size)))
 
     def _open_new(self, path: str) -> int:
         try:
@@ -212,7 +219,7 @@ class OsDisk:
         Path(old).rename(new)
 
     def _forget(self, path: str) -> None:
-        """Drop held bytes of a file that loses its name; whoever has it open keeps them."""
+        """Drop the unsynced bytes of a file that loses its name. Open file objects keep them."""
         if self._hold_unsynced:
             with contextlib.suppress(FileNotFoundError):
                 self._unsynced.pop(_identity(Path(path).stat()), None)
@@ -239,18 +246,18 @@ class OsDisk:
         finally:
             file.close()
 
-    def write_atomic(self, path: str, data: bytes) -> None:
+    def replace_file_now(self, path: str, data: bytes) -> None:
         self._forget(path)
-        _write_atomic(path, data)
+        _replace_file(path, data)
 
     async def replace_file(self, path: str, data: bytes) -> None:
         self._forget(path)
-        await self.in_thread(lambda: _write_atomic(path, data))
+        await self.in_thread(lambda: _replace_file(path, data))
 
     def lock_directory(self, path: str) -> OsLock:
         descriptor = os.open(f"{path}/{LOCK_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            # Two locks: flock also keeps out another node of this process; lockf is the one that Java's tryLock sees.
+            # `flock` excludes another node of this process, and `lockf` a Kafka broker: Java's `tryLock` uses it.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -267,7 +274,7 @@ class OsDisk:
         return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
-        """Let the threads finish and end."""
+        """Wait for the end of all operations in threads, and stop the threads."""
         self._pool.shutdown(wait=True)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -291,7 +298,7 @@ def _remove_tree(path: str) -> None:
         shutil.rmtree(path)
 
 
-def _write_atomic(path: str, data: bytes) -> None:
+def _replace_file(path: str, data: bytes) -> None:
     temporary = f"{path}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:

@@ -1,39 +1,44 @@
-"""The disk: the one port through which logs, indexes and checkpoints touch storage.
+"""The disk port: logs, indexes and checkpoints access storage only through these classes.
 
-Production is `odradek.storage.disk.os_disk.OsDisk`; the simulator has its own implementation with losses, torn writes and I/O errors.
-Paths are absolute strings. Every failure is an `OSError` (a directory that is in use: `DirectoryLocked`).
+`odradek.storage.disk.os_disk.OsDisk` is the implementation of brokers and tools. The simulator has one with data loss,
+torn writes and I/O errors. Paths are absolute strings. Every failure is an `OSError`.
 
-What survives what
-------------------
-* `File.write`, `File.truncate`: seen by every later read of this disk at once. They survive the death of the process, and
-  survive the loss of power only after `File.sync` of that file has returned. A power loss may keep any subset of the
-  un-synced writes, any prefix of one, or leave zeros where data should be; bytes that were synced before and not
-  overwritten since stay as they are.
-* `File.sync`: everything written to the file before the call, through whichever handle, is durable when it returns. Index
-  files and snapshots are opened, written and closed, and synced through another handle later. After it has raised, un-synced
-  data must be taken for lost, and the file refuses every later write and sync: calling again and then trusting the
-  answer is what has cost others their data (the kernel reports a failed write-back once, then forgets it).
+Durability
+----------
+* `File.write`, `File.truncate`: later reads see the change immediately, and it survives a process failure. It survives
+* `File.write`, `File.truncate`: later reads see the change immediately, and it survives a process failure. It survives a
+  writes, keep a prefix of a write, or leave zeros. It does not change bytes that were synced and not overwritten since.
+* `File.sync`: when it returns, all earlier writes to the file are durable, also those through other file objects. Index
+  files and snapshots are written, closed, and synced later through another file object. If `sync` raises, the unsynced
+  data may be lost, and the file refuses all later writes and syncs. A repeated sync could succeed although the data is
+  lost: the kernel reports a failed write-back once, and then discards the data.
 * Names (`open(create=True)`, `make_directory`, `rename`, `remove`): durable after `sync_directory` of the parent.
-* `write_atomic`, `replace_file`: after a crash the old content or the new one, never a mixture; durable on return.
-* A failed `write` may leave any part of its bytes behind. `size` then counts what is known to have been written.
+* `replace_file`, `replace_file_now`: durable when they return. After a crash the file has the old content or the new
+  content, never a mixture.
+* A failed `write` may have written any part of its bytes. `size` includes the bytes that are known to be written.
 
-What may run on the event loop
-------------------------------
-| call                                                        | on the loop                                             |
-|-------------------------------------------------------------|---------------------------------------------------------|
-| `File.write`                                                | yes: goes to the page cache, blocks only when the       |
-|                                                             | kernel throttles writers                                |
-| `File.read_warm`                                            | yes: never waits for the device                         |
-| `File.truncate`, `File.close`, `File.size`                  | yes                                                     |
-| `Disk.open`, `exists`, `list`, `make_directory`, `rename`,  | yes, where they are rare (a roll, a deletion, the       |
-| `remove`, `free_bytes`, `total_bytes`, `is_directory`       | creation of a partition): they work on cached entries   |
-| `File.read_cold`, `File.sync`, `Disk.sync_directory`,       | awaited: the work is done in a thread                   |
-| `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                         |
-| `File.read`, `File.sync_now`, `Disk.read_file`,             | no: start-up, recovery, close-down, and command line    |
-| `Disk.write_atomic`, `Disk.lock_directory`,                 | tools                                                   |
-| `Disk.sync_directory_now`                                   |                                                         |
+Which functions block
+---------------------
+A *blocking* function waits for the disk in the calling thread. The event loop must not call it while the broker serves
+requests.
 
-There is no mmap: a truncated or failing file would end the process with SIGBUS (docs/decisions/0003-no-mmap.md).
+| functions                                                   | use on the event loop                                  |
+|-------------------------------------------------------------|--------------------------------------------------------|
+| `File.write`                                                | yes: it writes to the page cache, and blocks only when |
+|                                                             | the kernel throttles writers                           |
+| `File.read_warm`                                            | yes: it never waits for the disk                       |
+| `File.truncate`, `File.close`, `File.size`                  | yes                                                    |
+| `Disk.open`, `exists`, `list`, `make_directory`, `rename`,  | yes, for rare events (the roll of a segment, a         |
+| `remove`, `free_bytes`, `total_bytes`, `is_directory`       | deletion, a new partition): directory entries are      |
+|                                                             | usually cached                                         |
+| `File.read_cold`, `File.sync`, `Disk.sync_directory`,       | yes: they are awaited, and do their work in a thread   |
+| `Disk.remove_tree`, `Disk.replace_file`, `Disk.in_thread`   |                                                        |
+| `File.read`, `File.sync_now`, `Disk.read_file`,             | no, they block: for start-up, recovery, shutdown, and  |
+| `Disk.replace_file_now`, `Disk.lock_directory`,             | command-line tools                                     |
+| `Disk.sync_directory_now`                                   |                                                        |
+
+Files are not memory-mapped: access to a truncated or failing file would terminate the process with SIGBUS
+(docs/decisions/0003-no-mmap.md).
 """
 
 from __future__ import annotations
@@ -49,116 +54,124 @@ T = TypeVar("T")
 
 
 class DirectoryLocked(OSError):
-    """Another process, or another node of this process, works in the directory."""
+    """Another process, or another node in this process, holds the lock of the directory."""
 
 
 class Lock(Protocol):
-    """An exclusive claim on a directory; it also ends with the process."""
+    """Exclusive lock of a directory. The end of the process releases it, too."""
 
     def release(self) -> None:
-        """Give the directory back; a second call does nothing."""
+        """Release the lock. A second call has no effect."""
 
 
 class File(Protocol):
-    """An open file. Offsets and sizes are bytes; there is no file position."""
+    """Open file. Offsets and sizes are in bytes. There is no file position."""
 
     @property
     def size(self) -> int:
-        """Bytes in the file, un-synced ones included; no system call."""
+        """Size of the file, including unsynced bytes. It needs no system call."""
 
     def write(self, offset: int, *buffers: Buffer) -> None:
-        """Write all buffers one after the other from `offset` on (0 <= offset <= size: there are never holes).
+        """Write all buffers, one after the other, from `offset` on.
 
-        The buffers may be reused as soon as it returns.
+        `offset` must be in [0, size], so a file never has holes. The caller may reuse the buffers afterwards.
 
         Raises:
-            OSError: no space, I/O error, or the file failed before; how much of the bytes is there is unknown.
+            OSError: No space, an I/O error, or an earlier failure of the file. Any part of the bytes may be written.
         """
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Up to `size` bytes from `offset` on, fewer only at the end of the file. May wait for the device."""
+        """Return up to `size` bytes from `offset` on, fewer only at the end of the file. Blocking."""
 
     def read_warm(self, offset: int, size: int) -> Buffer | None:
-        """As `read`, but None when part of it is not in memory and the device would have to be asked."""
+        """Return the same bytes as `read` if all of them are in the page cache, else None."""
 
     async def read_cold(self, offset: int, size: int) -> Buffer:
-        """As `read`, in a thread. A `close` in the meantime takes effect after it; a `truncate` may make it shorter."""
+        """Return the same bytes as `read`, which runs in a thread.
+
+        `close` waits for the end of the read. A `truncate` during the read may shorten the result.
+        """
 
     async def sync(self) -> None:
-        """Make everything written before this call durable (fdatasync in a thread).
+        """Make all earlier writes durable (`fdatasync` in a thread).
 
         Raises:
-            OSError: un-synced data must be taken for lost; every later write and sync of this file raises too.
+            OSError: The unsynced data may be lost. All later writes and syncs of this file raise OSError, too.
         """
 
     def sync_now(self) -> None:
-        """As `sync`, waiting on the spot; for close-down and checkpoints."""
+        """Make all earlier writes durable. Blocking. Raise OSError as `sync` does."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes (0 <= size <= current size)."""
+        """Truncate the file to `size` bytes, which must not be more than it has."""
 
     def close(self) -> None:
-        """Release the file; operations in threads are finished first, un-synced bytes stay un-synced. Idempotent."""
+        """Close the file after the end of its operations in threads. Unsynced bytes stay unsynced. Idempotent."""
 
 
 class Disk(Protocol):
-    """Names, directories and small files."""
+    """The file systems of a node: names, directories and small files."""
 
     def open(self, path: str, *, create: bool) -> File:
-        """Open for reading and writing; with `create` an absent file is made, empty.
+        """Open a file for reading and writing. With `create`, create an empty file if it is absent.
 
         Raises:
-            FileNotFoundError: absent and not `create`, or its directory is absent.
+            FileNotFoundError: The file is absent and `create` is False, or its directory is absent.
         """
 
     def exists(self, path: str) -> bool:
-        """Whether a file or a directory has that name."""
+        """Return True if there is a file or directory with that path."""
 
     def is_directory(self, path: str) -> bool:
-        """Whether the name is that of a directory."""
+        """Return True if the path is that of a directory."""
 
     def list(self, directory: str) -> list[str]:
-        """Names in the directory, sorted."""
+        """Return the names of the entries of the directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """Make the directory and absent parents; one that exists is left alone."""
+        """Create the directory and its absent parents. An existing directory is no error."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; an absent one is no error. A file still open can be read and written until closed."""
+        """Remove a file. An absent file is no error. An open file can be read and written until it is closed."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file (replacing `new`) or a directory (`new` must not exist); open files stay open."""
+        """Rename a file, which replaces `new`, or a directory, for which `new` must not exist. Open files stay open."""
 
     async def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable."""
 
     def sync_directory_now(self, path: str) -> None:
-        """As `sync_directory`, waiting on the spot."""
+        """Make the names in the directory durable. Blocking."""
 
     async def remove_tree(self, path: str) -> None:
-        """Remove a directory and everything below; an absent one is no error."""
+        """Remove a directory with its content. An absent directory is no error."""
 
     def read_file(self, path: str) -> bytes:
-        """The whole content of a small file."""
+        """Return the content of a small file. Blocking."""
 
-    def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a small file: temporary file, fsync, rename, fsync of the directory. Waits on the spot."""
+    def replace_file_now(self, path: str, data: bytes) -> None:
+        """Replace a small file atomically: write and sync a temporary file, rename it, sync the directory. Blocking."""
 
     async def replace_file(self, path: str, data: bytes) -> None:
-        """As `write_atomic`, in a thread."""
+        """Replace a small file atomically, as `replace_file_now` does, in a thread."""
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """The result of `work`, which takes long and touches nothing that anybody else does: codecs, for the cleaner."""
+        """Run `work` in a thread and return its result.
+
+        It must not access shared state. Compaction runs codecs this way.
+        """
 
     def lock_directory(self, path: str) -> Lock:
-        """Claim the directory for this node by its file `.lock`, in the way Kafka's own processes understand.
+        """Lock the file `.lock` of the directory for this node.
+
+        A Kafka broker with the same directory is excluded, too.
 
         Raises:
-            DirectoryLocked: somebody else has it.
+            DirectoryLocked: Another node holds the lock.
         """
 
     def total_bytes(self, path: str) -> int:
-        """The size of the file system of `path`."""
+        """Return the size of the file system of `path` in bytes."""
 
     def free_bytes(self, path: str) -> int:
-        """Bytes that a process without privileges may still write to the file system of `path`."""
+        """Return the bytes that an unprivileged process may still write to the file system of `path`."""

@@ -1,27 +1,31 @@
-"""Memory for large reads, used again as soon as nobody looks at it any more.
+"""Reusable buffers for large reads.
 
-A buffer of a megabyte that is made for one read and thrown away costs more than the read itself: the allocator gets it from
-the kernel and gives it back, so that each of its pages is cleared and faulted in anew.
+A new buffer of 1 MiB per read would cost more than the read: the allocator maps and unmaps its memory each time, so the
+kernel has to clear and fault in every page again.
 """
 
 from __future__ import annotations
 
 from sys import getrefcount
 
-READ_BUFFER_BYTES = 1024 * 1024  # what consumers ask of a partition by default
-READ_BUFFER_BYTES_MIN = 64 * 1024  # smaller reads do without: memory of that size stays with the allocator
+READ_BUFFER_BYTES = 1024 * 1024
+"""Bytes per buffer: `max.partition.fetch.bytes` of consumers by default."""
+READ_BUFFER_BYTES_MIN = 64 * 1024
+"""Minimum bytes of a read that uses a buffer. The allocator keeps smaller pieces of memory for reuse itself."""
 READ_BUFFERS_MAX = 16
-IDLE_REFERENCES = 3  # the list, the variable of the loop and the argument of getrefcount; every view of it is one more
+"""Maximum buffers per disk (16 MiB of memory). Further concurrent reads allocate."""
+IDLE_REFERENCES = 3
+"""References to a buffer without views: the list, the loop variable, and the argument of getrefcount."""
 
 
 class ReadBuffers:
-    """At most READ_BUFFERS_MAX buffers, made when they are needed first. For one thread: the loop's."""
+    """Pool of up to READ_BUFFERS_MAX buffers, allocated on demand. Only the thread of the event loop may use it."""
 
     def __init__(self) -> None:
         self._buffers: list[bytearray] = []
 
     def take(self, size: int) -> bytearray | memoryview:
-        """`size` bytes to be overwritten whole. They are taken back when all views of them are gone."""
+        """Return `size` bytes that the caller overwrites. The buffer is free again when no view of it is left."""
         if not READ_BUFFER_BYTES_MIN <= size <= READ_BUFFER_BYTES:
             return bytearray(size)
         for buffer in self._buffers:
@@ -29,6 +33,6 @@ class ReadBuffers:
                 return memoryview(buffer)[:size]
         if len(self._buffers) == READ_BUFFERS_MAX:
             return bytearray(size)
-        made = bytearray(READ_BUFFER_BYTES)
-        self._buffers.append(made)
-        return memoryview(made)[:size]
+        new = bytearray(READ_BUFFER_BYTES)
+        self._buffers.append(new)
+        return memoryview(new)[:size]

@@ -1,14 +1,17 @@
-"""The small text files of a data directory, in Kafka's formats. Pure: bytes to values and back.
+"""Encode and decode the small text files of a data directory, in Kafka's formats. Pure.
 
-| file | format |
-|---|---|
-| `recovery-point-offset-checkpoint`, `replication-offset-checkpoint` (high watermarks), `log-start-offset-checkpoint`, `cleaner-offset-checkpoint` (compacted so far) | version 0, count, `topic partition offset` |
-| `leader-epoch-checkpoint` | version 0, count, `epoch startOffset` |
-| `partition.metadata` | `version: 0`, `topic_id: <base64url>`, no newline at the end |
-| `meta.properties` | Java properties, version 1 |
-| `.kafka_cleanshutdown` | one line of JSON |
+| file | content | format |
+|---|---|---|
+| `recovery-point-offset-checkpoint` | recovery points | version 0, count, lines `topic partition offset` |
+| `replication-offset-checkpoint` | high watermarks | as above |
+| `log-start-offset-checkpoint` | log start offsets | as above |
+| `cleaner-offset-checkpoint` | ends of the compacted parts | as above |
+| `leader-epoch-checkpoint` | leader epochs of one log | version 0, count, lines `epoch startOffset` |
+| `partition.metadata` | topic id of one log | `version: 0`, `topic_id: <base64url>`, no newline at the end |
+| `meta.properties` | cluster, node and directory ids | Java properties, version 1 |
+| `.kafka_cleanshutdown` | broker epoch at the clean shutdown | one line of JSON |
 
-An empty offset or epoch file has no entries; anything else that is malformed raises `CorruptCheckpoint`.
+An empty offset or epoch file has no entries. All other malformed content raises `CorruptCheckpoint`.
 """
 
 from __future__ import annotations
@@ -36,10 +39,11 @@ TopicPartition = tuple[str, int]
 
 
 class CorruptCheckpoint(ValueError):
-    """The content of a checkpoint file is not what its format allows."""
+    """The content of a checkpoint file is malformed."""
 
 
 def _entries(data: bytes, fields: int) -> list[list[str]]:
+    """Return the lines of an offset or epoch file without its two header lines, split into `fields` fields each."""
     lines = _text(data).splitlines()
     if not lines:
         return []
@@ -47,10 +51,10 @@ def _entries(data: bytes, fields: int) -> list[list[str]]:
         raise CorruptCheckpoint("the line with the number of entries is missing")
     version, count = _integer(lines[0]), _integer(lines[1])
     if version != CHECKPOINT_VERSION:
-        raise CorruptCheckpoint(f"version {version} is not known")
+        raise CorruptCheckpoint(f"version {version} is not supported")
     rows = [line.split() for line in lines[2:]]
     if len(rows) != count:
-        raise CorruptCheckpoint(f"{count} entries are announced, {len(rows)} are there")
+        raise CorruptCheckpoint(f"the header counts {count} entries, the file has {len(rows)}")
     for number, row in enumerate(rows, 3):
         if len(row) != fields:
             raise CorruptCheckpoint(f"line {number} has {len(row)} fields instead of {fields}")
@@ -61,11 +65,11 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise CorruptCheckpoint(f"not text: {error}") from error
+        raise CorruptCheckpoint(f"not UTF-8: {error}") from error
 
 
 def _integer(text: str) -> int:
-    # int() also takes "+1", "1_0" and other scripts' digits, which no writer of these files has ever produced.
+    # int() would also accept "+1", "1_0" and digits of other scripts. No version of Kafka writes these.
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
         raise CorruptCheckpoint(f"{text!r} is not a number")
@@ -89,16 +93,17 @@ def encode_leader_epochs(entries: list[tuple[int, int]]) -> bytes:
 
 
 def decode_leader_epochs(data: bytes) -> list[tuple[int, int]]:
-    """(epoch, start offset) in the order of the file."""
+    """Return (epoch, start offset) of each entry, in the order of the file."""
     return [(_integer(epoch), _integer(offset)) for epoch, offset in _entries(data, 2)]
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """Kafka's text form of a uuid: base64url of the 16 bytes without padding."""
+    """Return Kafka's text form of a uuid: base64url of its 16 bytes, without padding."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID:
+    """Return the uuid for Kafka's text form. Raise CorruptCheckpoint if the text is not one."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
@@ -115,7 +120,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
     fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
     if _integer(fields.get("version", "")) < 0:
-        raise CorruptCheckpoint(f"version {fields['version']} is not known")
+        raise CorruptCheckpoint(f"version {fields['version']} is not supported")
     topic_id = decode_uuid(fields.get("topic_id", ""))
     if topic_id == ZERO_UUID:
         raise CorruptCheckpoint("the topic id is zero")
@@ -124,7 +129,7 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
 
 @dataclass(frozen=True)
 class MetaProperties:
-    """Who a data directory belongs to."""
+    """Content of `meta.properties`: the owner of a data directory."""
 
     cluster_id: str
     node_id: int
@@ -149,9 +154,9 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
             fields[name.strip()] = value.strip()
     missing = [name for name in ("version", "cluster.id", "node.id", "directory.id") if name not in fields]
     if missing:
-        raise CorruptCheckpoint(f"{', '.join(missing)} missing")
+        raise CorruptCheckpoint(f"properties {', '.join(missing)} are missing")
     if _integer(fields["version"]) != META_PROPERTIES_VERSION:
-        raise CorruptCheckpoint(f"version {fields['version']} is not known")
+        raise CorruptCheckpoint(f"version {fields['version']} is not supported")
     return MetaProperties(fields["cluster.id"], _integer(fields["node.id"]), decode_uuid(fields["directory.id"]))
 
 
@@ -160,7 +165,7 @@ def encode_clean_shutdown(broker_epoch: int) -> bytes:
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch of the process that shut down cleanly, -1 when the marker does not tell (older formats)."""
+    """Return the broker epoch in a clean-shutdown marker; -1 if it contains none, as in older formats."""
     try:
         epoch = json.loads(_text(data))["brokerEpoch"]
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,7 @@
-"""Names of files and directories, made and understood here only: nothing that a client sends becomes a path unchecked. Pure."""
+"""Build and parse the names of files and directories of a data directory. Pure.
+
+No other module builds such names from a topic name, so a topic name from a client never becomes a path unchecked.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAME_BYTES_MAX = 255
+"""Maximum bytes of a file name on Linux file systems."""
 TOPIC_NAME_LENGTH_MAX = 249
-UUIDS = 2**128
+"""Maximum characters of a topic name, as in Kafka."""
+UUID_COUNT = 2**128
 
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
@@ -24,17 +29,12 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 GAPS_MARK = "odradek.gaps"
-"""An empty file in a partition directory: compaction, on this broker or the leader, has left gaps between the offsets."""
+"""Empty file in a partition directory: compaction, here or on the leader, has left gaps between offsets.
+"""
 TRUNCATION_MARK = "odradek.truncation"
-"""An empty file in a partition directory: the log was truncated and the truncation may not be durable."""
+"""Empty file in a partition directory: the log was truncated, and the truncation may not be durable."""
 DELETED_DIRECTORY_SUFFIX = "-delete"
 STRAY_DIRECTORY_SUFFIX = "-stray"
-
-
-def parent(path: str) -> str:
-    """The directory that a path lies in."""
-    return path.rpartition("/")[0]
-
 
 OFFSET_MAX = 2**63 - 1
 _TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
@@ -42,55 +42,68 @@ _PARTITION_DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 _OFFSET_FILE = re.compile(r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot))")
 
 
+def parent(path: str) -> str:
+    """Return the path of the directory that contains `path`."""
+    return path.rpartition("/")[0]
+
+
 def check_topic_name(topic: str) -> None:
-    """Raises ValueError unless the name is one that Kafka allows and that is safe as a part of a path."""
+    """Raise ValueError if Kafka does not allow the topic name. An allowed name is also safe as a part of a path."""
     if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
-        raise ValueError(f"{topic!r} is not a topic name")
+        raise ValueError(f"{topic!r} is not a valid topic name")
 
 
 def partition_directory(topic: str, partition: int) -> str:
+    """Return the name of the directory of a partition. Raise ValueError if the topic or the partition is not valid."""
     check_topic_name(topic)
     if not 0 <= partition < 2**31:
-        raise ValueError(f"{partition} is not a partition number")
+        raise ValueError(f"{partition} is not a valid partition number")
     return f"{topic}-{partition}"
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:
-    """(topic, partition), or None for a name that is not a partition's."""
+    """Return (topic, partition) of a partition directory; None if the name is not that of one."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or not _TOPIC.fullmatch(match[1]) or match[1] in {".", ".."} or int(match[2]) >= 2**31:
         return None
     return match[1], int(match[2])
 
 
-def deleted_directories(topic: str, partition: int, topic_id: uuid.UUID) -> Iterator[str]:
-    """Names for a deleted partition's directory; the first that is free is to be taken.
+def deleted_directory_names(topic: str, partition: int, topic_id: uuid.UUID) -> Iterator[str]:
+    """Yield names for the directory of a deleted partition. The caller uses the first name that is free.
 
-    A replica that goes, comes back and goes again finds its earlier directories still there, for file.delete.delay.ms.
+    The first name may be in use: if a replica is deleted, created and deleted again within file.delete.delay.ms, both
+    directories exist.
     """
-    return _set_aside(topic, partition, topic_id, DELETED_DIRECTORY_SUFFIX)
+    return _unique_names(topic, partition, topic_id, DELETED_DIRECTORY_SUFFIX)
 
 
-def stray_directories(topic: str, partition: int, topic_id: uuid.UUID) -> Iterator[str]:
-    """Names for the directory of a partition that the metadata does not know and whose name another topic has now."""
-    return _set_aside(topic, partition, topic_id, STRAY_DIRECTORY_SUFFIX)
+def stray_directory_names(topic: str, partition: int, topic_id: uuid.UUID) -> Iterator[str]:
+    """Yield names for the directory of a stray partition: one that is not in the metadata.
+
+    The caller uses the first name that is free.
+    """
+    return _unique_names(topic, partition, topic_id, STRAY_DIRECTORY_SUFFIX)
 
 
-def _set_aside(topic: str, partition: int, topic_id: uuid.UUID, ending: str) -> Iterator[str]:
-    """Without end. As Kafka's, topic-partition.32 hex digits and the ending; a long topic name is cut so that the whole fits
-    a file name. The digits are the topic's id, which says whose records these were, and count on from there.
+def _unique_names(topic: str, partition: int, topic_id: uuid.UUID, ending: str) -> Iterator[str]:
+    """Yield names without end: topic-partition, 32 hexadecimal digits, and `ending`, as Kafka does.
+
+    The digits are the topic id in the first name, and the next number in each later name. A long topic name is
+    shortened to fit a file name.
     """
     for unique in count(topic_id.int):
-        suffix = f"-{partition}.{unique % UUIDS:032x}{ending}"
+        suffix = f"-{partition}.{unique % UUID_COUNT:032x}{ending}"
         yield topic[: NAME_BYTES_MAX - len(suffix)] + suffix
 
 
 def offset_file(offset: int, suffix: str) -> str:
+    """Return the name of a segment file or producer snapshot, such as `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def parse_offset_file(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a segment's or snapshot's file, or None."""
+    """Return (offset, suffix) of a segment file or producer snapshot; None if the name is not that of one."""
     match = _OFFSET_FILE.fullmatch(name)
     if match is None or int(match[1]) > OFFSET_MAX:
         return None

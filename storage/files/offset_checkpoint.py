@@ -1,8 +1,8 @@
-"""A file of the data directory that holds one offset per log, in Kafka's format (`odradek.storage.files.checkpoint`).
+"""Checkpoint files with one offset per log, in Kafka's format (`odradek.storage.files.checkpoint`).
 
-The format names a log by topic and partition only. After a crash, an entry counts for the log that has the name then, even if that log
-was created after another of the same name was deleted. So this class tracks which names the file on the disk may contain. `LogManager`
-removes a name from the file before it uses the name again.
+An entry identifies a log by topic and partition only. If a log is deleted and another of the same name is created, an
+old entry would apply to the new log after a crash. So `OffsetCheckpoint` tracks which entries the file on the disk may
+have, and `LogManager` removes the entry of a deleted log before it creates another of the same name.
 """
 
 from __future__ import annotations
@@ -25,81 +25,85 @@ log = structlog.get_logger(__name__)
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
-    """Return the entries of a checkpoint file; none if it is absent or damaged. Raise OSError if the disk refuses."""
+    """Return the entries of a checkpoint file. Return no entries if the file is absent or damaged. Blocking.
+
+    Raises:
+        OSError: A disk operation fails.
+    """
     if not disk.exists(path):
         return {}
     try:
         return checkpoint.decode_offsets(disk.read_file(path))
     except CorruptCheckpoint as error:
-        log.warning("checkpoint is damaged; every log counts as without an entry", path=path, reason=str(error))
+        log.warning("damaged checkpoint ignored", path=path, reason=str(error))
         return {}
 
 
 class OffsetCheckpoint:
-    """One checkpoint file. `read` is called at the start; afterwards no other code writes the file."""
+    """One checkpoint file. After `read`, only this object may write the file."""
 
     def __init__(self, disk: Disk, path: str, current: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Create the object. `current` returns the offset of each open log."""
+        """Manage the file at `path`. `current` returns the present offset of each open log."""
         self._disk = disk
         self._path = path
         self._current = current
         self._entries: dict[TopicPartition, int] = {}
-        """The entries of the last completed write."""
+        """Entries of the last completed write."""
         self._uncertain: dict[TopicPartition, int] = {}
-        """The entries of a write that is under way or was refused: the file may have any of them."""
+        """Entries of writes that are running or failed. The file may have any of them."""
         self._kept: dict[TopicPartition, int] = {}
-        """The entries of logs that could not be opened."""
+        """Entries of logs that could not be opened."""
         self._requested = 0
-        """Calls of `replace` so far."""
+        """Number of calls of `write`."""
         self._written = 0
-        """Calls of `replace` that the last completed write includes."""
+        """Number of calls of `write` whose offsets are in the last completed write."""
         self._running: asyncio.Future[None] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
-        """Return the entries of the file (see `read_offsets`). Raise OSError if the disk refuses."""
+        """Return the entries of the file (see `read_offsets`). Blocking. Raise OSError if a disk operation fails."""
         self._entries = read_offsets(self._disk, self._path)
         return self._entries
 
-    def keep(self, topic_partition: TopicPartition) -> None:
-        """Keep the entry of a log that could not be opened: the next start may open it."""
+    def keep_entry(self, topic_partition: TopicPartition) -> None:
+        """Keep the entry of a log that could not be opened. The next start may be able to open the log."""
         if topic_partition in self._entries:
             self._kept[topic_partition] = self._entries[topic_partition]
 
-    def may_name(self, topic_partition: TopicPartition) -> bool:
-        """Determine whether the file may have an entry for that name after a crash."""
+    def may_have_entry(self, topic_partition: TopicPartition) -> bool:
+        """Return True if the file may have an entry for the partition after a crash."""
         return topic_partition in self._entries or topic_partition in self._uncertain
 
-    def may_name_other_than(self, topic_partitions: Container[TopicPartition]) -> bool:
-        """Determine whether the file may have an entry for a name that is neither in `topic_partitions` nor kept."""
+    def may_have_entry_outside(self, topic_partitions: Container[TopicPartition]) -> bool:
+        """Return True if the file may have an entry that is neither for one of `topic_partitions` nor kept."""
         return any(
-            each not in topic_partitions and each not in self._kept
+            key not in topic_partitions and key not in self._kept
             for entries in (self._entries, self._uncertain)
-            for each in entries
+            for key in entries
         )
 
-    def limit(self, log_ends: Mapping[TopicPartition, int]) -> None:
-        """Cap the entries at the log ends; wait for the disk. Raise OSError if the disk refuses."""
-        limited = {key: min(offset, log_ends.get(key, offset)) for key, offset in self._entries.items()}
-        if limited != self._entries:
-            self._write(limited)
+    def cap(self, log_ends: Mapping[TopicPartition, int]) -> None:
+        """Cap the entries of the file at the log ends. Blocking. Raise OSError if a disk operation fails."""
+        capped = {key: min(offset, log_ends.get(key, offset)) for key, offset in self._entries.items()}
+        if capped != self._entries:
+            self._write_now(capped)
 
-    def write(self) -> None:
-        """Write the current offsets; wait for the disk. Raise OSError if the disk refuses."""
-        self._write(self._kept | self._current())
+    def write_now(self) -> None:
+        """Write the present offset of each log. Blocking. Raise OSError if a disk operation fails."""
+        self._write_now(self._kept | self._current())
 
-    def _write(self, offsets: dict[TopicPartition, int]) -> None:
+    def _write_now(self, offsets: dict[TopicPartition, int]) -> None:
         self._uncertain |= offsets
-        self._disk.write_atomic(self._path, checkpoint.encode_offsets(offsets))
+        self._disk.replace_file_now(self._path, checkpoint.encode_offsets(offsets))
         self._entries, self._uncertain = offsets, {}
 
-    async def replace(self) -> None:
-        """Write the offsets that are current when the write begins.
+    async def write(self) -> None:
+        """Write the offset that each log has when the write begins.
 
-        One write runs at a time: if several replicas truncate together, an older state must not overwrite a newer one. All calls
-        during a write share the next one.
+        Only one write runs at a time: with concurrent writes, older offsets could overwrite newer ones. All calls
+        during a write share the next write.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         self._requested += 1
         request = self._requested

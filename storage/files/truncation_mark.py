@@ -1,14 +1,18 @@
-"""The file that records, for the next process, that a truncation of the log may not be durable.
+"""Mark a log whose last truncation may not be durable, so that the next run completes the truncation.
 
 A truncation must be durable before the next append. Otherwise:
-1. A follower truncates its log and appends batches of the new leader.
-2. Power fails. The disk keeps the later writes, but loses the truncation and the first write after it.
-3. The truncated batches are back in the middle of the new leader's batches.
-Every checksum is right and the epochs at the log end are the leader's, so no check finds the difference. A removed segment whose
-name comes back has the same effect. Kafka relies on the order in which file systems write.
 
-The mark exists until the truncation is durable, so that the process after a `kill -9` completes the sync. The mark itself needs no
-sync: after a power failure no write is pending.
+1. A follower truncates its log and appends batches of the new leader.
+2. Power fails. The disk keeps later writes, but loses the truncation and the first write after it.
+3. Truncated batches are in the log again, between batches of the new leader.
+
+No check can find them: all checksums are correct, and the leader epochs at the log end are those of the leader. A
+removed segment whose name is in the directory again has the same effect. Kafka relies on the write order of the file
+system.
+
+The mark is a file (`odradek.truncation`) that exists until the truncation is durable. After `kill -9`, the next run
+syncs the log if it finds the mark. The mark itself needs no sync: after a power failure no truncation is pending, and
+recovery reads the actual content of the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TruncationMark:
-    """The mark of one log."""
+    """Truncation mark in the partition directory of one log."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -30,24 +34,28 @@ class TruncationMark:
         self._path = f"{directory}/{names.TRUNCATION_MARK}"
 
     def set(self) -> None:
-        """Create the mark. Call this before each truncation. Raise OSError if the disk refuses."""
+        """Create the mark. The caller truncates the log afterwards. Raise OSError if a disk operation fails."""
         self._disk.open(self._path, create=True).close()
 
     def is_set(self) -> bool:
-        """Determine whether a truncation may not be durable."""
+        """Return True if a truncation of the log may not be durable."""
         return self._disk.exists(self._path)
 
     async def sync(self, active: File) -> None:
-        """Make a truncation durable. `active` is the log file of the active segment. Raise OSError if the disk refuses."""
+        """Make the truncation durable. `active` is the log file of the active segment. The mark stays.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
         await active.sync()
         await self._disk.sync_directory(self._directory)
 
     def sync_now(self, active: File) -> None:
-        """Make a truncation durable, wait for the disk, and remove the mark. Raise OSError if the disk refuses."""
+        """Make the truncation durable and remove the mark. Blocking. Raise OSError if a disk operation fails."""
         active.sync_now()
         self._disk.sync_directory_now(self._directory)
         self.remove()
 
     def remove(self) -> None:
-        """Remove the mark. Call this after `sync`, unless the log was truncated again meanwhile."""
+        """Remove the mark. The caller has completed `sync`, and has not truncated the log again since."""
         self._disk.remove(self._path)

@@ -54,7 +54,7 @@ class Flusher:
         """Return when all batches below `end_offset` are durable, or the log was truncated or closed.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         abandoned = self._abandoned
         while abandoned == self._abandoned and (
@@ -103,7 +103,7 @@ class Flusher:
         self._directory.sync_metadata_now()
         # This syncs the partition directory as well: without their names the files are lost. The caller that writes the clean-shutdown
         # marker beside the partition directory makes the name of the directory durable.
-        self._disk.write_atomic(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
+        self._disk.replace_file_now(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
         self._epochs.dirty = self._directory.names_changed = False
         self.flushed_offset = end_offset
         self._sealed_from = self._segments.active.base_offset

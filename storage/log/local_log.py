@@ -46,7 +46,7 @@ class LocalLog:
 
     @contextmanager
     def failing_on_error(self) -> Iterator[None]:
-        """Set `failed` if the disk refuses."""
+        """Set `failed` if a disk operation fails."""
         try:
             yield
         except OSError:
@@ -74,7 +74,7 @@ class LocalLog:
         """Seal the active segment, write a snapshot of `producers`, and create a segment at `base_offset`.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         sealed = self.segments.active
         sealed.seal()
@@ -111,7 +111,7 @@ class LocalLog:
         """Return when all batches below `end_offset` are on stable storage. Concurrent calls share one flush.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         hold = self._removed.hold()
         try:
@@ -134,7 +134,7 @@ class LocalLog:
         return self._removed.hold()
 
     def remove_first(self, count: int) -> None:
-        """Take the first `count` segments out of the log. Raise OSError if the disk refuses."""
+        """Take the first `count` segments out of the log. Raise OSError if a disk operation fails."""
         self._removed.add(self.segments.remove_first(count))
 
     def remove_deleted(self, now_ms: int, delay_ms: int) -> int:
@@ -150,7 +150,7 @@ class LocalLog:
         The list of segments and the names of the files change in one step, so no reader finds a part of the log missing.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         if not self.segments.replace(old, cleaned):
             return False
@@ -166,7 +166,7 @@ class LocalLog:
     def truncate_to(self, offset: int, *, index_interval_bytes: int) -> int:
         """Truncate before the batch that holds `offset`, and return the new end offset; wait for the disk.
 
-        The caller completes the truncation by `truncated_to`. Raise OSError if the disk refuses.
+        The caller completes the truncation by `truncated_to`. Raise OSError if a disk operation fails.
         """
         self.truncation.begin()
         self._removed.add(self.segments.remove_from(offset + 1))
@@ -175,7 +175,7 @@ class LocalLog:
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
         """Remove all segments and create an empty one at `offset`.
 
-        The caller completes the truncation by `truncated_to`. Raise OSError if the disk refuses.
+        The caller completes the truncation by `truncated_to`. Raise OSError if a disk operation fails.
         """
         self.truncation.begin()
         self._removed.add(self.segments.remove_from(-1))
@@ -190,7 +190,7 @@ class LocalLog:
         """Return when the last truncation is durable.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         try:
             await self.truncation.sync()
@@ -205,7 +205,7 @@ class LocalLog:
         """Make everything durable, with a snapshot of `producers` at the log end, and close all files; wait for the disk.
 
         Raises:
-            OSError: The disk refuses. The files are closed.
+            OSError: A disk operation fails. The files are closed.
         """
         try:
             with self.failing_on_error():

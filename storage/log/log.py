@@ -160,9 +160,9 @@ class PartitionLog:
         offset = self.log_end_offset
         for batch in batches:
             header = batch.header
-            batch.place(offset, leader_epoch)
+            batch.set_offset(offset, leader_epoch)
             headers.append(header)
-            buffers += (batch.head, batch.body)
+            buffers += (batch.header_bytes, batch.records)
             if header.has_producer:
                 plan = plan or AppendPlan(origin, now_ms)
                 self.producers.plan(
@@ -294,7 +294,7 @@ class PartitionLog:
         """Seal the active segment and create the next one at the log end, or at `first_offset` if that is greater.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         base_offset = max(self.log_end_offset, first_offset or 0)
         if self.segments.active.base_offset == base_offset:
@@ -359,7 +359,7 @@ class PartitionLog:
         Raises:
             Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE if the file is damaged. A cold read may
                 also raise OFFSET_NOT_AVAILABLE: the log was truncated meanwhile.
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         end = self.log_end_offset
         if not self.log_start_offset <= offset <= end:
@@ -419,7 +419,7 @@ class PartitionLog:
         """Return when all batches below `upto` (default: the log end) are on stable storage. Concurrent calls share one flush.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         await self.local.flush(self.log_end_offset if upto is None else min(upto, self.log_end_offset))
 
@@ -427,7 +427,7 @@ class PartitionLog:
         """Take segments beyond retention out of the log and return their number. `remove_deleted` removes their files.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         facts = self.segments.facts()
         count = retention.count_deletable(
@@ -468,7 +468,7 @@ class PartitionLog:
         The call waits for the disk. Call `LogManager.lower_recovery_point` before it and `sync_truncation` after it.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         if offset >= self.log_end_offset:
             # An epoch that starts at the log end and has no record may conflict with the leader's epochs.
@@ -496,7 +496,7 @@ class PartitionLog:
         """Remove all records: the log is empty and begins at `offset`. The call waits for the disk, as `truncate_to` does.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         with self.local.failing_on_error():
             self.local.truncate_fully_and_start_at(offset, now_ms)
@@ -518,7 +518,7 @@ class PartitionLog:
         """Return when the last truncation is durable. It must be before an append.
 
         Raises:
-            OSError: The disk refuses; the log has failed.
+            OSError: A disk operation fails; the log is then marked as failed.
         """
         await self.local.sync_truncation()
 
@@ -526,7 +526,7 @@ class PartitionLog:
         """Close all files. With `clean`, first flush everything and take a snapshot at the log end; this waits for the disk.
 
         Raises:
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         if self.closed:
             return

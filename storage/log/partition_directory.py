@@ -47,7 +47,7 @@ class PartitionDirectory:
             self._gaps_noted = True
 
     async def sync(self) -> None:
-        """Make `partition.metadata` and the names of all files durable. Raise OSError if the disk refuses."""
+        """Make `partition.metadata` and the names of all files durable. Raise OSError if a disk operation fails."""
         due = self._metadata_unsynced, self.names_changed
         try:
             if self._metadata_unsynced:
@@ -68,7 +68,7 @@ class PartitionDirectory:
             raise
 
     def sync_metadata_now(self) -> None:
-        """Make `partition.metadata` durable; wait for the disk. Raise OSError if the disk refuses."""
+        """Make `partition.metadata` durable; wait for the disk. Raise OSError if a disk operation fails."""
         if self._metadata_unsynced:
             self._metadata_unsynced = False
             file = self._disk.open(self._metadata_path, create=False)

@@ -57,7 +57,7 @@ class ColdRead:
 
         Raises:
             Refusal: As `PartitionLog.read`; OFFSET_NOT_AVAILABLE if the log was truncated meanwhile.
-            OSError: The disk refuses.
+            OSError: A disk operation fails.
         """
         try:
             return (await resume(self._reading, self._piece))._replace(segments=self.segments)

@@ -38,7 +38,7 @@ class RemovedSegments:
         self._holds: WeakSet[Hold] = WeakSet()
 
     def add(self, segments: list[Segment], *, replaced_by: Segment | None = None) -> None:
-        """Rename the files of segments that were taken out of the log. Raise OSError if the disk refuses.
+        """Rename the files of segments that were taken out of the log. Raise OSError if a disk operation fails.
 
         `replaced_by` is the segment that compaction has put in their place. It keeps the producer snapshot at its base offset.
         """

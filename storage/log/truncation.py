@@ -24,7 +24,7 @@ class Truncation:
         self._mark = mark
 
     def begin(self) -> None:
-        """Set the mark, before anything is truncated. Raise OSError if the disk refuses."""
+        """Set the mark, before anything is truncated. Raise OSError if a disk operation fails."""
         self._mark.set()
 
     def end(self, active: Segment) -> None:
@@ -33,7 +33,7 @@ class Truncation:
         self.unsynced = active
 
     async def sync(self) -> None:
-        """Return when the last truncation is durable. Raise OSError if the disk refuses."""
+        """Return when the last truncation is durable. Raise OSError if a disk operation fails."""
         while (active := self.unsynced) is not None:
             count = self.count
             await self._mark.sync(active.file)
@@ -42,7 +42,7 @@ class Truncation:
                 self._mark.remove()
 
     def sync_now(self) -> None:
-        """Make the last truncation durable; wait for the disk. Raise OSError if the disk refuses."""
+        """Make the last truncation durable; wait for the disk. Raise OSError if a disk operation fails."""
         if self.unsynced is not None:
             self._mark.sync_now(self.unsynced.file)
             self.unsynced = None

@@ -51,7 +51,7 @@ class LoadedLog:
             self.epochs.assign(header.leader_epoch, header.base_offset)
 
     def remove(self, segment: Segment) -> None:
-        """Remove the files of a segment that was taken out of the list, and its snapshot. Raise OSError if the disk refuses."""
+        """Remove the files of a segment that was taken out of the list, and its snapshot. Raise OSError if a disk operation fails."""
         self.truncation_mark.set()
         for path in segment.rename_to_deleted():
             self.disk.remove(path)

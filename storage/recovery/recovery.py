@@ -88,7 +88,7 @@ class Recovery:
         for position, header, batch in scan:
             marker, defect = self._check(segment, header, batch)
             if defect:
-                scan.stopped = defect
+                scan.defect = defect
                 break
             segment.note_batch(header, position, self._config.index_interval_bytes)
             loaded.note_epoch(header)
@@ -97,14 +97,14 @@ class Recovery:
             loaded.log_end_offset = header.last_offset + 1
         intact = scan.position == segment.size
         if not intact:
-            self.refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.stopped}")
+            self.refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.defect}")
             log.warning(
                 "log is cut at the first batch that is not right",
                 path=segment.path(names.LOG_SUFFIX),
                 byte=scan.position,
                 offset=loaded.log_end_offset,
                 dropped_bytes=segment.size - scan.position,
-                reason=scan.stopped,
+                reason=scan.defect,
             )
             loaded.truncation_mark.set()
             segment.truncate_file(scan.position)

@@ -226,7 +226,7 @@ class Segment:
                 raise CorruptIndex(f"offset {header.base_offset} at byte {scan.position} is out of order")
             end_offset = header.last_offset + 1
         if scan.position != self.size:
-            raise CorruptIndex(f"byte {scan.position}: {scan.stopped}")
+            raise CorruptIndex(f"byte {scan.position}: {scan.defect}")
         self.bytes_since_index_entry = self.size - self.offset_index.last_position
         self._read_first_timestamp()
         return end_offset

@@ -41,9 +41,9 @@ class FaultyDisk(OsDisk):
         self.check("rename", old)
         super().rename(old, new)
 
-    def write_atomic(self, path: str, data: bytes) -> None:
-        self.check("write_atomic", path)
-        super().write_atomic(path, data)
+    def replace_file_now(self, path: str, data: bytes) -> None:
+        self.check("replace_file_now", path)
+        super().replace_file_now(path, data)
 
     async def sync_directory(self, path: str) -> None:
         self.check("sync_directory", path)

@@ -249,7 +249,7 @@ class SimDisk:
         self.check()
         return self.medium.contents(path)
 
-    def write_atomic(self, path: str, data: bytes) -> None:
+    def replace_file_now(self, path: str, data: bytes) -> None:
         self.changing("atomic", path, len(data))
         self.fault("write", path)
         directory, name = self.medium.parent(path)
@@ -263,7 +263,7 @@ class SimDisk:
     async def replace_file(self, path: str, data: bytes) -> None:
         self.check()
         await self.wait(self.sync_seconds())
-        self.write_atomic(path, data)
+        self.replace_file_now(path, data)
 
     async def in_thread(self, work: "Callable[[], T]") -> T:
         self.check()

@@ -78,7 +78,7 @@ def test_a_dead_node_cannot_write(world: World) -> None:
 
     with pytest.raises(Detached):
         world.run(sync_while_dying)
-    for action in (lambda: file.write(0, b"x"), lambda: disk.write_atomic("/data/b", b"x"), lambda: disk.list("/data")):
+    for action in (lambda: file.write(0, b"x"), lambda: disk.replace_file_now("/data/b", b"x"), lambda: disk.list("/data")):
         with pytest.raises(Detached):
             action()
 
@@ -130,7 +130,7 @@ def test_a_rename_is_kept_or_lost_as_a_whole() -> None:
         world = World(seed)
         disk = world.disk()
         disk.make_directory("/data")
-        disk.write_atomic("/data/a", b"x")
+        disk.replace_file_now("/data/a", b"x")
         world.run(lambda disk=disk: disk.sync_directory("/"))  # type: ignore[misc]
         disk.rename("/data/a", "/data/b")
         disk.detach()
@@ -144,8 +144,8 @@ def test_atomic_writes_are_old_or_new(world: World) -> None:
     disk = world.disk()
     disk.make_directory("/data")
     world.run(lambda: disk.sync_directory("/"))
-    disk.write_atomic("/data/a", b"old")
-    disk.write_atomic("/data/a", b"new")
+    disk.replace_file_now("/data/a", b"old")
+    disk.replace_file_now("/data/a", b"new")
     disk.detach()
     world.medium.lose_power(world.rng)
     assert world.disk().read_file("/data/a") == b"new"

@@ -74,12 +74,12 @@ def test_a_checkpoint_that_is_older_than_a_power_cut_says_no_more_than_its_broke
     disk.make_directory(ROOT)
     left = list(read_batches(encode_batch([(None, b"a")], timestamp=1)))
     assert committed_on(machine, place, left) == 0
-    disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 95\n")
+    disk.replace_file_now(WATERMARKS, b"0\n1\nledger 0 95\n")
     assert committed_on(machine, place, left) == 95
     machine.medium.lose_power(Random(1))
     cluster.lost_data(machine)
     assert committed_on(machine, place, left) == 1
-    disk.write_atomic(WATERMARKS, b"0\n1\nledger 0 2\n")
+    disk.replace_file_now(WATERMARKS, b"0\n1\nledger 0 2\n")
     assert committed_on(machine, place, left) == 2
     loop.close()
 
@@ -164,7 +164,7 @@ def test_a_snapshot_is_expected_to_be_whole_where_a_node_has_stopped_and_not_whe
     machine.gone = gone
     disk = SimDisk(machine.medium, loop, Random(1), name="before", latency=DiskLatency())
     disk.make_directory(f"{ROOT}/ledger-0")
-    disk.write_atomic(f"{ROOT}/ledger-0/{27:020d}.snapshot", b"?")
+    disk.replace_file_now(f"{ROOT}/ledger-0/{27:020d}.snapshot", b"?")
     monitor = SimpleNamespace(counting=lambda _: 1, surviving_batches=lambda _: [])
     world: Any = SimpleNamespace(written=[place], cluster=cluster, monitor=monitor)
     evidence: Any = SimpleNamespace(snapshots={}, snapshot_models={})

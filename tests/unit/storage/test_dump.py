@@ -24,14 +24,14 @@ def test_damaged_file_ends_with_an_error_entry(tmp_path: Path) -> None:
     append(log, batch(1))
     log.close(clean=True)
     path = log.segments.first.path(".log")
-    disk.write_atomic(path, disk.read_file(path)[:-3] + b"???")
+    disk.replace_file_now(path, disk.read_file(path)[:-3] + b"???")
     entries = list(dump_file(disk, path, records=True))
     assert [entry["valid"] for entry in entries] == [True, False]
-    disk.write_atomic(path, disk.read_file(path)[:-3])
+    disk.replace_file_now(path, disk.read_file(path)[:-3])
     assert "error" in list(dump_file(disk, path))[-1]
     for suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
         broken = f"{tmp_path}/{0:020d}{suffix}"
-        disk.write_atomic(broken, b"?" * 7)
+        disk.replace_file_now(broken, b"?" * 7)
         assert "error" in next(dump_file(disk, broken))
     with pytest.raises(ValueError, match="not a kind of file"):
         dump_file(disk, f"{tmp_path}/notes.txt")

@@ -117,7 +117,7 @@ def test_a_newest_timestamp_that_is_not_there_is_put_right() -> None:
     assert check(lying)[0].header.max_timestamp == NOW_MS + 99
     (checked,) = check(lying, validate_records_all=True)
     assert checked.header.max_timestamp == NOW_MS + 2
-    whole = bytes(checked.head) + bytes(checked.body)
+    whole = bytes(checked.header_bytes) + bytes(checked.records)
     assert verify_crc(whole, 0, read_header(whole))
 
 
@@ -126,7 +126,7 @@ def test_a_newest_timestamp_that_is_not_there_is_put_right() -> None:
 def test_conversion_to_the_codec_of_the_topic(codec: Compression, asked: str) -> None:
     data = produced(7, 5, 4, compression=codec, transactional=True)
     (checked,) = check(data, compression_type=asked)
-    whole = bytes(checked.head) + bytes(checked.body)
+    whole = bytes(checked.header_bytes) + bytes(checked.records)
     header, before = read_header(whole), read_header(data)
     assert header.compression.name.lower() == asked.replace("uncompressed", "none")
     assert verify_crc(whole, 0, header)

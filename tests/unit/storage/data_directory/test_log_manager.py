@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.storage.config import LogConfig
-from odradek.storage.data_directory.directory import DirectoryRefused
+from odradek.storage.data_directory.directory import UnusableDirectory
 from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.disk.port import DirectoryLocked
 from odradek.storage.files import checkpoint
@@ -85,14 +85,14 @@ def test_a_directory_has_one_owner_of_one_identity(disk: FaultyDisk, tmp_path: P
     with pytest.raises(DirectoryLocked):
         opened(disk, tmp_path)
     manager.close()
-    with pytest.raises(DirectoryRefused, match="belongs to node 1"):
+    with pytest.raises(UnusableDirectory, match="belongs to node 1"):
         opened(disk, tmp_path, node_id=2)
     # A refused one keeps its lock until it is closed, as a node does when its start fails.
 
 
 def test_a_damaged_identity_is_refused_with_its_name(disk: FaultyDisk, tmp_path: Path) -> None:
     (tmp_path / checkpoint.META_PROPERTIES).write_bytes(b"version=1\nnode.id=1\n")
-    with pytest.raises(DirectoryRefused, match="damaged"):
+    with pytest.raises(UnusableDirectory, match="damaged"):
         opened(disk, tmp_path)
 
 

@@ -74,15 +74,15 @@ def test_absent_files_and_directories(disk: OsDisk, tmp_path: Path) -> None:
     disk.make_directory(f"{tmp_path}/d/e")
     disk.make_directory(f"{tmp_path}/d/e")
     assert disk.is_directory(f"{tmp_path}/d")
-    disk.write_atomic(f"{tmp_path}/d/z", b"1")
-    disk.write_atomic(f"{tmp_path}/d/b", b"2")
+    disk.replace_file_now(f"{tmp_path}/d/z", b"1")
+    disk.replace_file_now(f"{tmp_path}/d/b", b"2")
     assert disk.list(f"{tmp_path}/d") == ["b", "e", "z"]
     assert disk.free_bytes(str(tmp_path)) > 0
 
 
 async def test_small_files_are_replaced_whole(disk: OsDisk, tmp_path: Path) -> None:
     path = f"{tmp_path}/c"
-    disk.write_atomic(path, b"a longer first content")
+    disk.replace_file_now(path, b"a longer first content")
     await disk.replace_file(path, b"second")
     assert disk.read_file(path) == b"second"
     assert disk.list(str(tmp_path)) == ["c"]

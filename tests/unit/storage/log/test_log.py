@@ -274,7 +274,7 @@ async def test_sealed_indexes_that_are_damaged_are_built_again(disk: FaultyDisk,
     path = log.segments.first.path(".index")
     data = bytearray(disk.read_file(path))
     data[:8], data[8:16] = data[8:16], data[:8]  # the last entry, which start-up looks at, stays right
-    disk.write_atomic(path, bytes(data))
+    disk.replace_file_now(path, bytes(data))
     log = open_log(disk, root, SMALL, clean=True)
     assert [header.base_offset for header in headers(log)] == expected
     assert disk.read_file(path) != data

@@ -1,4 +1,4 @@
-"""A file whose unsynced bytes are in the memory of this process only: `kill -9` loses what a power failure would lose."""
+"""A file that keeps its unsynced bytes in process memory, so that `kill -9` loses what a power failure would lose."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ if TYPE_CHECKING:
 
 
 class UnsyncedBytes:
-    """The bytes of one file from `start` to its end; those below `start` are on the disk. They outlive close and open."""
+    """Unsynced bytes of one file, from `start` to its end. The bytes below `start` are in the underlying file.
+
+    All `WriteBackFile` objects of the file share this object, which stays when they are closed.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.data = bytearray()
-        self.changed_from: int | None = None  # lowest offset changed since the running sync took its copy
+        self.changed_from: int | None = None
+        """Lowest offset that was changed after the running sync copied the bytes; None if none was."""
 
     @property
     def end(self) -> int:
+        """End of the file."""
         return self.start + len(self.data)
 
     def note_change(self, offset: int) -> Self:
@@ -28,8 +33,11 @@ class UnsyncedBytes:
         return self
 
 
-class HeldFile:
-    """Hold the unsynced bytes of a file, as an `odradek.storage.disk.port.File`. Memory grows until the next sync."""
+class WriteBackFile:
+    """Implementation of `odradek.storage.disk.port.File` that writes to the file only in a sync.
+
+    The memory in use grows until the next sync.
+    """
 
     def __init__(self, file: File, unsynced: UnsyncedBytes) -> None:
         self._file = file
@@ -41,7 +49,7 @@ class HeldFile:
 
     def write(self, offset: int, *buffers: Buffer) -> None:
         unsynced = self._unsynced.note_change(offset)
-        assert 0 <= offset <= unsynced.end, f"write at {offset} would leave a hole behind {unsynced.end}"
+        assert 0 <= offset <= unsynced.end, f"write at {offset} beyond the end of the file, {unsynced.end}"
         if offset < unsynced.start:
             unsynced.data[:0] = self._file.read(offset, unsynced.start - offset)
             unsynced.start = offset
@@ -70,22 +78,22 @@ class HeldFile:
     async def read_cold(self, offset: int, size: int) -> Buffer:
         below = self._unsynced.start - offset
         if below > 0:
-            await self._file.read_cold(
-                offset, min(size, below)
-            )  # brings it into the page cache; the unsynced bytes may change meanwhile
+            # This loads the synced part into the page cache. The unsynced bytes may change meanwhile.
+            await self._file.read_cold(offset, min(size, below))
         return self.read(offset, size)
 
     async def sync(self) -> None:
-        end = self._write_out()
+        end = self._write_unsynced()
         await self._file.sync()
         self._drop_durable(end)
 
     def sync_now(self) -> None:
-        end = self._write_out()
+        end = self._write_unsynced()
         self._file.sync_now()
         self._drop_durable(end)
 
-    def _write_out(self) -> int:
+    def _write_unsynced(self) -> int:
+        """Write the unsynced bytes to the underlying file and return the end of the file."""
         unsynced = self._unsynced
         if self._file.size > unsynced.end:  # truncated during an earlier sync
             self._file.truncate(unsynced.end)
@@ -94,7 +102,7 @@ class HeldFile:
         return unsynced.end
 
     def _drop_durable(self, synced_end: int) -> None:
-        """Drop the bytes that are durable now, except those written or truncated during the sync."""
+        """Drop the bytes that are now durable, except those that were written or truncated during the sync."""
         unsynced = self._unsynced
         durable_end = synced_end if unsynced.changed_from is None else min(synced_end, unsynced.changed_from)
         if durable_end > unsynced.start:
@@ -103,7 +111,7 @@ class HeldFile:
 
     def truncate(self, size: int) -> None:
         unsynced = self._unsynced.note_change(size)
-        assert 0 <= size <= unsynced.end, f"truncation to {size} would lengthen {unsynced.end}"
+        assert 0 <= size <= unsynced.end, f"truncation to {size} beyond the end of the file, {unsynced.end}"
         del unsynced.data[max(0, size - unsynced.start) :]
         unsynced.start = min(unsynced.start, size)
         if size < self._file.size:

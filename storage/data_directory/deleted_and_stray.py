@@ -1,4 +1,4 @@
-"""Partition directories that hold no log any more: deleted ones until they are removed, and strays."""
+"""Rename the directories of deleted and stray partitions, and remove the deleted ones after file.delete.delay.ms."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _DeletedDirectory:
+    """Directory of a deleted partition, to be removed `delay_ms` after `seen_ms`."""
+
     path: str
     delay_ms: int
     seen_ms: int | None = None
 
 
-class SetAsideDirectories:
-    """Rename partition directories out of the way, and remove the deleted ones after file.delete.delay.ms."""
+class DeletedAndStrayDirectories:
+    """Directories of deleted and stray partitions in one data directory. Stray directories are never removed."""
 
     def __init__(self, disk: Disk, directory: DataDirectory) -> None:
         self._disk = disk
@@ -31,23 +33,31 @@ class SetAsideDirectories:
         self._deleted: list[_DeletedDirectory] = []
 
     def add_deleted(self, path: str, delay_ms: int) -> None:
-        """Note a directory that has its deleted name already."""
+        """Register a directory that already has a `-delete` name."""
         self._deleted.append(_DeletedDirectory(path, delay_ms))
 
     def delete(self, path: str, topic: str, partition: int, topic_id: uuid.UUID, *, delay_ms: int) -> None:
-        """Give the directory its deleted name. Raise OSError if the disk refuses."""
-        deleted = self._free_path(names.deleted_directories(topic, partition, topic_id))
+        """Rename the directory of a partition to a `-delete` name. Raise OSError if a disk operation fails."""
+        deleted = self._free_path(names.deleted_directory_names(topic, partition, topic_id))
         self._disk.rename(path, deleted)
         self.add_deleted(deleted, delay_ms)
 
     def keep_as_stray(self, path: str, topic: str, partition: int, topic_id: uuid.UUID) -> str:
-        """Give the directory the name of a stray and return its path. Raise OSError if the disk refuses."""
-        stray = self._free_path(names.stray_directories(topic, partition, topic_id))
+        """Rename the directory of a partition to a `-stray` name and return the new path.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
+        stray = self._free_path(names.stray_directory_names(topic, partition, topic_id))
         self._disk.rename(path, stray)
         return stray
 
     async def remove_deleted(self, now_ms: int) -> None:
-        """Remove directories deleted at least their delay ago. The delay counts from the first call that finds the directory."""
+        """Remove the deleted directories whose delay has passed. The delay starts at the first call after the deletion.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
         for directory in list(self._deleted):
             if directory.seen_ms is None:
                 directory.seen_ms = now_ms

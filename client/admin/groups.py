@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.client.admin.group_offsets import (
+    NAMES_VERSION_MAX,
     CommittedOffset,
     committed_by_partition,
     committed_offsets,
@@ -166,7 +167,7 @@ async def groups_with_lag(fan_out: FanOut, partitions: Iterable[PartitionDescrip
     }
     committed = {
         group.group_id: committed_by_partition(group)
-        for response in (await fan_out.request_each(requests)).values()
+        for response in (await fan_out.request_each(requests, version_max=NAMES_VERSION_MAX)).values()
         for group in response.groups
         if group.error_code == ErrorCode.NONE
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from odradek.client.errors import ClientError, name_of
+from odradek.client.network.connection import VERSION_MAX
 from odradek.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -38,7 +39,14 @@ class FanOut:
         self.unreachable: dict[int, str] = {}
         self._tolerant = tolerant
 
-    async def request(self, node_id: int, request: Message, retry_on: Callable[[Any], int] | None = None) -> Any | None:
+    async def request(
+        self,
+        node_id: int,
+        request: Message,
+        retry_on: Callable[[Any], int] | None = None,
+        *,
+        version_max: int = VERSION_MAX,
+    ) -> Any | None:
         """Return the response of one broker, or None if it is unreachable and this is tolerated.
 
         `retry_on` returns the error code of a response. A retriable code is retried under the retry policy.
@@ -48,7 +56,7 @@ class FanOut:
         attempts = self.cluster.attempts()
         try:
             while True:
-                response = await self.cluster.request(node_id, request)
+                response = await self.cluster.request(node_id, request, version_max=version_max)
                 if retry_on is None or await attempts.prepare(retry_on(response)) is None:
                     return response
         except ClientError as error:
@@ -58,10 +66,16 @@ class FanOut:
             return None
 
     async def request_each(
-        self, requests: Mapping[int, Message], retry_on: Callable[[Any], int] | None = None
+        self,
+        requests: Mapping[int, Message],
+        retry_on: Callable[[Any], int] | None = None,
+        *,
+        version_max: int = VERSION_MAX,
     ) -> dict[int, Any]:
         """Send a request to each of several brokers. Return the responses by node id, without those of unreachable brokers."""
-        responses = await gathered(*(self.request(node_id, each, retry_on) for node_id, each in requests.items()))
+        responses = await gathered(
+            *(self.request(node_id, each, retry_on, version_max=version_max) for node_id, each in requests.items())
+        )
         found = zip(requests, responses, strict=True)
         return {node_id: response for node_id, response in found if response is not None}
 

@@ -225,6 +225,8 @@ def test_groups_with_members_and_without(
     assert (row["committed"], row["lag"], row["stable_lag"]) == (1, 5, 4)
     assert row["member_id"] == one["member_id"]
     assert next(row for row in described["partitions"] if row["partition"] == 0)["committed"] is None
+    lags = {row["group"]: row for row in answer("status", "--dir", str(cluster.directory.path))["groups"]}
+    assert (lags[group]["lag"], lags[group]["stable_lag"]) == (5, 4)
     refused = odradek("groups", "reset", group, "--topic", topic, "--to-earliest", "--execute", *there)
     assert (refused.returncode, "stop its consumers first" in refused.stderr) == (1, True)
     refused = odradek("groups", "delete", group, *there)

@@ -1,0 +1,63 @@
+"""The status of a cluster of which a broker is fenced and another one does not respond."""
+
+from __future__ import annotations
+
+from odradek.client import Cluster, Settings, cluster_status
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from odradek.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from odradek.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from odradek.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from odradek.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from tests.support.fake_kafka import FakeKafka, run
+
+TOPIC, GROUP = "t", "g"
+
+
+def offsets(request: ListOffsetsRequest) -> ListOffsetsResponse:
+    indexes = [partition.partition_index for partition in request.topics[0].partitions]
+    rows = [ListOffsetsPartitionResponse(partition_index=index, offset=8) for index in indexes]
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=TOPIC, partitions=rows)])
+
+
+def test_status_continues_without_brokers_that_are_fenced_or_do_not_respond(kafka: FakeKafka) -> None:
+    kafka.leaders[TOPIC] = [1, 3]
+    brokers = [DescribeClusterBroker(broker_id=node_id, is_fenced=node_id == 2) for node_id in (3, 2, 1)]
+    kafka.script(DescribeClusterRequest, DescribeClusterResponse(brokers=brokers))
+    kafka.script(ListOffsetsRequest, *[offsets] * 4)
+    kafka.script(ListTransactionsRequest, *[ListTransactionsResponse()] * 2)
+    kafka.script(ListGroupsRequest, ListGroupsResponse(groups=[ListedGroup(group_id=GROUP)]), ListGroupsResponse())
+    committed = OffsetFetchResponsePartitions(partition_index=0, committed_offset=5)
+    topics = [OffsetFetchResponseTopics(name=TOPIC, partitions=[committed])]
+    groups = [OffsetFetchResponseGroup(group_id=GROUP, topics=topics)]
+    kafka.script(OffsetFetchRequest, OffsetFetchResponse(groups=groups))
+    kafka.script(DescribeQuorumRequest, DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+    async def test() -> None:
+        async with Cluster(kafka.bootstrap, Settings(request_timeout_s=5.0)) as cluster:
+            kafka.stop(3)
+            status = await cluster_status(cluster)
+        assert [(broker.node_id, broker.fenced) for broker in status.brokers] == [(1, False), (2, True), (3, False)]
+        assert list(status.unreachable) == [3]
+        assert status.under_replicated == ["t-0", "t-1"]
+        assert [(row.leader, row.high_watermark) for row in status.partitions] == [(1, 8), (3, None)]
+        assert [(group.group, group.lag, group.stable_lag) for group in status.groups] == [(GROUP, 3, 3)]
+        assert (status.transactions, status.controller) == ([], None)
+
+    run(kafka, test())

@@ -6,8 +6,9 @@ torn writes and I/O errors. Paths are absolute strings. Every failure is an `OSE
 Durability
 ----------
 * `File.write`, `File.truncate`: later reads see the change immediately, and it survives a process failure. It survives
-* `File.write`, `File.truncate`: later reads see the change immediately, and it survives a process failure. It survives a
-  writes, keep a prefix of a write, or leave zeros. It does not change bytes that were synced and not overwritten since.
+  a power failure only after a `File.sync` of that file has returned. A power failure may keep any subset of the
+  unsynced writes, keep a prefix of a write, or leave zeros. It does not change bytes that were synced and not
+  overwritten since.
 * `File.sync`: when it returns, all earlier writes to the file are durable, also those through other file objects. Index
   files and snapshots are written, closed, and synced later through another file object. If `sync` raises, the unsynced
   data may be lost, and the file refuses all later writes and syncs. A repeated sync could succeed although the data is

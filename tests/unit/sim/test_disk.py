@@ -78,7 +78,11 @@ def test_a_dead_node_cannot_write(world: World) -> None:
 
     with pytest.raises(Detached):
         world.run(sync_while_dying)
-    for action in (lambda: file.write(0, b"x"), lambda: disk.replace_file_now("/data/b", b"x"), lambda: disk.list("/data")):
+    for action in (
+        lambda: file.write(0, b"x"),
+        lambda: disk.replace_file_now("/data/b", b"x"),
+        lambda: disk.list("/data"),
+    ):
         with pytest.raises(Detached):
             action()
 

@@ -1,10 +1,10 @@
-"""What compaction leaves of one batch (kafka-facts 6.10).
+"""Filter the records of one batch during compaction (Kafka's `Cleaner.cleanInto` and `MemoryRecords.filterTo`).
 
-Written as generators that stop between records, so that whoever runs them can let others have a turn: they yield None there,
-and a function where something takes long and touches nothing but its arguments, whose result they are sent.
+A filtered batch keeps its first and last offset, its sequences and its producer. A batch that keeps all records is
+copied unchanged. Tombstones, and markers of transactions without data, first get a delete horizon (KIP-534). A later
+compaction removes them after that time.
 
-A batch keeps its first and last offset, its sequence and its producer, whatever goes out of it. A batch from which nothing
-goes is copied as it is.
+The functions are generators (`Step`), so that their caller can serve other tasks between records.
 """
 
 from __future__ import annotations
@@ -43,41 +43,48 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Step = tuple["File", int, int] | Callable[[], Any] | None
+"""Request of a generator to its caller.
+
+A tuple (file, position, size) requests bytes, a function requests its call in a thread, None requests a pause.
+"""
 Steps = Generator[Step, Any, T]
-"""Asks for a piece of a file (file, position, size), for the result of a function, or for nothing but a pause."""
+"""Generator that yields steps, receives their results, and returns T."""
 
 PAUSE_UNITS = 128
-"""Work between two pauses, in records: about half a millisecond."""
+"""Work between two pauses, in units. A unit is the work on one record; 128 units take about half a millisecond."""
 BATCH_UNITS = 4
-"""What a batch costs beside its records and bytes."""
+"""Work per batch, in units, in addition to its records and bytes."""
 SLICE_BYTES = 512 << 10
-"""Bytes of batches that make up as much work: they are read, checked, and maybe written again."""
-HEAVY_BYTES = 4096
-"""Larger ones are compressed and decompressed elsewhere: no codec makes more than some megabytes out of so few bytes."""
+"""Bytes of batches that count as PAUSE_UNITS: they are read, verified, and in some cases written."""
+IN_THREAD_BYTES_MIN = 4096
+"""Compressed or decompressed bytes above which a codec runs in a thread.
+
+Fewer compressed bytes decompress to a few MiB at most.
+"""
 
 
 class WorkSlice:
-    """Count the work since the last pause of the compaction."""
+    """Counter of the work since the last pause of the compaction."""
 
     def __init__(self) -> None:
-        self._left = PAUSE_UNITS
+        self._remaining = PAUSE_UNITS
 
     def spend_on_batch(self, size: int) -> bool:
-        """Add a batch of `size` bytes to the work. Return True if a pause is due."""
+        """Count the work on a batch of `size` bytes. Return True if a pause is due."""
         return self.spend(BATCH_UNITS + size * PAUSE_UNITS // SLICE_BYTES)
 
     def spend(self, units: int = 1) -> bool:
-        """Add `units` to the work. Return True if a pause is due."""
-        self._left -= units
-        if self._left > 0:
+        """Count `units` of work. Return True if a pause is due."""
+        self._remaining -= units
+        if self._remaining > 0:
             return False
-        self._left = PAUSE_UNITS
+        self._remaining = PAUSE_UNITS
         return True
 
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The last data offset of an active producer (-1: it has only markers) and its epoch, as Kafka's `LastRecord`."""
+    """Last data offset of an active producer (-1 if it has only markers) and its epoch (Kafka's `LastRecord`)."""
 
     offset: int
     epoch: int
@@ -85,7 +92,10 @@ class LastRecord:
 
 @dataclass(slots=True)
 class BatchFilter:
-    """`bound` is where this cleaning ends: the last batch before it stays, so that no log ends in a gap."""
+    """Filter for the batches of one compaction.
+
+    `bound` is the end offset of the compaction. The batch before it stays, so that no log ends in an offset gap.
+    """
 
     offsets: OffsetMap
     transactions: CleanedTransactions
@@ -96,18 +106,22 @@ class BatchFilter:
     slice: WorkSlice
 
     def clean(self, header: BatchHeader, batch: memoryview) -> Steps[Buffer | None]:
-        """What is to be written in place of `batch`: itself, a smaller one, or None. Raises Malformed."""
-        keeps_empty = header.last_offset + 1 == self.bound or self._is_last_of_producer(header)
+        """Return the bytes to write in place of `batch`: the same batch, a smaller one, or None.
+
+        Raises:
+            Malformed: The batch cannot be decoded.
+        """
+        keep_if_empty = header.last_offset + 1 == self.bound or self._is_last_of_producer(header)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         if header.is_control:
             kind = marker_kind(header, batch)
-            useless = self.transactions.control(header, kind)
-            gone = kind is None or (useless and horizon is not None and horizon <= self.now_ms)
+            discardable = self.transactions.on_control_batch(header, kind)
+            discard_all = kind is None or (discardable and horizon is not None and horizon <= self.now_ms)
         else:
-            useless = gone = self.transactions.data(header)
-        if gone or header.record_count == 0:
-            return empty_batch(header) if keeps_empty else None
-        if header.is_control and (not useless or horizon is not None):
+            discardable = discard_all = self.transactions.on_data_batch(header)
+        if discard_all or header.record_count == 0:
+            return empty_batch(header) if keep_if_empty else None
+        if header.is_control and (not discardable or horizon is not None):
             return batch
         body = yield from decompressed(header, batch)
         kept: list[RawRecord] = []
@@ -115,20 +129,24 @@ class BatchFilter:
         for record in read_raw_records(body, header.record_count):
             if self.slice.spend():
                 yield None
-            if header.is_control or self._needed(header, record, horizon):
+            if header.is_control or self._retains(header, record, horizon):
                 kept.append(record)
                 tombstones = tombstones or not record.has_value
         if not kept:
-            return empty_batch(header) if keeps_empty else None
-        begins_horizon = horizon is None and (tombstones or useless)
-        if len(kept) == header.record_count and not begins_horizon:
+            return empty_batch(header) if keep_if_empty else None
+        set_horizon = horizon is None and (tombstones or discardable)
+        if len(kept) == header.record_count and not set_horizon:
             return batch
-        if begins_horizon:
+        if set_horizon:
             horizon = self.now_ms + self.delete_retention_ms
         return (yield from self._rebuild(header, body, kept, horizon))
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """The producer's next batch is judged by it, when its state is derived from the log (KAFKA-8335: by offset)."""
+        """Return True if this is the last batch of an active producer.
+
+        A broker that derives the producer state from the log needs the batch to check the next one of the producer.
+        Batches are compared by offset (KAFKA-8335).
+        """
         last = self.last_of_producers.get(header.producer_id)
         if last is None or not header.has_producer:
             return False
@@ -136,7 +154,8 @@ class BatchFilter:
             return header.last_offset == last.offset
         return header.is_control and header.producer_epoch == last.epoch
 
-    def _needed(self, header: BatchHeader, record: RawRecord, horizon: int | None) -> bool:
+    def _retains(self, header: BatchHeader, record: RawRecord, horizon: int | None) -> bool:
+        """Return True if the record is the newest of its key, or not checked yet, and not a tombstone to remove."""
         offset = header.base_offset + record.offset_delta
         if offset > self.offsets.latest_offset:
             return True
@@ -147,7 +166,10 @@ class BatchFilter:
     def _rebuild(
         self, header: BatchHeader, body: Buffer, kept: list[RawRecord], horizon: int | None
     ) -> Steps[Buffer | None]:
-        """The batch with the records that are kept. The delete horizon is kept in place of the base timestamp."""
+        """Return a batch with the records `kept`.
+
+        A delete horizon is stored in place of the base timestamp (KIP-534).
+        """
         append_time = header.max_timestamp if header.timestamp_type else None
         first = header.base_timestamp + kept[0].timestamp_delta if append_time is None else append_time
         base = first if horizon is None else horizon
@@ -162,7 +184,7 @@ class BatchFilter:
                 pieces.append(body[record.start : record.end])
             else:
                 pieces.append(at_base_timestamp(body, record, timestamp - base))
-        made = replace(
+        rebuilt = replace(
             header,
             attributes=header.attributes & ~DELETE_HORIZON | (0 if horizon is None else DELETE_HORIZON),
             base_timestamp=base,
@@ -170,42 +192,45 @@ class BatchFilter:
             record_count=len(kept),
         )
         if header.compression is Compression.NONE:
-            return seal_batch(made, b"".join(pieces))
-        return (yield from heavy(partial(_compressed, made, pieces), len(body)))
+            return seal_batch(rebuilt, b"".join(pieces))
+        return (yield from in_thread_if_large(partial(_compressed, rebuilt, pieces), len(body)))
 
 
 def _compressed(header: BatchHeader, pieces: list[Buffer]) -> bytes:
     return seal_batch(header, compress(header.compression, b"".join(pieces)))
 
 
-def heavy(work: Callable[[], T], size: int) -> Steps[T]:
-    """The result of `work` on `size` bytes, which is done elsewhere if that takes long."""
-    if size <= HEAVY_BYTES:
+def in_thread_if_large(work: Callable[[], T], size: int) -> Steps[T]:
+    """Return the result of `work` on `size` bytes. Request a thread for more than IN_THREAD_BYTES_MIN bytes."""
+    if size <= IN_THREAD_BYTES_MIN:
         return work()
     result: T = yield work
     return result
 
 
 def decompressed(header: BatchHeader, batch: memoryview) -> Steps[Buffer]:
-    """The records of a batch. Raises Malformed."""
+    """Return the decompressed records of a batch. Raise Malformed if the codec fails."""
     body = batch[HEADER_BYTES:]
     codec = header.compression
     if codec is Compression.NONE:
         return body
-    return (yield from heavy(partial(decompress, codec, body, max_bytes=RECORD_BYTES_MAX), len(body)))
+    return (yield from in_thread_if_large(partial(decompress, codec, body, max_bytes=RECORD_BYTES_MAX), len(body)))
 
 
 def marker_kind(header: BatchHeader, batch: memoryview) -> ControlType | None:
-    """What a control batch says; None when its record has been removed. Raises Malformed."""
+    """Return the type of a control batch; None if compaction has removed its record.
+
+    Raise Malformed if it is damaged.
+    """
     if header.record_count == 0:
         return None
     return control_type(next(iter_records(batch, max_decompressed_bytes=RECORD_BYTES_MAX)).key)
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """What is left of a batch whose records are gone, and which has to stay: its offsets, its sequence, its producer."""
+    """Return the batch without records. Its offsets, sequences and producer stay."""
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
-    made = replace(
+    emptied = replace(
         header, batch_length=BATCH_LENGTH_MIN, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0
     )
-    return seal_batch(made, b"")
+    return seal_batch(emptied, b"")

@@ -1,7 +1,7 @@
-"""What the cleaner has to know of transactions while it walks over a log (kafka-facts 6.10). Pure.
+"""Track transactions while compaction scans a log (Kafka's `CleanedTransactionMetadata`). Pure.
 
-Data of aborted transactions goes; a marker stays until a whole walk has met no data of its transaction. Nothing here ever
-meets a transaction that is open: the walk ends below the first unstable offset.
+Compaction removes the data of aborted transactions. A marker is discardable when a scan has found no data of its
+transaction. The scan ends below the first unstable offset, so it finds no open transaction.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ class _Aborted:
 
 
 class CleanedTransactions:
-    """One walk. `keep_aborted` takes the index entry of an aborted transaction of which there was still data."""
+    """Transactions of one scan.
+
+    `keep_aborted` is called with the transaction index entry of each aborted transaction of which data was found.
+    """
 
     def __init__(
         self, aborted: Iterable[AbortedTransaction], keep_aborted: Callable[[AbortedTransaction], None] | None = None
     ) -> None:
         self.keep_aborted = keep_aborted
-        self._to_come = [(entry.first_offset, entry.last_offset, entry) for entry in aborted]
-        heapify(self._to_come)
+        self._upcoming = [(entry.first_offset, entry.last_offset, entry) for entry in aborted]
+        heapify(self._upcoming)
         self._aborted: dict[int, _Aborted] = {}
         self._committed: dict[int, None] = {}
 
-    def data(self, batch: BatchHeader) -> bool:
-        """A batch of records; whether it was aborted."""
-        self._begin(batch.last_offset)
+    def on_data_batch(self, batch: BatchHeader) -> bool:
+        """Note a data batch. Return True if it belongs to an aborted transaction."""
+        self._begin_until(batch.last_offset)
         if not batch.is_transactional:
             return False
         aborted = self._aborted.get(batch.producer_id)
@@ -49,9 +52,9 @@ class CleanedTransactions:
         aborted.has_data = True
         return True
 
-    def control(self, batch: BatchHeader, kind: ControlType | None) -> bool:
-        """A control batch, None: whose record is gone already; whether it is of no use any more."""
-        self._begin(batch.last_offset)
+    def on_control_batch(self, batch: BatchHeader, kind: ControlType | None) -> bool:
+        """Note a control batch of type `kind` (None if its record was removed). Return True if it is discardable."""
+        self._begin_until(batch.last_offset)
         if kind is ControlType.ABORT:
             aborted = self._aborted.pop(batch.producer_id, None)
             if aborted is None or not aborted.has_data:
@@ -60,13 +63,13 @@ class CleanedTransactions:
                 self.keep_aborted(aborted.transaction)
             return False
         if kind is ControlType.COMMIT:
-            met = batch.producer_id in self._committed
+            had_data = batch.producer_id in self._committed
             self._committed.pop(batch.producer_id, None)
-            return not met
+            return not had_data
         return kind is None
 
-    def _begin(self, offset: int) -> None:
-        """Transactions that have begun up to `offset`."""
-        while self._to_come and self._to_come[0][0] <= offset:
-            entry = heappop(self._to_come)[2]
+    def _begin_until(self, offset: int) -> None:
+        """Begin the aborted transactions whose first offset is at most `offset`."""
+        while self._upcoming and self._upcoming[0][0] <= offset:
+            entry = heappop(self._upcoming)[2]
             self._aborted.setdefault(entry.producer_id, _Aborted(entry))

@@ -1,15 +1,19 @@
-"""Compaction at work: the newest offset of each key is looked up, then segment after segment is written anew and swapped in.
+"""Compact one log: map each key to its newest offset, then rewrite groups of segments and swap them in.
 
-What a crash leaves of it, step by step (`odradek.storage.recovery.sweep` sorts it out):
-1. `.cleaned` files, or some of them renamed to `.swap`: they go, the old segments are whole.
-2. All `.swap`, which is durable before any old segment goes: the swap is completed.
-3. Old segments renamed to `.deleted`, `.swap` to its final name: the same, or nothing is left to do.
+Each group of segments is replaced in three steps. After a crash, the next start completes or reverts the replacement
+(`odradek.storage.recovery.sweep`):
 
-Segments are swapped one group after the other, from the lowest offset up. A log of which only some are new is as good as one
-of which none is: of a key it has its newest value, and maybe older ones before it, and a tombstone only goes in a cleaning
-that comes after one that has taken away, to the end, what it had superseded.
+1. The new segment is written to `.cleaned` files, which are renamed to `.swap`. If a `.cleaned` file is left after a
+   crash, the start removes all new files. The old segments are complete.
+2. All `.swap` names are made durable. After a crash, the start completes the replacement.
+3. The old segments are renamed to `.deleted`, and the new files to their final names. After a crash, the start
+   completes the replacement.
 
-Readers keep the segment that they have begun with: its files are renamed, and removed after file.delete.delay.ms.
+Groups are replaced from the lowest offset up. A crash between two groups is safe: for each key the log has the newest
+value, and possibly older values before it. A tombstone is removed only by a compaction after the one that has removed
+all records that the tombstone deletes.
+
+A read that has begun continues with the old segment. Its files are removed after file.delete.delay.ms.
 """
 
 from __future__ import annotations
@@ -40,18 +44,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 WRITTEN_BATCHES_MAX = 64
-"""Batches that are written at once: each is looked at then, which is part of the slice."""
+"""Maximum batches per write. The segment indexes each of them without a pause."""
 SEGMENT_BYTES_MAX = 2**31 - 1
-"""A position in an index has 32 bits."""
+"""Maximum bytes per segment: an index entry stores the position in 32 bits."""
 
 
 class CleaningInterrupted(Exception):
-    """The log was cut, deleted or closed meanwhile: what was not swapped in yet is thrown away."""
+    """The log was truncated, deleted or closed during the compaction.
+
+    Groups that are not replaced yet stay unchanged.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
-    """Memory in bytes: log.cleaner.dedupe.buffer.size, log.cleaner.io.buffer.load.factor and log.cleaner.io.buffer.size."""
+    """Memory limits of a compaction, in bytes: the broker properties log.cleaner.* of the same names."""
 
     dedupe_buffer_size: int
     load_factor: float
@@ -59,13 +66,13 @@ class CleanerLimits:
 
     @property
     def chunk_bytes(self) -> int:
-        """Read, or written, at a time: a larger batch comes alone."""
+        """Bytes per read and per write. A batch that is larger is read or written alone."""
         return max(self.io_buffer_size // 2, HEADER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class CleaningDone:
-    """`end_offset` is where the log is dirty from now on. Sizes are bytes of segments."""
+class CleaningResult:
+    """Result of one compaction. The log is dirty from `end_offset` on. Sizes are bytes of the rewritten segments."""
 
     end_offset: int
     bytes_before: int
@@ -79,19 +86,29 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
 
 
 async def read_first_timestamps(log: PartitionLog) -> None:
-    """Bring in what max.compaction.lag.ms is judged by, of sealed segments that were not written by this process. Raises OSError."""
+    """Read the timestamp of the first batch of each segment if max.compaction.lag.ms is set, which depends on it.
+
+    Segments that this process has written have it in memory.
+
+    Raises:
+        OSError: A disk operation fails.
+    """
     if log.config.max_compaction_lag_ms == LONG_MAX:
         return
     for segment in list(log.segments):
         if segment.first_batch_timestamp is None and segment.size >= HEADER_BYTES and not log.closed:
-            head = segment.file.read_warm(0, HEADER_BYTES)
-            if head is None:
-                head = await segment.file.read_cold(0, HEADER_BYTES)
-            segment.note_first_batch(head)
+            header = segment.file.read_warm(0, HEADER_BYTES)
+            if header is None:
+                header = await segment.file.read_cold(0, HEADER_BYTES)
+            segment.note_first_batch(header)
 
 
 class Cleaning:
-    """One cleaning of one log. `pace` is awaited between two slices of work, with the bytes read and written since."""
+    """One compaction of one log.
+
+    `pace` is awaited between two slices of work. Its argument is the number of bytes read and written since the last
+    call.
+    """
 
     def __init__(
         self,
@@ -107,58 +124,60 @@ class Cleaning:
         self._limits = limits
         self._pace = pace
         self._now_ms = now_ms
-        self._begun_with = log.local.truncation.count, log.cleaned_to
+        self._initial_state = log.local.truncation.count, log.cleaned_to
         self._slice = WorkSlice()
         self._offsets = OffsetMap(limits.dedupe_buffer_size, limits.load_factor)
         self._moved_bytes = 0
 
-    async def run(self) -> CleaningDone:
-        """Before this everything below the bound of the plan is durable, and so are the recovery points that say so.
+    async def run(self) -> CleaningResult:
+        """Compact the log. The caller has made all records below `plan.bound`, and the recovery point, durable.
 
         Raises:
-            CleaningInterrupted: see there. Malformed: the log is damaged; nothing of the damaged segment was replaced.
-            OSError: the disk refuses; where `log.failed` is set then, the log must not be used any more.
+            CleaningInterrupted: See the class.
+            Malformed: A batch is damaged. Its segment was not replaced.
+            OSError: A disk operation fails. If `log.failed` is set then, the log must not be used any more.
         """
         log, plan = self._log, self._plan
         self._check()
         sources = [segment for segment in log.segments if segment.base_offset < plan.bound]
         if not sources:
-            raise CleaningInterrupted  # retention has been here since it was planned
+            raise CleaningInterrupted  # retention has removed the segments since the plan was made
         aborted = [entry for segment in log.segments for entry in segment.txn_index.entries()]
         stopping = False
         try:
             await self._drive(self._map_offsets(sources, aborted))
             end = min(self._offsets.latest_offset + 1, plan.bound)
-            taken = [segment for segment in sources if segment.base_offset < end]
+            mapped = [segment for segment in sources if segment.base_offset < end]
             log.local.note_gaps()
-            return await self._rewrite(taken, aborted, end)
+            return await self._rewrite(mapped, aborted, end)
         except CancelledError:
-            stopping = True  # nobody is left who would be held up by what is freed in one go
+            stopping = True  # the broker stops, so the map may be freed in one step that blocks the event loop
             raise
         finally:
             while not stopping and self._offsets.release():
                 await self._pace(0)
 
-    async def _rewrite(self, sources: list[Segment], aborted: list[AbortedTransaction], end: int) -> CleaningDone:
+    async def _rewrite(self, sources: list[Segment], aborted: list[AbortedTransaction], end: int) -> CleaningResult:
         log = self._log
         transactions = CleanedTransactions(aborted)
         by_base = {segment.base_offset: segment for segment in sources}
-        rows = [row for row in log.segments.facts() if row.base_offset in by_base]
-        before = after = 0
-        for group in selection.groups(rows, log.config, bound=self._plan.bound):
-            old = [by_base[row.base_offset] for row in group]
-            before += sum(segment.size for segment in old)
-            after += await self._clean_group(old, transactions)
+        facts = [segment for segment in log.segments.facts() if segment.base_offset in by_base]
+        bytes_before = bytes_after = 0
+        for group in selection.groups(facts, log.config, bound=self._plan.bound):
+            old = [by_base[segment.base_offset] for segment in group]
+            bytes_before += sum(segment.size for segment in old)
+            bytes_after += await self._clean_group(old, transactions)
         self._check()
         log.note_cleaned(end)
-        return CleaningDone(end, before, after)
+        return CleaningResult(end, bytes_before, bytes_after)
 
     async def _clean_group(self, sources: list[Segment], transactions: CleanedTransactions) -> int:
-        """Write the sources anew as one segment and swap it in; its size."""
+        """Rewrite the sources as one segment and swap it in. Return the size of the new segment in bytes."""
         log = self._log
         self._check()
         base = sources[0].base_offset
-        for suffix in names.SEGMENT_SUFFIXES:  # of an earlier cleaning that the disk would not let clean up
+        # Remove files that an earlier compaction could not remove because of disk errors.
+        for suffix in names.SEGMENT_SUFFIXES:
             for ending in (names.CLEANED_SUFFIX, names.SWAP_SUFFIX):
                 log.disk.remove(f"{log.directory}/{names.offset_file(base, suffix)}{ending}")
         cleaned = Segment(
@@ -184,12 +203,12 @@ class Cleaning:
         return cleaned.size
 
     async def _write(self, cleaned: Segment, sources: list[Segment], transactions: CleanedTransactions) -> bool:
-        """Write what stays of the sources, ready to be swapped in. Return whether anything has changed.
+        """Write the retained records of the sources to `cleaned`. Return True if any batch was changed or removed.
 
-        One segment in which nothing has changed is not made ready.
+        Unless `cleaned` is an unchanged copy of one segment, its files have `.swap` names and are durable then.
         """
         transactions.keep_aborted = cleaned.add_aborted
-        changed = await self._drive(self._fill(cleaned, sources, transactions))
+        changed = await self._drive(self._filter(cleaned, sources, transactions))
         if changed or len(sources) > 1:
             cleaned.seal()
             await cleaned.sync(indexes=True)
@@ -200,21 +219,25 @@ class Cleaning:
         return changed
 
     def _discard(self, cleaned: Segment) -> None:
-        """Remove the files of a segment that does not replace any. What the disk refuses, the next compaction or start removes."""
+        """Remove the files of a new segment that is not used.
+
+        The next compaction or start removes files that remain.
+        """
         with suppress(OSError):
             cleaned.close()
-            if not self._log.closed:  # the directory of a closed log may belong to another log
+            if not self._log.closed:  # after a close, the directory of that name may be that of another log
                 cleaned.remove()
 
     def _check(self) -> None:
+        """Raise CleaningInterrupted if the log was closed, truncated or compacted since the compaction began."""
         log = self._log
-        if log.closed or log.failed or (log.local.truncation.count, log.cleaned_to) != self._begun_with:
+        if log.closed or log.failed or (log.local.truncation.count, log.cleaned_to) != self._initial_state:
             raise CleaningInterrupted
 
-    # -- steps, as generators (see `odradek.storage.compaction.batch_filter`) ----------------------------------------------------------------
+    # -- generators of steps (see `odradek.storage.compaction.batch_filter`) -------------------------------------------
 
     def _map_offsets(self, sources: list[Segment], aborted: list[AbortedTransaction]) -> Steps[None]:
-        """Look up the newest offset of each key in what is dirty, or in as much of it as there is room for."""
+        """Map each key in the dirty part to its newest offset. Stop if the map is full."""
         first = self._plan.first_dirty
         self._offsets.note_offset(first - 1)
         transactions = CleanedTransactions(entry for entry in aborted if entry.last_offset >= first)
@@ -224,8 +247,8 @@ class Cleaning:
             if header.last_offset < first:
                 return True
             if header.is_control:
-                transactions.control(header, marker_kind(header, batch))
-            elif not transactions.data(header) and header.record_count:
+                transactions.on_control_batch(header, marker_kind(header, batch))
+            elif not transactions.on_data_batch(header) and header.record_count:
                 body = yield from decompressed(header, batch)
                 for record in read_raw_records(body, header.record_count):
                     offset = header.base_offset + record.offset_delta
@@ -239,11 +262,11 @@ class Cleaning:
         for segment, end in zip(sources, ends, strict=True):
             if end > first:
                 if not (yield from self._walk(segment, visit)):
-                    return  # full: what follows is for the next time
+                    return  # the map is full; the next compaction continues here
                 self._offsets.note_offset(end - 1)
 
-    def _fill(self, cleaned: Segment, sources: list[Segment], transactions: CleanedTransactions) -> Steps[bool]:
-        """Write what stays of the sources; whether anything has changed."""
+    def _filter(self, cleaned: Segment, sources: list[Segment], transactions: CleanedTransactions) -> Steps[bool]:
+        """Write the retained records of the sources to `cleaned`. Return True if any batch was changed or removed."""
         log = self._log
         last_of_producers = {
             entry.producer_id: LastRecord(entry.last_data_offset, entry.epoch)
@@ -258,38 +281,42 @@ class Cleaning:
             log.config.delete_retention_ms,
             self._slice,
         )
-        out = _Output(cleaned, log.config.index_interval_bytes, self._limits.chunk_bytes)
+        writer = _SegmentWriter(cleaned, log.config.index_interval_bytes, self._limits.chunk_bytes)
         changed = False
 
         def visit(header: BatchHeader, batch: memoryview) -> Steps[bool]:
             nonlocal changed
-            left = yield from batches.clean(header, batch)
-            changed = changed or left is not batch
-            if left is not None:
-                self._moved_bytes += out.add(left)
+            retained = yield from batches.clean(header, batch)
+            changed = changed or retained is not batch
+            if retained is not None:
+                self._moved_bytes += writer.add(retained)
             return True
 
         for segment in sources:
             yield from self._walk(segment, visit)
-        self._moved_bytes += out.flush()
+        self._moved_bytes += writer.flush()
         return changed
 
     def _walk(self, segment: Segment, visit: Callable[[BatchHeader, memoryview], Steps[bool]]) -> Steps[bool]:
-        """Visit the batches of a segment until one says False. Raises Malformed where the file is damaged."""
+        """Call `visit` for each batch of the segment until it returns False. Return False in that case.
+
+        Raises:
+            Malformed: A batch is damaged.
+        """
         path, end = segment.path(names.LOG_SUFFIX), segment.size
-        position = window_at = 0
+        position = window_start = 0
         window = memoryview(b"")
         while position < end:
-            at = position - window_at
+            at = position - window_start
             if len(window) - at < min(HEADER_BYTES, end - position):
                 window = memoryview((yield segment.file, position, min(self._limits.chunk_bytes, end - position)))
-                window_at, at = position, 0
+                window_start, at = position, 0
             header = read_header(window, at)
             if header.size > len(window) - at:
                 window = memoryview((yield segment.file, position, min(header.size, end - position)))
-                window_at, at = position, 0
+                window_start, at = position, 0
             if not verify_crc(window, at, header):
-                raise Malformed(f"{path}: the batch at byte {position} is damaged")
+                raise Malformed(f"{path}: the checksum of the batch at byte {position} does not match")
             if not (yield from visit(header, window[at : at + header.size])):
                 return False
             position += header.size
@@ -298,6 +325,7 @@ class Cleaning:
         return True
 
     async def _drive(self, steps: Steps[T]) -> T:
+        """Run the generator to its end: carry out its steps, and check after each that the log is unchanged."""
         result: Any = None
         while True:
             try:
@@ -319,8 +347,8 @@ class Cleaning:
             self._check()
 
 
-class _Output:
-    """Batches on their way into a segment, written some at a time."""
+class _SegmentWriter:
+    """Buffer of batches that are appended to a new segment in groups."""
 
     def __init__(self, segment: Segment, index_interval_bytes: int, chunk_bytes: int) -> None:
         self._segment = segment
@@ -331,7 +359,7 @@ class _Output:
         self._size = 0
 
     def add(self, batch: Buffer) -> int:
-        """Bytes that have been written. Raises as `flush`."""
+        """Add a batch, and flush if the buffer is full. Return the bytes written. Raise as `flush` does."""
         header = read_header(batch)
         self._batches.append(header)
         self._buffers.append(batch)
@@ -340,10 +368,16 @@ class _Output:
         return self.flush() if full else 0
 
     def flush(self) -> int:
-        """Bytes that have been written. Raises OSError, and Malformed for more than a segment can hold."""
+        """Append the buffered batches to the segment. Return the bytes written.
+
+        Raises:
+            OSError: A disk operation fails.
+            Malformed: The segment would exceed SEGMENT_BYTES_MAX.
+        """
         written, self._size = self._size, 0
         if self._segment.size + written > SEGMENT_BYTES_MAX:
-            raise Malformed(f"{self._segment.path(names.LOG_SUFFIX)}: cleaned, it is larger than a segment may be")
+            path = self._segment.path(names.LOG_SUFFIX)
+            raise Malformed(f"{path}: the compacted segment would exceed {SEGMENT_BYTES_MAX} bytes")
         if written:
             self._segment.append(self._batches, self._buffers, self._index_interval_bytes)
         self._batches.clear()

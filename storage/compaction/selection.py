@@ -1,8 +1,8 @@
-"""Compaction: which part of a log is cleaned, when, and in which groups of segments (kafka-facts 6.10). Pure.
+"""Select the part of a log to compact, and the groups of segments to rewrite (Kafka's `LogCleanerManager`). Pure.
 
-A log is clean up to `first_dirty`: there each key has one value, or a tombstone. Cleaning takes in the segments from there to
-`bound`, and rewrites everything below. It works on whole segments, never on the active one, nor on one that reaches above
-the first unstable offset or the high watermark.
+Below `first_dirty` the log is clean: each key has one record. A compaction maps the keys from `first_dirty` up to
+`bound`, and rewrites all segments below `bound`. It rewrites whole segments only: neither the active segment, nor a
+segment that reaches above the last stable offset.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segments import SegmentFacts
 
 GROUP_SEGMENTS_MAX = 64
-"""Segments that become one at a time: what has to be renamed in one go stays a matter of milliseconds."""
+"""Maximum segments per group. Renaming the files of a group blocks the event loop, for some milliseconds with 64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """How far a log goes, and how far it was cleaned when it was cleaned last (None: never)."""
+    """Offsets of a log that bound its compaction. `cleaned_to` is the end of the last one, None if there was none."""
 
     log_start: int
     last_stable: int
@@ -36,22 +36,26 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Cleanable:
-    """What may be cleaned: offsets from `first_dirty` to below `bound`, the base offset of a segment. Sizes are bytes."""
+    """Dirty part of a log that may be compacted: the offsets in [`first_dirty`, `bound`). Sizes are bytes of segments.
+
+    `bound` is the base offset of a segment.
+    """
 
     first_dirty: int
     bound: int
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
-    """Some of it has waited for max.compaction.lag.ms."""
+    """True if a dirty segment is older than max.compaction.lag.ms."""
 
     @property
     def ratio(self) -> float:
-        """The part that is dirty."""
+        """Dirty bytes divided by all bytes below `bound`."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def due(self, config: LogConfig) -> bool:
+        """Return True if the log should be compacted now: by max.compaction.lag.ms or min.cleanable.dirty.ratio."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
@@ -65,19 +69,19 @@ def cleanable_part(segments: Sequence[SegmentFacts], config: LogConfig, offsets:
         young = (segment for segment in dirty if segment.largest_timestamp > now_ms - config.min_compaction_lag_ms)
         limit = min([limit, *(segment.base_offset for segment in young)])
     bound = max((segment.base_offset for segment in segments if segment.base_offset <= limit), default=first_dirty)
-    taken = [segment for segment in dirty if segment.base_offset < bound]
-    below = sum(segment.size for segment, end in zip(segments, ends, strict=False) if end <= first_dirty)
+    cleanable = [segment for segment in dirty if segment.base_offset < bound]
+    clean_bytes = sum(segment.size for segment, end in zip(segments, ends, strict=False) if end <= first_dirty)
     return Cleanable(
         first_dirty,
         max(bound, first_dirty),
-        below,
-        sum(segment.size for segment in taken),
+        clean_bytes,
+        sum(segment.size for segment in cleanable),
         _overdue(dirty, config, now_ms),
     )
 
 
 def _first_dirty(offsets: Offsets) -> int:
-    """A log that was cut, or begins later than it did, is looked at as a whole."""
+    """Return the first dirty offset: the log start if the log was truncated below `cleaned_to`, or begins after it."""
     cleaned_to = offsets.cleaned_to
     if cleaned_to is None or not offsets.log_start <= cleaned_to <= offsets.log_end:
         return offsets.log_start
@@ -87,34 +91,34 @@ def _first_dirty(offsets: Offsets) -> int:
 def _overdue(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> bool:
     if config.max_compaction_lag_ms == LONG_MAX:
         return False
-    first = [segment.first_timestamp for segment in dirty if segment.first_timestamp is not None]
-    return any(0 < timestamp < now_ms - config.max_compaction_lag_ms for timestamp in first)
+    timestamps = [segment.first_timestamp for segment in dirty if segment.first_timestamp is not None]
+    return any(0 < timestamp < now_ms - config.max_compaction_lag_ms for timestamp in timestamps)
 
 
 def groups(segments: Sequence[SegmentFacts], config: LogConfig, *, bound: int) -> list[list[SegmentFacts]]:
-    """Neighbours that become one segment: together they are no larger than one may be, nor are their indexes."""
-    made: list[list[SegmentFacts]] = []
+    """Divide adjacent segments into groups. Each group fits one segment by its bytes, index entries and offsets."""
+    grouped: list[list[SegmentFacts]] = []
     size = entries = 0
     for number, segment in enumerate(segments, 1):
         end = segments[number].base_offset if number < len(segments) else bound
         size += segment.size
         entries += _index_entries(segment, config)
         fits = (
-            made
-            and len(made[-1]) < GROUP_SEGMENTS_MAX
+            grouped
+            and len(grouped[-1]) < GROUP_SEGMENTS_MAX
             and size <= config.segment_bytes
             and entries * OFFSET_ENTRY_BYTES <= config.segment_index_bytes
-            and (entries + len(made[-1])) * TIME_ENTRY_BYTES <= config.segment_index_bytes
-            and end - 1 - made[-1][0].base_offset <= RELATIVE_OFFSET_MAX
+            and (entries + len(grouped[-1])) * TIME_ENTRY_BYTES <= config.segment_index_bytes
+            and end - 1 - grouped[-1][0].base_offset <= RELATIVE_OFFSET_MAX
         )
         if fits:
-            made[-1].append(segment)
+            grouped[-1].append(segment)
         else:
-            made.append([segment])
+            grouped.append([segment])
             size, entries = segment.size, _index_entries(segment, config)
-    return made
+    return grouped
 
 
 def _index_entries(segment: SegmentFacts, config: LogConfig) -> int:
-    """At most: each entry stands for more than index.interval.bytes, and for one batch at least."""
+    """Return an upper bound of index entries: each covers at least index.interval.bytes and at least one batch."""
     return segment.size // max(config.index_interval_bytes, HEADER_BYTES) + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from odradek.protocol.batch import ControlType, Record, control_type, iter_batches, iter_records
-from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, CleaningDone, cleanable
+from odradek.storage.compaction.cleaner import CleanerLimits, Cleaning, CleaningResult, cleanable
 from odradek.storage.log.reads import ColdRead
 from tests.support.logs import NOW_MS
 
@@ -27,7 +27,7 @@ async def clean(
     now_ms: int = NOW_MS,
     limits: CleanerLimits = LIMITS,
     pace: Callable[[int], Awaitable[None]] = no_pause,
-) -> CleaningDone:
+) -> CleaningResult:
     """Clean what can be cleaned, however little it is."""
     await log.flush()
     return await Cleaning(log, cleanable(log, now_ms), limits, pace, now_ms=now_ms).run()

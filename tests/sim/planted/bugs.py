@@ -188,7 +188,7 @@ PLANTED: Final = (
         group_bugs.materialise_late,
         groups=True,
     ),
-    Planted("newest value of a key compacted away", BatchFilter, "_needed", compaction_bugs.take_the_newest),
+    Planted("newest value of a key compacted away", BatchFilter, "_retains", compaction_bugs.take_the_newest),
     Planted(
         "compacted past the last stable offset",
         odradek.broker.partition.compaction_job,

@@ -78,7 +78,6 @@ TEXT_PENDING = (
     "docs/metrics.md",
     "docs/transactions.md",
     "odradek/",
-    "pipeline/",
     "runtime/",
     "storage/",
     "tests/",

@@ -1,15 +1,20 @@
-"""The main job: every flight of a year through a transactional producer that is killed, by way of brokers that are killed,
-read back by Spark, judged.
+"""Write the flights of a year in transactions, kill the producer and brokers, read with Spark, and verify every row.
 
 Examples:
-  python -m odradek.pipeline.demo                                   start three brokers, kill two of them in turn, stop them
-  python -m odradek.pipeline.demo --bootstrap localhost:9092        use a broker or cluster that runs already
-  python -m odradek.pipeline.demo --master spark://host:7077        compute on a Spark cluster (--out on shared storage)
-  python -m odradek.pipeline.demo --rows 20000 --seed 7             a short run that can be repeated
+- Start three brokers, and kill two of them one after the other:
+    python -m odradek.pipeline.demo
+- Use a running broker or cluster:
+    python -m odradek.pipeline.demo --bootstrap localhost:9092
+- Use a Spark cluster, with --out on storage that its workers share:
+    python -m odradek.pipeline.demo --master spark://host:7077
+- Run a short demo with the plan of seed 7:
+    python -m odradek.pipeline.demo --rows 20000 --seed 7
 
-The exit code is 0 only when no row is lost, duplicated, altered or seen from an aborted transaction, and when the run was
-hard enough to show it: all kills carried out, those of brokers while there was something to commit, one of the producer's
-proven to lie between EndTxn and its answer, rows of aborted transactions lying in the log.
+The exit code is 0 if no row is lost, duplicated, altered, or read from an aborted transaction. The run must also
+contain its planned faults:
+- all kills were carried out, and those of brokers while the producer had transactions left to commit;
+- one kill of the producer is proven to lie between EndTxn and its response;
+- the log contains rows of aborted transactions.
 """
 
 from __future__ import annotations
@@ -29,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERRUPTED = 130
+"""Exit code after SIGINT or SIGTERM: 128 + SIGINT, as in shells."""
 WIDTH_WITHOUT_TERMINAL = 120
+"""Columns per line when standard output is not a terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,18 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return start(options, console)
     except KeyboardInterrupt:
-        console.print("interrupted: everything that was started has been stopped")
+        console.print("interrupted: all processes of the demo are stopped")
         return INTERRUPTED
 
 
 def start(options: argparse.Namespace, console: Console) -> int:
     with console.status("starting"):
-        # Here and not above: Spark, pandas and matplotlib take seconds, and --help need not wait for them.
-        from odradek.pipeline.demo.main_job import Failed, demo
+        # Imported here because Spark, pandas and matplotlib take seconds, which --help would spend, too.
+        from odradek.pipeline.demo.main_job import EXPECTED_ERRORS, demo
     try:
         return demo(options, console)
-    except Failed as failure:
-        console.print("[bold red]failed:[/]", f"{type(failure).__name__}: {str(failure)[-3000:]}", highlight=False)
+    except EXPECTED_ERRORS as error:
+        console.print("[bold red]failed:[/]", f"{type(error).__name__}: {str(error)[-3000:]}", highlight=False)
         return 1
 
 
@@ -65,15 +72,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="running brokers; without it three are started and killed"
+        "--bootstrap", metavar="HOST:PORT", help="running brokers (default: start three brokers, and kill two of them)"
     )
     parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=SOURCE_ROWS, help="first flights of the year (default: all)")
-    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="results (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="of kills and aborts (default: drawn, and printed)")
+    parser.add_argument("--rows", type=int, default=SOURCE_ROWS, help="read only the first ROWS flights of the year")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/demo"), help="directory for results (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, help="determines kills and aborts (default: random; the demo prints it)")
     options = parser.parse_args(arguments)
     if not 0 < options.rows <= SOURCE_ROWS:
-        parser.error(f"--rows must lie between 1 and {SOURCE_ROWS}")
+        parser.error(f"--rows must be between 1 and {SOURCE_ROWS}")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(2**31)
     options.out = options.out.resolve()

@@ -1,4 +1,4 @@
-"""The demo's picture: how the run went, and what the job found."""
+"""Plot a demo run: commits and reads over time with all kills, and the delays that the job computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from odradek.pipeline.producer.supervisor import Campaign, Death
+    from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 
 INK, FAINT, COMMITTED, SEEN, KILL = "#22303c", "#8a97a3", "#2a7fb8", "#e08a1e", "#c62f3b"
 ORIGINS = ("EWR", "JFK", "LGA")
@@ -23,17 +23,17 @@ Series = list[tuple[float, int]]
 
 
 def cumulative(steps: Series, start: float) -> tuple[list[float], list[float]]:
-    """(time, rows) pairs -> seconds since start, thousands of rows so far."""
+    """Convert (time, rows) pairs to two lists: seconds since `start`, and the running total in thousands of rows."""
     seconds, totals, total = [0.0], [0.0], 0
-    for at, rows in steps:
+    for time, rows in steps:
         total += rows
-        seconds.append(at - start)
+        seconds.append(time - start)
         totals.append(total / 1000)
     return seconds, totals
 
 
-def draw(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFrame, start: float, headline: str) -> None:
-    """Write the picture as PNG. ``seen`` are Spark's batches: time of day as in the campaign, rows."""
+def write_plot(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFrame, start: float, headline: str) -> None:
+    """Write the plot as PNG. `seen` has (seconds of time.monotonic, rows) of each micro-batch of Spark."""
     style: dict[Any, Any] = {
         "font.size": 10,
         "text.color": INK,
@@ -54,41 +54,43 @@ def draw(path: Path, campaign: Campaign, seen: Series, delays: pd.DataFrame, sta
 
 
 def timeline(axes: Any, legend: Any, campaign: Campaign, seen: Series, start: float) -> None:
-    """Committed and seen over time; kills as lines, aborted transactions as ticks; in words beside it."""
+    """Plot the committed rows and the rows that Spark has read over time.
+
+    Producer kills are lines, broker outages are areas, aborted transactions are ticks. `legend` lists the kills.
+    """
     written = cumulative(campaign.commits, start)
     read = cumulative(seen, start)
     axes.fill_between(*written, step="post", color=COMMITTED, alpha=0.15, linewidth=0)
     axes.step(*written, where="post", color=COMMITTED, linewidth=2, label="committed by the producer")
     axes.step(*read, where="post", color=SEEN, linewidth=2, label="read by Spark, read_committed")
     top = max(written[1][-1], read[1][-1], 0.001)
-    for death in campaign.deaths:
-        at = death.at - start
-        axes.axvline(
-            at, color=KILL, linewidth=1.8 if death.in_window else 1.0, linestyle="-" if death.in_window else "--"
-        )
+    for kill in campaign.kills:
+        x = kill.at - start
+        axes.axvline(x, color=KILL, linewidth=1.8 if kill.in_window else 1.0, linestyle="-" if kill.in_window else "--")
         badge = {"boxstyle": "circle,pad=0.25", "color": KILL}
-        axes.text(at, top * 1.17, death.kill.number, color="white", ha="center", va="center", fontsize=9, bbox=badge)
-    what = [f"{death.kill.number}  {kill_words(death)}" for death in campaign.deaths]
-    for broker_death in campaign.broker_deaths or ():
-        at = broker_death.at - start
-        axes.axvspan(at, broker_death.back_at - start, color=KILL, alpha=0.12, linewidth=0)
-        axes.text(at, top * 1.06, f" {broker_death.kill.target}", color=KILL, va="center", fontsize=9)
-        what.append(f"{broker_death.gap(campaign.commits):.2f} s without a commit: {broker_death.kill.target} killed")
+        axes.text(x, top * 1.17, kill.plan.number, color="white", ha="center", va="center", fontsize=9, bbox=badge)
+    kill_lines = [f"{kill.plan.number}  {kill_description(kill)}" for kill in campaign.kills]
+    for outage in campaign.broker_outages or ():
+        x = outage.killed_at - start
+        axes.axvspan(x, outage.in_sync_at - start, color=KILL, alpha=0.12, linewidth=0)
+        axes.text(x, top * 1.06, f" {outage.kill.target}", color=KILL, va="center", fontsize=9)
+        kill_lines.append(f"{outage.gap(campaign.commits):.2f} s without a commit: {outage.kill.target} killed")
     legend.axis("off")
-    legend.text(0.0, 0.62, "\n".join(["SIGKILL to the producer", *what]), color=KILL, va="top", linespacing=1.6)
-    ticks = [at - start for at in campaign.aborts]
+    legend.text(0.0, 0.62, "\n".join(["SIGKILL to the producer", *kill_lines]), color=KILL, va="top", linespacing=1.6)
+    ticks = [time_of_abort - start for time_of_abort in campaign.aborts]
     label = f"aborted transactions ({len(ticks):,})"
     axes.plot(ticks, [-top * 0.035] * len(ticks), "|", color=INK, markersize=7, alpha=0.35, label=label)
     axes.set(xlabel="seconds", ylabel="thousand flights", ylim=(-top * 0.07, top * 1.26), xlim=(0, None))
     legend.legend(*axes.get_legend_handles_labels(), loc="upper left", frameon=False, borderpad=0, borderaxespad=0)
-    bare(axes)
+    hide_frame(axes)
 
 
-def kill_words(death: Death) -> str:
-    return "between EndTxn and its answer" if death.in_window else f"while {death.doing}"
+def kill_description(kill: ProducerKill) -> str:
+    return "between EndTxn and its response" if kill.in_window else f"last event: {kill.last_event}"
 
 
 def heat_map(axes: Any, delays: pd.DataFrame) -> None:
+    """Plot the 95th percentile of each carrier and origin as a coloured cell."""
     table = delays.pivot_table(index="carrier", columns="origin", values="p95").reindex(columns=list(ORIGINS))
     table = table.loc[table.max(axis=1).sort_values(ascending=False).index]
     axes.imshow(table.to_numpy(), cmap="YlOrRd", aspect="auto", vmin=0)
@@ -98,7 +100,7 @@ def heat_map(axes: Any, delays: pd.DataFrame) -> None:
     for row, carrier in enumerate(table.index):
         for column, origin in enumerate(ORIGINS):
             value = table.loc[carrier, origin]
-            if not math.isnan(value):  # NaN: this carrier does not fly from there
+            if not math.isnan(value):  # NaN: the carrier has no flights from this origin
                 colour = "white" if value > middle else INK
                 axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=9)
     axes.set_title("95th percentile of the departure delay, minutes", loc="left", fontsize=11)
@@ -107,23 +109,24 @@ def heat_map(axes: Any, delays: pd.DataFrame) -> None:
 
 
 def dumbbells(axes: Any, delays: pd.DataFrame) -> None:
-    """Mean and 95th percentile of every group; the dot is as large as the group."""
+    """Plot mean and 95th percentile of each carrier and origin. The area of a dot is the number of flights."""
     table = delays.sort_values("p95").reset_index(drop=True)
-    places = list(range(len(table)))
-    axes.hlines(places, table["mean"], table["p95"], color=FAINT, linewidth=1.2, alpha=0.7)
+    positions = list(range(len(table)))
+    axes.hlines(positions, table["mean"], table["p95"], color=FAINT, linewidth=1.2, alpha=0.7)
     sizes = 12 + 260 * table["flights"] / max(table["flights"].max(), 1)
-    axes.scatter(table["mean"], places, s=26, color=COMMITTED, zorder=3, label="mean")
+    axes.scatter(table["mean"], positions, s=26, color=COMMITTED, zorder=3, label="mean")
     axes.scatter(
-        table["p95"], places, s=sizes, color=SEEN, alpha=0.85, zorder=3, label="95th percentile (area: flights)"
+        table["p95"], positions, s=sizes, color=SEEN, alpha=0.85, zorder=3, label="95th percentile (area: flights)"
     )
-    axes.set_yticks(places, [f"{row.carrier} {row.origin}" for row in table.itertuples()], fontsize=7.5)
+    axes.set_yticks(positions, [f"{row.carrier} {row.origin}" for row in table.itertuples()], fontsize=7.5)
     axes.set_title("Departure delay by carrier and origin, minutes", loc="left", fontsize=11)
     axes.grid(axis="x", color=FAINT, alpha=0.25)
     axes.set_ylim(-0.8, len(table) - 0.2)
     axes.legend(loc="lower right", frameon=False)
-    bare(axes)
+    hide_frame(axes)
 
 
-def bare(axes: Any) -> None:
+def hide_frame(axes: Any) -> None:
+    """Hide the upper and right border of a plot."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)

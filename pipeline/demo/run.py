@@ -1,4 +1,7 @@
-"""One run: the producer and its supervisor in one thread, Spark in another process, both at once, until all is read."""
+"""Run producer, Spark job and broker kills in parallel threads until Spark has read everything.
+
+The calling thread only waits. An interrupt (SIGINT) is therefore never raised inside a call of Spark's.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +33,29 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from odradek.pipeline.demo.screen import Screen
-    from odradek.pipeline.faults.broker_kills import Breaker
+    from odradek.pipeline.faults.broker_kills import BrokerKiller
     from odradek.pipeline.producer.supervisor import Supervisor
-    from odradek.pipeline.spark.delays_job import Places
+    from odradek.pipeline.spark.delays_job import JobOptions
 
 STOP_SECONDS_MAX = 10.0
+"""Maximum seconds for the end of each thread after the run."""
 KILL_INTERVAL_SECONDS = 0.2
+"""Seconds between two attempts to kill the JVM."""
 
 
 class QueryFailed(RuntimeError):
-    """A streaming query ended by itself."""
+    """A streaming query failed."""
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What the run left behind. ``batches``: (time.monotonic, rows) of the query that writes the rows.
+class JobResults:
+    """Results of the Spark job, as read back at the end of the run.
 
-    ``written`` counts the rows of every attempt that ever reached the log, aborted ones included.
+    Attributes:
+        batches: (seconds of time.monotonic, rows) of each micro-batch of the query that writes the rows.
+        seen: The rows that this query wrote, with the attempt that wrote each of them; None before the end.
+        delays: The last values of each group of carrier and origin; None before the end.
+        written: Rows in the log per attempt, including aborted attempts.
     """
 
     batches: list[tuple[float, int]] = field(default_factory=list)
@@ -56,15 +65,17 @@ class Outcome:
 
 
 Signal = tuple[str, BaseException | None]
+"""End of a thread or query: its name, and its error or None."""
 Topics = Mapping[str, int]
+"""Partition count of each topic."""
 
 
 class Listener(StreamingQueryListener):
-    """Passes on what the queries do; called in a thread of Spark's."""
+    """Reports progress and failures of the streaming queries. Spark calls it in a thread of its own."""
 
-    def __init__(self, outcome: Outcome, screen: Screen, signals: queue.SimpleQueue[Signal]) -> None:
+    def __init__(self, results: JobResults, screen: Screen, signals: queue.SimpleQueue[Signal]) -> None:
         super().__init__()
-        self._outcome = outcome
+        self._results = results
         self._screen = screen
         self._signals = signals
 
@@ -75,7 +86,7 @@ class Listener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         if progress.name == "rows" and progress.numInputRows:
-            self._outcome.batches.append((time.monotonic(), progress.numInputRows))
+            self._results.batches.append((time.monotonic(), progress.numInputRows))
         self._screen.batch(str(progress.name), progress.numInputRows)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
@@ -85,72 +96,84 @@ class Listener(StreamingQueryListener):
 
 def run(
     supervisor: Supervisor,
-    breaker: Breaker | None,
-    places: Places,
+    broker_killer: BrokerKiller | None,
+    job: JobOptions,
     topics: Topics,
     master: str,
     console: Path,
     screen: Screen,
-) -> Outcome:
-    """Write, read and gather, while brokers die. Raises ProducerFailed, QueryFailed, and what Spark and the client raise.
+) -> JobResults:
+    """Run the producer and the Spark job with all kills, and return the job's results.
 
-    This thread only waits, so that an interrupt never falls into a half-finished call of Spark's.
+    Args:
+        supervisor: Supervisor of the producer.
+        broker_killer: None if no brokers are to be killed.
+        job: Options of the Spark job.
+        topics: All topics of the run.
+        master: Spark master.
+        console: File for the output of Spark's JVM.
+        screen: Progress display.
+
+    Raises:
+        ProducerFailed: The producer failed without a planned kill.
+        QueryFailed: A streaming query failed. Other errors of Spark and the Kafka client are raised unchanged.
     """
-    outcome = Outcome()
+    results = JobResults()
     signals: queue.SimpleQueue[Signal] = queue.SimpleQueue()
     started, produced = threading.Event(), threading.Event()
 
     def produce() -> None:
-        started.wait()  # so that Spark reads while the producer writes and is killed, however short the run
+        started.wait()  # Spark has to read while the producer writes and is killed, even in a short run.
         if not supervisor.run():
             return
-        # A commit is answered when it is decided; a moment later its markers are in the log and readers see it.
-        await_stable(places.bootstrap, topics)
+        # The coordinator responds to EndTxn before it writes the markers. Readers see the rows only after the markers.
+        await_stable(job.bootstrap, topics)
         produced.set()
 
     def read() -> None:
         spark = start_session("flight delays", master, console=console)
-        spark.streams.addListener(Listener(outcome, screen, signals))
-        queries = start_job(spark, places)
+        spark.streams.addListener(Listener(results, screen, signals))
+        queries = start_job(spark, job)
         started.set()
         produced.wait()
         for query in queries:
             query.processAllAvailable()
         stop_queries(queries)
-        gather(spark, places, outcome)
+        read_results(spark, job, results)
         stop_session(spark)
 
     def kill_brokers() -> None:
-        if breaker is not None:
-            breaker.run(supervisor.open_gate)
+        if broker_killer is not None:
+            broker_killer.run(supervisor.end_pause)
 
-    producing, reading = in_thread("produce", produce, signals), in_thread("read", read, signals)
-    breaking = in_thread("break", kill_brokers, signals)
+    producer_thread = start_thread("produce", produce, signals)
+    reader_thread = start_thread("read", read, signals)
+    killer_thread = start_thread("kill brokers", kill_brokers, signals)
     try:
-        await_signals(signals, {"produce", "read", "break"})
+        await_signals(signals, {"produce", "read", "kill brokers"})
     finally:
         supervisor.stop()
-        if breaker is not None:
-            breaker.stop()
+        if broker_killer is not None:
+            broker_killer.stop()
         for event in (started, produced):
             event.set()
-        producing.join(STOP_SECONDS_MAX)
-        breaking.join(STOP_SECONDS_MAX)
+        producer_thread.join(STOP_SECONDS_MAX)
+        killer_thread.join(STOP_SECONDS_MAX)
         deadline = time.monotonic() + STOP_SECONDS_MAX
-        while reading.is_alive() and time.monotonic() < deadline:
-            kill_session()  # again and again, since a JVM that is only just starting cannot be reached yet
-            reading.join(KILL_INTERVAL_SECONDS)
-    return outcome
+        while reader_thread.is_alive() and time.monotonic() < deadline:
+            kill_session()  # repeated: a JVM that is starting has no gateway yet, and is not killed
+            reader_thread.join(KILL_INTERVAL_SECONDS)
+    return results
 
 
-def in_thread(name: str, work: Any, signals: queue.SimpleQueue[Signal]) -> threading.Thread:
-    """Run in a daemon thread; its end, good or bad, is a signal of that name."""
+def start_thread(name: str, work: Any, signals: queue.SimpleQueue[Signal]) -> threading.Thread:
+    """Run `work` in a daemon thread. When it returns or raises, put a signal with `name` into `signals`."""
 
     def body() -> None:
         try:
             work()
-        except BaseException as failure:
-            signals.put((name, failure))
+        except BaseException as error:
+            signals.put((name, error))
         else:
             signals.put((name, None))
 
@@ -160,11 +183,11 @@ def in_thread(name: str, work: Any, signals: queue.SimpleQueue[Signal]) -> threa
 
 
 def await_signals(signals: queue.SimpleQueue[Signal], names: set[str]) -> None:
-    """Wait for all of them; the first failure of anything is raised here."""
+    """Wait for a signal with each of `names`. Raise the error of the first signal that has one."""
     while names:
-        source, failure = signals.get()
-        if failure is not None:
-            raise failure
+        source, error = signals.get()
+        if error is not None:
+            raise error
         names.discard(source)
 
 
@@ -173,10 +196,10 @@ def stop_queries(queries: tuple[StreamingQuery, StreamingQuery]) -> None:
         query.stop()
 
 
-def gather(spark: SparkSession, places: Places, outcome: Outcome) -> None:
-    """Read back both results, and the whole log as a reader sees it who does not mind aborted transactions."""
-    outcome.seen = spark.read.parquet(places.rows).toPandas()
-    outcome.delays = transforms.latest_delays(records(spark, places, places.delays_topic)).toPandas()
-    everything = records(spark, places, places.flights_topic, "read_uncommitted")
-    counts = transforms.rows_per_attempt(everything).toPandas()
-    outcome.written = dict(zip(counts["attempt"], counts["rows"].astype(int), strict=True))
+def read_results(spark: SparkSession, job: JobOptions, results: JobResults) -> None:
+    """Read the output of both queries, and the flights topic with read_uncommitted, into `results`."""
+    results.seen = spark.read.parquet(job.rows).toPandas()
+    results.delays = transforms.latest_delays(records(spark, job, job.delays_topic)).toPandas()
+    uncommitted = records(spark, job, job.flights_topic, "read_uncommitted")
+    counts = transforms.rows_per_attempt(uncommitted).toPandas()
+    results.written = dict(zip(counts["attempt"], counts["rows"].astype(int), strict=True))

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs, and its tables at the end."""
+"""Terminal output of the demo: progress bars while it runs, and tables at its end."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from odradek.pipeline.demo.verification import Verdict
-    from odradek.pipeline.faults.broker_kills import BrokerDeath
+    from odradek.pipeline.demo.verification import VerificationResult
+    from odradek.pipeline.faults.broker_kills import BrokerOutage
     from odradek.pipeline.flights.plan import BrokerKill
-    from odradek.pipeline.producer.supervisor import Campaign, Death
+    from odradek.pipeline.producer.supervisor import Campaign, ProducerKill
 
 ORIGINS = ("EWR", "JFK", "LGA")
 
 
 class Screen:
-    """Progress bars; `producer_event` and `batch` may be called from any thread."""
+    """Progress bars of a run. `producer_event`, `broker_event` and `batch` may be called from any thread."""
 
     def __init__(self, console: Console, hours: int, rows: int, kills: int, broker_kills: int = 0) -> None:
         self._console = console
@@ -54,8 +54,7 @@ class Screen:
         self._rows = self._bar("rows read by Spark (Parquet)", rows)
         self._groups = self._bar("rows read by Spark (delays)", rows)
         self._kills = self._bar("producer killed", kills)
-        self._broker_kills = self._bar("brokers killed and back", broker_kills) if broker_kills else None
-        self._life = 0
+        self._broker_kills = self._bar("brokers killed and in sync again", broker_kills) if broker_kills else None
         self._aborts = 0
 
     def __enter__(self) -> Self:
@@ -70,13 +69,14 @@ class Screen:
     def _bar(self, description: str, total: int) -> Any:
         return self._progress.add_task(description, total=total, note="")
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
+        """Print a line above the progress bars."""
         self._console.print(text, highlight=False)
 
     def producer_event(self, event: dict[str, Any]) -> None:
+        """Show an event of the producer or of its supervisor."""
         match event["event"]:
             case "resumed":
-                self._life += 1
                 self._progress.update(self._hours, completed=event["hour"])
             case "committed":
                 self._progress.update(self._hours, completed=event["hour"] + 1)
@@ -85,62 +85,63 @@ class Screen:
                 self._progress.update(self._hours, note=f"{self._aborts} aborted first")
             case "killed":
                 self._progress.advance(self._kills)
-                self.say(f"  [red]killed[/] {death_line(event['death'])}")
+                self.print(f"  [red]killed[/] {kill_line(event['kill'])}")
 
     def broker_event(self, event: dict[str, Any]) -> None:
+        """Show an event of `BrokerKiller`."""
         match event["event"]:
             case "broker killed":
                 kill: BrokerKill = event["kill"]
-                self.say(f"  [red]killed[/] broker {event['node_id']}, {target_words(kill)}")
-            case "broker back":
+                self.print(f"  [red]killed[/] broker {event['node_id']}, {target_description(kill)}")
+            case "broker in sync":
                 assert self._broker_kills is not None
-                death: BrokerDeath = event["death"]
+                outage: BrokerOutage = event["outage"]
                 self._progress.advance(self._broker_kills)
-                self.say(
-                    f"  broker {death.node_id} is back and in sync {death.back_at - death.at:.1f} s after its kill"
-                )
+                seconds = outage.in_sync_at - outage.killed_at
+                self.print(f"  broker {outage.node_id} runs and is in sync {seconds:.1f} s after its kill")
 
     def batch(self, query: str, rows: int) -> None:
-        """A micro-batch of one of the two queries is done."""
+        """Advance the bar of a query by the rows of one micro-batch."""
         self._progress.advance(self._rows if query == "rows" else self._groups, rows)
 
 
-def death_line(death: Death) -> str:
-    """One kill in one line."""
-    text = f"life {death.life} while {death.doing}" + (f" [dim]{death.attempt}[/]" if death.attempt else "")
-    caught = death.caught
-    if death.kill.kind is KillKind.TIMED:
-        return f"{text}, {death.kill.delay_seconds * 1e3:.1f} ms after a commit"
-    if caught is None or caught.killed_at is None:
-        return f"{text}, no EndTxn was caught"
-    text += f", {(caught.killed_at - caught.sent_at) * 1e3:.2f} ms after its EndTxn"
-    if caught.answered_at is None:
-        return f"{text}; never answered"
-    outcome = "done" if caught.error == 0 else f"error {caught.error}"
-    return f"{text}; '{outcome}' at {(caught.answered_at - caught.sent_at) * 1e3:.2f} ms withheld"
+def kill_line(kill: ProducerKill) -> str:
+    """Return one line that describes a kill of the producer."""
+    attempt = f" [dim]{kill.attempt}[/]" if kill.attempt else ""
+    text = f"run {kill.run} of the producer, last event {kill.last_event}{attempt}"
+    held = kill.held_commit
+    if kill.plan.kind is KillKind.TIMED:
+        return f"{text}, {kill.plan.delay_seconds * 1e3:.1f} ms after a commit"
+    if held is None or held.killed_at is None:
+        return f"{text}, no EndTxn response was withheld"
+    text += f", {(held.killed_at - held.sent_at) * 1e3:.2f} ms after its EndTxn"
+    if held.response_at is None:
+        return f"{text}; the broker sent no response"
+    outcome = "success" if held.error == 0 else f"error {held.error}"
+    return f"{text}; response '{outcome}' after {(held.response_at - held.sent_at) * 1e3:.2f} ms withheld"
 
 
-def target_words(kill: BrokerKill) -> str:
+def target_description(kill: BrokerKill) -> str:
     if kill.target is Target.LEADER:
-        return f"leader of partition {kill.partition} of the flights"
-    return "coordinator of the producer's transactions"
+        return f"leader of partition {kill.partition} of the flights topic"
+    return "coordinator of the producer's transactional id"
 
 
 def gap_lines(campaign: Campaign) -> list[str]:
-    """How long nothing could be committed, in words."""
+    """Return lines with the longest time without a commit, after each broker kill and in the whole run."""
     lines = [
-        f"{death.gap(campaign.commits):.2f} s was the longest wait for a commit after broker {death.node_id}, "
-        f"{target_words(death.kill)}, was killed"
-        for death in campaign.broker_deaths or ()
+        f"{outage.gap(campaign.commits):.2f} s: longest time without a commit after the kill of broker "
+        f"{outage.node_id}, {target_description(outage.kill)}"
+        for outage in campaign.broker_outages or ()
     ]
     return [
         *lines,
-        f"{longest_gap(campaign.commits):.2f} s was the longest of the whole run, the producer's own deaths included",
+        f"{longest_gap(campaign.commits):.2f} s: longest time without a commit in the run, including producer kills",
     ]
 
 
 def delays_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:
-    """One line a carrier, three columns an origin; worst 95th percentile first."""
+    """Return a table with one line per carrier and three columns per origin, in descending order of the percentile."""
     table = Table(
         title="Departure delay in minutes: flights, mean, 95th percentile", header_style="bold", title_style=""
     )
@@ -159,19 +160,19 @@ def delays_table(delays: pd.DataFrame, names: Mapping[str, str]) -> Table:
     return table
 
 
-def kills_table(deaths: list[Death], committed: Collection[str]) -> Table:
-    """What each kill hit, and what had become of that transaction when the next producer looked."""
-    table = Table(title="The producer's deaths", header_style="bold", title_style="")
-    for head in ("kill", "what happened", "that transaction was found"):
+def kills_table(kills: list[ProducerKill], committed: Collection[str]) -> Table:
+    """Return a table of the producer kills. `committed` has the names of the committed attempts."""
+    table = Table(title="Kills of the producer", header_style="bold", title_style="")
+    for head in ("kill", "time of the kill", "outcome of the transaction"):
         table.add_column(head)
-    for death in deaths:
-        found = "committed" if death.attempt in committed else "not committed" if death.attempt else "-"
-        table.add_row(f"{death.kill.number} {death.kill.kind}", death_line(death), found)
+    for kill in kills:
+        outcome = "committed" if kill.attempt in committed else "not committed" if kill.attempt else "-"
+        table.add_row(f"{kill.plan.number} {kill.plan.kind}", kill_line(kill), outcome)
     return table
 
 
-def verdict_panel(verdict: Verdict, passed: bool, hidden: int, notes: list[str]) -> Panel:
-    """The counts. Zero is green only where zero is what must be."""
+def result_panel(result: VerificationResult, passed: bool, uncommitted: int, missing_faults: list[str]) -> Panel:
+    """Return a panel with the counts of the verification, its findings, and the missing faults."""
     table = Table.grid(padding=(0, 3))
     table.add_column(justify="right")
     table.add_column()
@@ -180,15 +181,15 @@ def verdict_panel(verdict: Verdict, passed: bool, hidden: int, notes: list[str])
         colour = "" if not must_be_zero else "bold green" if count == 0 else "bold red"
         table.add_row(f"[{colour}]{count:,}[/]" if colour else f"{count:,}", text)
 
-    line(verdict.expected, "rows expected", must_be_zero=False)
-    line(verdict.seen, "rows seen", must_be_zero=False)
-    line(verdict.lost, "lost")
-    line(verdict.duplicated, "duplicated")
-    line(verdict.aborted, f"aborted rows seen ({hidden:,} lie in the log)")
-    line(verdict.altered, "altered")
-    line(verdict.wrong_groups, "carrier and origin groups that differ from the source")
-    line(verdict.wrong_hours, "transactions not committed exactly once")
-    line(verdict.forgotten, "acknowledged commits forgotten")
+    line(result.expected, "rows expected", must_be_zero=False)
+    line(result.seen, "rows seen", must_be_zero=False)
+    line(result.lost, "rows lost")
+    line(result.duplicated, "rows duplicated")
+    line(result.aborted, f"aborted rows seen (the log contains {uncommitted:,})")
+    line(result.altered, "rows altered")
+    line(result.wrong_groups, "carrier and origin groups that differ from the source")
+    line(result.wrong_hours, "transactions not committed exactly once")
+    line(result.lost_commits, "acknowledged commits lost")
     title = "[bold green]PASSED[/]" if passed else "[bold red]FAILED[/]"
-    faults = [f"[red]{text}[/]" for text in (*verdict.faults, *notes)]
-    return Panel(Group(table, *faults), title=title, expand=False, padding=(1, 3))
+    findings = [f"[red]{text}[/]" for text in (*result.findings, *missing_faults)]
+    return Panel(Group(table, *findings), title=title, expand=False, padding=(1, 3))

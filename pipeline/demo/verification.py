@@ -1,4 +1,4 @@
-"""Judges what came out against the source data, row by row. Pure: tables in, verdict out."""
+"""Compare the results of the Spark job with the source data, row by row. All functions are pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from odradek.pipeline.flights.plan import Fate
+from odradek.pipeline.flights.plan import Intent
 from odradek.pipeline.flights.source import COLUMNS, ROW, canonical
 
 if TYPE_CHECKING:
@@ -18,18 +18,27 @@ if TYPE_CHECKING:
     from odradek.pipeline.flights.progress_topic import Progress
 
 MEAN_TOLERANCE = 1e-9
-FAULTS_SHOWN_MAX = 5
+"""Maximum relative difference of two means. Spark and pandas add the delays in different orders."""
+FINDINGS_SHOWN_MAX = 5
+"""Maximum findings of each kind in `VerificationResult.findings`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Counts of rows; all but the first two must be 0. ``faults`` shows the first few of each kind.
+class VerificationResult:
+    """Counts of a verification. The run passes if all counts except `expected` and `seen` are 0.
 
-    lost: rows of the source that no committed attempt brought. duplicated: sightings of a row by committed attempts beyond
-    its first. aborted: sightings by attempts that were not committed. altered: rows that differ from the source, or are not
-    in it. wrong_groups: groups whose count, mean or percentile differ. wrong_hours: hours not committed exactly once.
-    forgotten: attempts whose commit the broker had acknowledged, and that are not there. (Such an hour would be written again
-    after a restart, so that no row need be lost: only its progress record tells.)
+    Attributes:
+        expected: Rows of the source.
+        seen: Rows that the Spark job wrote.
+        lost: Rows of the source that the job did not receive from a committed attempt.
+        duplicated: Additional copies of a row that the job received from committed attempts.
+        aborted: Rows that the job received from attempts that were not committed.
+        altered: Rows that differ from the source, or are not in the source.
+        wrong_groups: Groups of carrier and origin with a wrong count, mean or percentile.
+        wrong_hours: Hours that were not committed exactly once.
+        lost_commits: Attempts whose commit a broker acknowledged, and that have no progress record. The producer writes
+            such an hour again, so that no row is missing. Only the progress record of the first attempt is missing.
+        findings: The first `FINDINGS_SHOWN_MAX` findings of each kind.
     """
 
     expected: int
@@ -40,80 +49,83 @@ class Verdict:
     altered: int = 0
     wrong_groups: int = 0
     wrong_hours: int = 0
-    forgotten: int = 0
-    faults: tuple[str, ...] = field(default=())
+    lost_commits: int = 0
+    findings: tuple[str, ...] = field(default=())
 
     @property
     def passed(self) -> bool:
         rows = (self.lost, self.duplicated, self.aborted, self.altered)
-        return self.expected > 0 and not any((*rows, self.wrong_groups, self.wrong_hours, self.forgotten))
+        return self.expected > 0 and not any((*rows, self.wrong_groups, self.wrong_hours, self.lost_commits))
 
 
-def judge(
+def verify(
     source: pd.DataFrame,
     seen: pd.DataFrame,
     delays: pd.DataFrame,
     progress: Sequence[Progress],
     acknowledged: Collection[str],
-) -> Verdict:
-    """Compare.
+) -> VerificationResult:
+    """Compare the results of the Spark job and the committed progress records with the source.
 
     Args:
-        source: the flights as they were given to the producer.
-        seen: the rows that the job wrote, each with the ``attempt`` that brought it.
-        delays: the job's last word on each group: carrier, origin, flights, mean, p95.
-        progress: the committed progress records.
-        acknowledged: the attempts whose commit the broker acknowledged.
+        source: The flights that the feed of the producer contains.
+        seen: The rows that the job wrote. The column `attempt` has the attempt that wrote the record.
+        delays: The last values of each group: carrier, origin, flights, mean, p95.
+        progress: The committed progress records.
+        acknowledged: Names of the attempts whose commit a broker acknowledged.
     """
     committed = committed_attempts(progress)
-    by_abort = ~seen["attempt"].isin(list(committed))
-    kept = seen[~by_abort]
+    uncommitted = ~seen["attempt"].isin(list(committed))
+    kept = seen[~uncommitted]
     repeated = kept[ROW].duplicated()
     unique = canonical(kept[~repeated])
     missing = source.loc[~source[ROW].isin(unique[ROW]), ROW]
     altered = altered_rows(source, unique)
     groups = wrong_groups(expected_delays(source), delays)
     wrong_hours = hours_not_once(progress, source["time_hour"].nunique())
-    forgotten = sorted(set(acknowledged) - {record.attempt for record in progress})
-    return Verdict(
+    lost_commits = sorted(set(acknowledged) - {record.attempt for record in progress})
+    return VerificationResult(
         expected=len(source),
         seen=len(seen),
         lost=len(missing),
         duplicated=int(repeated.sum()),
-        aborted=int(by_abort.sum()),
+        aborted=int(uncommitted.sum()),
         altered=len(altered),
         wrong_groups=len(groups),
         wrong_hours=len(wrong_hours),
-        forgotten=len(forgotten),
-        faults=(
-            *shown("lost row", missing),
-            *shown("duplicated row", kept.loc[repeated, ROW]),
-            *shown("row of an aborted attempt", seen.loc[by_abort, "attempt"]),
-            *shown("altered row", altered),
-            *shown("wrong group", groups),
-            *shown("hour not committed exactly once", wrong_hours),
-            *shown("acknowledged commit that is not there", forgotten),
+        lost_commits=len(lost_commits),
+        findings=(
+            *first_findings("lost row", missing),
+            *first_findings("duplicated row", kept.loc[repeated, ROW]),
+            *first_findings("row of an aborted attempt", seen.loc[uncommitted, "attempt"]),
+            *first_findings("altered row", altered),
+            *first_findings("wrong group", groups),
+            *first_findings("hour not committed exactly once", wrong_hours),
+            *first_findings("acknowledged commit without a progress record", lost_commits),
         ),
     )
 
 
 def committed_attempts(progress: Iterable[Progress]) -> frozenset[str]:
-    """The attempts whose rows may be seen.
+    """Return the names of the attempts whose rows a read_committed reader may receive.
 
-    An attempt that the producer wrote in order to abort it is never among them, even if a broker wrongly shows its progress
-    record: what the producer decided is known without asking the broker.
+    An attempt that the producer meant to abort is left out, even if its progress record was read. Otherwise, a broker
+    that delivers the whole aborted transaction would pass the verification.
     """
-    return frozenset(record.attempt for record in progress if not record.attempt.endswith(f".{Fate.ABORT}"))
+    return frozenset(record.attempt for record in progress if not record.attempt.endswith(f".{Intent.ABORT}"))
 
 
 def hours_not_once(progress: Iterable[Progress], hours: int) -> list[int]:
-    """Hours that were committed never, or more than once; and hours that do not exist."""
-    times = Counter(record.hour for record in progress)
-    return [hour for hour in sorted(set(range(hours)) | set(times)) if times[hour] != 1 or hour >= hours]
+    """Return the hours from 0 to `hours` - 1 that were not committed exactly once, and all committed hours beyond."""
+    commits = Counter(record.hour for record in progress)
+    return [hour for hour in sorted(set(range(hours)) | set(commits)) if commits[hour] != 1 or hour >= hours]
 
 
 def altered_rows(source: pd.DataFrame, seen: pd.DataFrame) -> list[int]:
-    """Rows of ``seen`` (each once) that are not cell by cell what the source says; missing equals missing."""
+    """Return the row numbers of `seen` whose cells differ from the source, or that the source does not contain.
+
+    `seen` contains each row once. Two missing values are equal.
+    """
     known = seen[ROW].isin(source[ROW])
     left = seen[known].set_index(ROW).sort_index()
     right = source.set_index(ROW).loc[left.index]
@@ -125,19 +137,20 @@ def altered_rows(source: pd.DataFrame, seen: pd.DataFrame) -> list[int]:
 
 
 def expected_delays(source: pd.DataFrame) -> pd.DataFrame:
-    """What the job must compute, from the source alone and by other code."""
+    """Compute the expected delays per carrier and origin from the source, with pandas instead of Spark."""
     delay = source.assign(dep_delay=source["dep_delay"].astype("float64")).groupby(["carrier", "origin"])["dep_delay"]
     table = pd.DataFrame({"flights": delay.size(), "mean": delay.mean(), "p95": delay.quantile(0.95)})
     return table.reset_index()
 
 
-def wrong_groups(expected: pd.DataFrame, found: pd.DataFrame) -> list[str]:
-    """Groups that one side lacks or that differ; means up to the order of summation."""
-    left, right = (by_group(table) for table in (expected, found))
+def wrong_groups(expected: pd.DataFrame, actual: pd.DataFrame) -> list[str]:
+    """Return the groups that differ, or that only one of the tables contains. Compare numbers with `MEAN_TOLERANCE`."""
+    left, right = (by_group(table) for table in (expected, actual))
     return [group for group in sorted(left | right) if not close(left.get(group), right.get(group))]
 
 
 def by_group(table: pd.DataFrame) -> dict[str, tuple[float, ...]]:
+    """Return flights, mean and percentile by ``carrier-origin``."""
     columns = (table[name] for name in ("carrier", "origin", "flights", "mean", "p95"))
     return {
         f"{carrier}-{origin}": tuple(float(number) for number in numbers)
@@ -146,19 +159,23 @@ def by_group(table: pd.DataFrame) -> dict[str, tuple[float, ...]]:
 
 
 def close(left: tuple[float, ...] | None, right: tuple[float, ...] | None) -> bool:
+    """Return True if both groups exist, and their numbers are equal up to `MEAN_TOLERANCE` or both NaN."""
     if left is None or right is None:
         return False
     return all(
-        (math.isnan(one) and math.isnan(other)) or abs(one - other) <= MEAN_TOLERANCE * max(1.0, abs(one))
-        for one, other in zip(left, right, strict=True)
+        (math.isnan(a) and math.isnan(b)) or abs(a - b) <= MEAN_TOLERANCE * max(1.0, abs(a))
+        for a, b in zip(left, right, strict=True)
     )
 
 
-def shown(what: str, items: Iterable[object]) -> tuple[str, ...]:
-    return tuple(f"{what}: {item}" for item, _ in zip(items, range(FAULTS_SHOWN_MAX), strict=False))
+def first_findings(kind: str, items: Iterable[object]) -> tuple[str, ...]:
+    return tuple(f"{kind}: {item}" for item, _ in zip(items, range(FINDINGS_SHOWN_MAX), strict=False))
 
 
-def hidden_rows(written: Mapping[str, int], progress: Iterable[Progress]) -> int:
-    """Rows in the log that no reader of committed data may see. Were it 0, seeing none of them would prove nothing."""
+def uncommitted_rows(written: Mapping[str, int], progress: Iterable[Progress]) -> int:
+    """Return the number of rows in the log that a read_committed reader must not receive.
+
+    `written` has the rows per attempt. If the result is 0, the run does not test the isolation level.
+    """
     committed = committed_attempts(progress)
     return sum(rows for attempt, rows in written.items() if attempt not in committed)

@@ -1,7 +1,7 @@
-"""Kills brokers in the middle of the load, and brings each back: a leader first, then a coordinator.
+"""Kill brokers during the load and restart each of them: first a partition leader, later a transaction coordinator.
 
-Whom it hits is found out at that moment and as any client would, through Metadata and FindCoordinator. The broker stays
-away for a while, so that the others have to go on without it; the next one is killed only when every replica is in sync again.
+The broker is selected at the time of the kill, as a client would find it: by Metadata or FindCoordinator. A killed
+broker stays down for `DOWN_SECONDS`. The next broker is killed only when every replica is in sync again.
 """
 
 from __future__ import annotations
@@ -18,37 +18,46 @@ from odradek.pipeline.flights.plan import BrokerKill, Target
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from odradek.pipeline.cluster.own_cluster import OwnCluster
+    from odradek.pipeline.cluster.demo_cluster import DemoCluster
 
-AWAY_SECONDS = 3.0
-ASK_SECONDS_MAX = 30.0
-"""How long a question about the cluster is asked again: a busy machine, or an election, leaves it open for a moment."""
-ASK_INTERVAL_SECONDS = 0.2
+DOWN_SECONDS = 3.0
+"""Seconds that a killed broker stays down: long enough for an election and commits on the remaining brokers."""
+RETRY_SECONDS_MAX = 30.0
+"""Maximum seconds for the repetition of a failed query of the cluster.
+
+An election, or a machine under load, makes a query fail for a moment.
+"""
+RETRY_INTERVAL_SECONDS = 0.2
+"""Seconds between two attempts of a query of the cluster."""
 T = TypeVar("T")
 Commits = list[tuple[float, int]]
-"""(time.monotonic, rows) of each commit, in order."""
+"""(seconds of time.monotonic, rows) of each commit, in order of time."""
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerDeath:
-    """A broker that was killed, and when; ``back_at``: when every replica was in sync again. Times of time.monotonic."""
+class BrokerOutage:
+    """One broker kill that was carried out.
+
+    `killed_at` and `in_sync_at` are seconds of time.monotonic: the kill, and the time when every replica was in sync
+    again.
+    """
 
     kill: BrokerKill
     node_id: int
-    at: float
-    back_at: float
+    killed_at: float
+    in_sync_at: float
 
     def gap(self, commits: Commits) -> float:
-        """The longest time without a commit from the kill until the broker was back."""
-        return longest_gap(commits, self.at, self.back_at)
+        """Return the longest time without a commit, in seconds, between the kill and `in_sync_at`."""
+        return longest_gap(commits, self.killed_at, self.in_sync_at)
 
 
-class Breaker:
-    """`run` in a thread of its own; `committed` and `stop` may be called from any."""
+class BrokerKiller:
+    """Carries out the planned broker kills of one run. `run` blocks its thread; the other methods are thread-safe."""
 
     def __init__(
         self,
-        cluster: OwnCluster,
+        cluster: DemoCluster,
         kills: Sequence[BrokerKill],
         topic: str,
         transactional_id: str,
@@ -60,69 +69,77 @@ class Breaker:
         self._transactional_id = transactional_id
         self._on_event = on_event
         self._hour = -1
-        self._moved = threading.Condition()
+        self._hour_changed = threading.Condition()
         self._stopped = threading.Event()
-        self.deaths: list[BrokerDeath] = []
+        self.outages: list[BrokerOutage] = []
 
     def committed(self, hour: int) -> None:
-        """The producer has committed up to this hour."""
-        with self._moved:
+        """Record that the producer has committed all hours up to `hour`."""
+        with self._hour_changed:
             self._hour = max(self._hour, hour)
-            self._moved.notify_all()
+            self._hour_changed.notify_all()
 
     def stop(self) -> None:
+        """Make `run` return without further kills."""
         self._stopped.set()
-        with self._moved:
-            self._moved.notify_all()
+        with self._hour_changed:
+            self._hour_changed.notify_all()
 
-    def run(self, open_gate: Callable[[], None]) -> None:
-        """Carry out the kills. Raises RuntimeError, OSError.
+    def run(self, end_pause: Callable[[], None]) -> None:
+        """Carry out the kills.
 
-        ``open_gate`` is called twice: it lets the producer come to the last kill, and then beyond it, so that there is something
-        left to commit however short the run.
+        Calls `end_pause` twice, before and after the last kill. The producer pauses at two hours, and continues with
+        each call. Therefore even a short run has commits left after the last kill.
+
+        Raises:
+            RuntimeError: An `odradek` command failed.
+            OSError: The leader or coordinator was not found, the cluster did not get in sync, or the kill failed.
         """
         for kill in self._kills:
             last = kill is self._kills[-1]
             if last:
-                open_gate()
-            pids = self._known(self._cluster.pids)
+                end_pause()
+            pids = self._retried(self._cluster.pids)
             self._await_hour(kill.after_hour)
             if self._stopped.wait(kill.delay_seconds):
                 return
-            node_id, at = self._strike(kill, pids)
+            node_id, killed_at = self._kill(kill, pids)
             if last:
-                open_gate()
-            self._bring_back(kill, node_id, at)
+                end_pause()
+            self._restart(kill, node_id, killed_at)
 
     def _await_hour(self, hour: int) -> None:
-        with self._moved:
-            self._moved.wait_for(lambda: self._hour >= hour or self._stopped.is_set())
+        with self._hour_changed:
+            self._hour_changed.wait_for(lambda: self._hour >= hour or self._stopped.is_set())
 
-    def _strike(self, kill: BrokerKill, pids: dict[int, int]) -> tuple[int, float]:
-        """Returns who was hit, and when."""
-        node_id = self._known(lambda: self._target(kill))
+    def _kill(self, kill: BrokerKill, pids: dict[int, int]) -> tuple[int, float]:
+        """Kill the broker that `kill` describes. Return its node id and the time of the kill."""
+        node_id = self._retried(lambda: self._target(kill))
         self._cluster.kill(node_id, pids)
-        at = time.monotonic()
-        self._on_event({"event": "broker killed", "kill": kill, "node_id": node_id, "at": at})
-        return node_id, at
+        killed_at = time.monotonic()
+        self._on_event({"event": "broker killed", "kill": kill, "node_id": node_id, "at": killed_at})
+        return node_id, killed_at
 
-    def _bring_back(self, kill: BrokerKill, node_id: int, at: float) -> None:
-        if self._stopped.wait(AWAY_SECONDS):
+    def _restart(self, kill: BrokerKill, node_id: int, killed_at: float) -> None:
+        if self._stopped.wait(DOWN_SECONDS):
             return
         self._cluster.restart(node_id)
-        self._cluster.await_whole(self._stopped)
-        death = BrokerDeath(kill, node_id, at, time.monotonic())
-        self.deaths.append(death)
-        self._on_event({"event": "broker back", "death": death, "at": death.back_at})
+        self._cluster.await_in_sync(self._stopped)
+        outage = BrokerOutage(kill, node_id, killed_at, time.monotonic())
+        self.outages.append(outage)
+        self._on_event({"event": "broker in sync", "outage": outage, "at": outage.in_sync_at})
 
-    def _known(self, question: Callable[[], T]) -> T:
-        """The answer, once there is one. Raises what the last attempt did."""
-        deadline = time.monotonic() + ASK_SECONDS_MAX
+    def _retried(self, query: Callable[[], T]) -> T:
+        """Return the result of `query`, which is repeated after an error.
+
+        After `RETRY_SECONDS_MAX` or `stop`, raise the error of the last attempt.
+        """
+        deadline = time.monotonic() + RETRY_SECONDS_MAX
         while True:
             try:
-                return question()
+                return query()
             except (ConnectionError, RuntimeError):
-                if time.monotonic() > deadline or self._stopped.wait(ASK_INTERVAL_SECONDS):
+                if time.monotonic() > deadline or self._stopped.wait(RETRY_INTERVAL_SECONDS):
                     raise
 
     def _target(self, kill: BrokerKill) -> int:
@@ -132,7 +149,9 @@ class Breaker:
 
 
 def longest_gap(commits: Commits, since: float = float("-inf"), until: float = float("inf")) -> float:
-    """The longest time between two commits in a row that touches the span; 0.0 when there is none."""
-    times = [at for at, _ in commits]
-    pairs = itertools.pairwise(times)
+    """Return the longest time between two successive commits that overlaps `since` to `until`, in seconds.
+
+    Return 0.0 if there is none.
+    """
+    pairs = itertools.pairwise(time_of_commit for time_of_commit, _ in commits)
     return max((later - earlier for earlier, later in pairs if since < later and earlier < until), default=0.0)

@@ -1,4 +1,7 @@
-"""What the relay understands of the frames that pass it: enough to stay in the path, and to know a commit. Pure."""
+"""Decode and change the frames that pass the relay: broker addresses in responses, EndTxn requests and responses.
+
+A frame is one request or response without its size prefix. All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from odradek.protocol.schema import Message
 
 METADATA, FIND_COORDINATOR, END_TXN, DESCRIBE_CLUSTER = 3, 10, 26, 60
-NAMING_APIS = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
-"""The APIs whose answers tell a client where brokers are."""
+APIS_WITH_BROKER_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
+"""Keys of the APIs whose responses contain addresses of brokers."""
 
 Address = tuple[str, int]
 
@@ -29,8 +32,8 @@ class Endpoint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The fixed part of a request's header: what is needed to understand its answer."""
+class RequestInfo:
+    """Fixed part of a request header, which is necessary to decode the response."""
 
     api_key: int
     version: int
@@ -38,55 +41,57 @@ class Sent:
 
 
 def address(text: str) -> Address:
-    """host:port as a pair."""
+    """Parse ``host:port``."""
     host, _, port = text.rpartition(":")
     return host, int(port)
 
 
-def read_request(frame: bytes) -> Sent:
-    """``frame`` without its size prefix, as everywhere here."""
-    return Sent(*struct.unpack_from(">hhi", frame))
+def read_request(frame: bytes) -> RequestInfo:
+    """Decode the fixed part of a request's header."""
+    return RequestInfo(*struct.unpack_from(">hhi", frame))
 
 
 def read_correlation_id(frame: bytes) -> int:
-    """Of an answer."""
+    """Return the correlation id of a response."""
     correlation_id: int = struct.unpack_from(">i", frame)[0]
     return correlation_id
 
 
-def read_end_txn(frame: bytes, sent: Sent) -> EndTxnRequest:
-    header_version = request_header_version(END_TXN, sent.version)
+def read_end_txn(frame: bytes, request: RequestInfo) -> EndTxnRequest:
+    """Decode an EndTxn request."""
+    header_version = request_header_version(END_TXN, request.version)
     _, start = decode_prefix(RequestHeader, header_version, frame)
-    return decode(EndTxnRequest, sent.version, frame[start:])
+    return decode(EndTxnRequest, request.version, frame[start:])
 
 
-def read_end_txn_error(frame: bytes, sent: Sent) -> int:
-    """The error code in the answer to an EndTxn; 0 is done."""
-    _, start = decode_prefix(ResponseHeader, response_header_version(END_TXN, sent.version), frame)
-    return decode(EndTxnResponse, sent.version, frame[start:]).error_code
+def read_end_txn_error(frame: bytes, request: RequestInfo) -> int:
+    """Return the error code of an EndTxn response. 0 is success."""
+    _, start = decode_prefix(ResponseHeader, response_header_version(END_TXN, request.version), frame)
+    return decode(EndTxnResponse, request.version, frame[start:]).error_code
 
 
-def addresses(frame: bytes, sent: Sent) -> list[Address]:
-    """Where the answer says that brokers are, without repetition and in order."""
-    _, message, _ = open_answer(frame, sent)
+def addresses(frame: bytes, request: RequestInfo) -> list[Address]:
+    """Return the distinct broker addresses of a response, in the order of the response."""
+    message, _ = decode_response(frame, request)
     return list(dict.fromkeys((endpoint.host, endpoint.port) for endpoint in endpoints(message)))
 
 
-def redirect(frame: bytes, sent: Sent, instead: Callable[[Address], Address]) -> bytes:
-    """The same answer with other addresses."""
-    header, message, start = open_answer(frame, sent)
+def replace_addresses(frame: bytes, request: RequestInfo, replacement: Callable[[Address], Address]) -> bytes:
+    """Return the response with each broker address replaced by `replacement(address)`."""
+    message, start = decode_response(frame, request)
     for endpoint in endpoints(message):
-        endpoint.host, endpoint.port = instead((endpoint.host, endpoint.port))
-    return header[:start] + encode(message, sent.version)
+        endpoint.host, endpoint.port = replacement((endpoint.host, endpoint.port))
+    return frame[:start] + encode(message, request.version)
 
 
-def open_answer(frame: bytes, sent: Sent) -> tuple[bytes, Message, int]:
-    _, start = decode_prefix(ResponseHeader, response_header_version(sent.api_key, sent.version), frame)
-    return frame, decode(response_class(sent.api_key), sent.version, frame[start:]), start
+def decode_response(frame: bytes, request: RequestInfo) -> tuple[Message, int]:
+    """Return the decoded response and the length of its header in bytes."""
+    _, start = decode_prefix(ResponseHeader, response_header_version(request.api_key, request.version), frame)
+    return decode(response_class(request.api_key), request.version, frame[start:]), start
 
 
 def endpoints(message: Message) -> list[Endpoint]:
-    """All places of a naming answer where a host and a port stand; an unknown coordinator has port -1."""
+    """Return all parts of a response that have a host and a port. An unknown coordinator (port -1) is left out."""
     nested = [*getattr(message, "brokers", ()), *getattr(message, "coordinators", ())]
     own = [message] if hasattr(message, "host") else []
     return [endpoint for endpoint in (*own, *nested) if endpoint.host and endpoint.port > 0]

@@ -1,14 +1,15 @@
-"""A TCP relay that stands between a producer and its brokers, and can hold back the answer to one EndTxn.
+"""A TCP relay between a producer and its brokers, which can withhold the response to one EndTxn request.
 
-It forwards whole frames. Answers that name brokers are changed to name the relay, which opens one more door for each
-broker, so that every connection of the client passes here. Once armed it does this to the next commit:
+The relay forwards whole frames. It replaces the broker addresses in responses with its own: it opens one listener per
+broker, so that every connection of the client passes the relay. After `Relay.arm`, it handles the next commit as
+follows:
 
-1. The EndTxn request goes on to the broker, whole and at once.
-2. A drawn time later the producer is killed.
-3. The broker's answer is read, noted, and never passed on.
+1. The relay forwards the EndTxn request to the broker immediately.
+2. After a delay that was generated from the seed, it kills the producer.
+3. It reads and records the broker's response, and does not forward it.
 
-So the producer is certain to have died after its commit was on the way and before it knew the outcome, at whatever moment
-of the broker's work the drawn time falls on.
+The producer is therefore killed after it sent its commit and before it received the outcome. The delay determines how
+far the broker has processed the EndTxn request at that time.
 """
 
 from __future__ import annotations
@@ -26,68 +27,87 @@ from odradek.pipeline.faults import frames
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from odradek.pipeline.faults.frames import Address, Sent
+    from odradek.pipeline.faults.frames import Address, RequestInfo
     from odradek.protocol.messages.end_txn import EndTxnRequest
 
 T = TypeVar("T")
 
-ANSWER_SECONDS_MAX = 30.0
+RESPONSE_SECONDS_MAX = 30.0
+"""Maximum seconds that the relay waits for the response to the EndTxn request of a killed producer."""
 CALL_SECONDS_MAX = 10.0
+"""Maximum seconds for a call from another thread into the relay's event loop."""
 FRAME_BYTES_MAX = 104_857_600
+"""Maximum bytes per frame: the default of `socket.request.max.bytes`."""
 
 
 @dataclass(slots=True)
-class Caught:
-    """One commit that the relay held in the air. Times are of time.monotonic; ``error`` is the broker's code, 0 is done."""
+class HeldCommit:
+    """One commit whose response the relay withheld.
+
+    `sent_at`, `killed_at` and `response_at` are seconds of time.monotonic. `error` is the error code of the response;
+    0 is success. `completed` is set when the response was received, or will not arrive.
+    """
 
     request: EndTxnRequest
     sent_at: float
     killed_at: float | None = None
-    answered_at: float | None = None
+    response_at: float | None = None
     error: int | None = None
-    answered: threading.Event = field(default_factory=threading.Event)
+    completed: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True)
-class Trap:
+class ArmedKill:
+    """Call `kill` `delay_seconds` after the next commit was forwarded."""
+
     delay_seconds: float
     kill: Callable[[], None]
 
 
 class Relay:
-    """Runs in a thread of its own from `start` to `stop`; the other methods may be called from any thread."""
+    """Relay between one client and a cluster.
+
+    It runs in its own thread from `start` to `stop`. `arm` and `take_held_commit` may be called from any thread.
+    """
 
     def __init__(self, bootstrap: str) -> None:
-        self._upstream = [frames.address(one) for one in bootstrap.split(",")]
+        self._brokers = [frames.address(broker) for broker in bootstrap.split(",")]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
-        self._doors: dict[Address, asyncio.Server] = {}
-        self._conversations: dict[asyncio.Task[None], None] = {}
-        self._trap: Trap | None = None
-        self._caught: Caught | None = None
+        self._listeners: dict[Address, asyncio.Server] = {}
+        self._connections: dict[asyncio.Task[None], None] = {}
+        self._armed: ArmedKill | None = None
+        self._held: HeldCommit | None = None
 
     def start(self) -> str:
-        """Open the first doors. Returns the addresses for the client: host:port,..."""
+        """Open a listener for each bootstrap broker. Return the bootstrap addresses for the client: host:port,..."""
         self._thread.start()
-        doors = [self._call(self._door(broker)) for broker in self._upstream]
-        return ",".join(f"{host}:{port}" for host, port in doors)
+        listeners = [self._call(self._listener(broker)) for broker in self._brokers]
+        return ",".join(f"{host}:{port}" for host, port in listeners)
 
     def stop(self) -> None:
+        """Close all connections and listeners, and end the thread."""
         self._call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def arm(self, delay_seconds: float, kill: Callable[[], None]) -> None:
-        """Catch the next commit: ``kill`` is called (in the relay's thread) that long after it went on its way."""
-        self._loop.call_soon_threadsafe(setattr, self, "_trap", Trap(delay_seconds, kill))
+        """Withhold the response to the next commit, and call `kill` `delay_seconds` after that commit was forwarded.
 
-    def take_caught(self) -> Caught | None:
-        """The commit that was caught since the last call, with its answer if one comes within a bounded time."""
-        caught, self._caught = self._caught, None
-        if caught is not None:
-            caught.answered.wait(ANSWER_SECONDS_MAX)
-        return caught
+        `kill` runs in the relay's thread.
+        """
+        self._loop.call_soon_threadsafe(setattr, self, "_armed", ArmedKill(delay_seconds, kill))
+
+    def take_held_commit(self) -> HeldCommit | None:
+        """Return the commit that was withheld since the previous call, or None.
+
+        Waits up to `RESPONSE_SECONDS_MAX` for the response of the broker.
+        """
+        held, self._held = self._held, None
+        if held is not None:
+            held.completed.wait(RESPONSE_SECONDS_MAX)
+        return held
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -96,118 +116,124 @@ class Relay:
     def _call(self, work: Coroutine[None, None, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS_MAX)
 
-    async def _door(self, broker: Address) -> Address:
-        """The relay's own address for a broker."""
-        if broker not in self._doors:
+    async def _listener(self, broker: Address) -> Address:
+        """Return the relay's address for a broker, and open the listener if there is none."""
+        if broker not in self._listeners:
 
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await self._converse(reader, writer, broker)
+                await self._serve(reader, writer, broker)
 
-            self._doors[broker] = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = self._doors[broker].sockets[0].getsockname()
+            self._listeners[broker] = await asyncio.start_server(serve, "127.0.0.1", 0)
+        host, port = self._listeners[broker].sockets[0].getsockname()
         return host, port
 
     async def _close(self) -> None:
-        for server in self._doors.values():
+        for server in self._listeners.values():
             server.close()
-        for task in list(self._conversations):
+        for task in list(self._connections):
             task.cancel()
-        await asyncio.gather(*self._conversations, return_exceptions=True)
+        await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _converse(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter, broker: Address) -> None:
+    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter, broker: Address) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._conversations[task] = None
-        conversation = Conversation(self, to_client)
+        self._connections[task] = None
+        connection = RelayedConnection(self, to_client)
         try:
-            await conversation.run(client, broker)
+            await connection.run(client, broker)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # either side has gone, or the relay stops: the other side learns it by its connection closing
+            pass  # One side closed its connection, or the relay stops: the other side's connection is closed below.
         finally:
             to_client.close()
-            del self._conversations[task]
+            del self._connections[task]
 
-    def spring(self, request: EndTxnRequest) -> Caught | None:
-        """Called with each commit on its way to the broker: the trap closes on the first one after it was armed."""
-        trap, self._trap = self._trap, None
-        if trap is None:
+    def hold_if_armed(self, request: EndTxnRequest) -> HeldCommit | None:
+        """Start the kill timer for a commit that was just forwarded. Return None if the relay is not armed."""
+        armed, self._armed = self._armed, None
+        if armed is None:
             return None
-        caught = self._caught = Caught(request, time.monotonic())
+        held = self._held = HeldCommit(request, time.monotonic())
 
-        def strike() -> None:
-            caught.killed_at = time.monotonic()
-            trap.kill()
+        def kill() -> None:
+            held.killed_at = time.monotonic()
+            armed.kill()
 
-        self._loop.call_later(trap.delay_seconds, strike)
-        return caught
+        self._loop.call_later(armed.delay_seconds, kill)
+        return held
 
-    async def redirected(self, frame: bytes, sent: Sent) -> bytes:
-        """The answer with every broker's address replaced by its door."""
-        doors = {address: await self._door(address) for address in frames.addresses(frame, sent)}
-        return frames.redirect(frame, sent, doors.__getitem__)
+    async def replace_addresses(self, frame: bytes, request: RequestInfo) -> bytes:
+        """Return the response with every broker address replaced by the relay's address for that broker."""
+        listeners = {address: await self._listener(address) for address in frames.addresses(frame, request)}
+        return frames.replace_addresses(frame, request, listeners.__getitem__)
 
 
-class Conversation:
-    """One connection of the client and the one to the broker that serves it."""
+class RelayedConnection:
+    """One connection of the client, and the connection to the broker to which the relay forwards it."""
 
     def __init__(self, relay: Relay, to_client: asyncio.StreamWriter) -> None:
         self._relay = relay
         self._to_client = to_client
-        self._unanswered: dict[int, Sent] = {}
-        self._held: dict[int, Caught] = {}
+        self._in_flight: dict[int, RequestInfo] = {}
+        self._held: dict[int, HeldCommit] = {}
 
     async def run(self, client: asyncio.StreamReader, broker: Address) -> None:
-        answers, to_broker = await asyncio.open_connection(*broker)
-        backward = asyncio.create_task(self._backward(answers))
+        """Forward frames in both directions until the client closes its connection."""
+        responses, to_broker = await asyncio.open_connection(*broker)
+        backward = asyncio.create_task(self._backward(responses))
         try:
             await self._forward(client, to_broker)
         finally:
-            # The client is gone. What it was never told is still worth knowing, so the broker may finish its sentence.
+            # The killed producer has closed its connection. Still wait for the withheld response: it shows whether the
+            # commit was acknowledged.
             if self._held:
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(backward), ANSWER_SECONDS_MAX)
+                    await asyncio.wait_for(asyncio.shield(backward), RESPONSE_SECONDS_MAX)
             backward.cancel()
             await asyncio.gather(backward, return_exceptions=True)
             to_broker.close()
-            for caught in self._held.values():
-                caught.answered.set()  # by silence
+            for held in self._held.values():
+                held.completed.set()  # without a response
 
     async def _forward(self, client: asyncio.StreamReader, to_broker: asyncio.StreamWriter) -> None:
         while True:
             frame = await read_frame(client)
-            sent = frames.read_request(frame)
-            self._unanswered[sent.correlation_id] = sent
-            commit = frames.read_end_txn(frame, sent) if sent.api_key == frames.END_TXN else None
+            request = frames.read_request(frame)
+            self._in_flight[request.correlation_id] = request
+            commit = frames.read_end_txn(frame, request) if request.api_key == frames.END_TXN else None
             write_frame(to_broker, frame)
-            if commit is not None and commit.committed and (caught := self._relay.spring(commit)):
-                self._held[sent.correlation_id] = caught
+            if commit is not None and commit.committed and (held := self._relay.hold_if_armed(commit)):
+                self._held[request.correlation_id] = held
             await to_broker.drain()
 
-    async def _backward(self, answers: asyncio.StreamReader) -> None:
-        """Until the broker closes, or the answer to the held commit has come."""
+    async def _backward(self, responses: asyncio.StreamReader) -> None:
+        """Forward responses until the broker closes its connection, or until the withheld response was received."""
         try:
             while True:
-                frame = await read_frame(answers)
+                frame = await read_frame(responses)
                 correlation_id = frames.read_correlation_id(frame)
-                sent = self._unanswered.pop(correlation_id)
-                if caught := self._held.pop(correlation_id, None):
-                    caught.error = frames.read_end_txn_error(frame, sent)
-                    caught.answered_at = time.monotonic()
-                    caught.answered.set()
-                    # The client's connection stays open until it is killed: closed, it would ask again elsewhere.
+                request = self._in_flight.pop(correlation_id)
+                if held := self._held.pop(correlation_id, None):
+                    held.error = frames.read_end_txn_error(frame, request)
+                    held.response_at = time.monotonic()
+                    held.completed.set()
+                    # Keep the client's connection open until the client is killed. If it were closed, the client would
+                    # repeat the request on another connection, and receive the outcome.
                     return
-                if sent.api_key in frames.NAMING_APIS:
-                    frame = await self._relay.redirected(frame, sent)
+                if request.api_key in frames.APIS_WITH_BROKER_ADDRESSES:
+                    frame = await self._relay.replace_addresses(frame, request)
                 write_frame(self._to_client, frame)
         except (OSError, asyncio.IncompleteReadError):
             self._to_client.close()
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """Raises asyncio.IncompleteReadError at the end of the stream, ConnectionError on nonsense."""
+    """Read one frame.
+
+    Raise asyncio.IncompleteReadError at the end of the stream, and ConnectionError if the size is invalid.
+    """
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     if not 0 < size <= FRAME_BYTES_MAX:
-        raise ConnectionError(f"a frame of {size} bytes")
+        raise ConnectionError(f"a frame of {size} bytes is outside 1 to {FRAME_BYTES_MAX}")
     return await reader.readexactly(size)
 
 

@@ -1,4 +1,7 @@
-"""The feed: the flights as JSON, one a line, and an index of the hours, so that a restarted producer finds its place."""
+"""The feed file of the producer: one flight per line as JSON, and an index of the departure hours.
+
+A restarted producer uses the index to continue at an hour without reading the feed from its beginning.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,12 @@ INDEX = "feed.index.json"
 
 
 def split_hours(departures: pd.Series[str], lines: list[bytes]) -> list[Hour]:
-    """The transactions: runs of one departure hour. ``lines`` are the encoded flights, newline included. Pure."""
+    """Return one `Hour` for each distinct value of `departures`, in order. This function is pure.
+
+    Args:
+        departures: Departure hour of each flight, in ascending order.
+        lines: The flights as JSON in the same order, each with its newline.
+    """
     hours: list[Hour] = []
     start = line = 0
     for departs, rows in departures.value_counts(sort=False).sort_index().items():
@@ -29,7 +37,7 @@ def split_hours(departures: pd.Series[str], lines: list[bytes]) -> list[Hour]:
 
 
 def write_feed(flights: pd.DataFrame, directory: Path) -> list[Hour]:
-    """Write feed and index; ``flights`` are in order of departure."""
+    """Write the feed and its index into `directory`. `flights` are in order of departure. Return the hours."""
     encoded = flights.to_json(orient="records", lines=True).encode()
     hours = split_hours(flights["time_hour"], encoded.splitlines(keepends=True))
     (directory / FEED).write_bytes(encoded)
@@ -38,7 +46,7 @@ def write_feed(flights: pd.DataFrame, directory: Path) -> list[Hour]:
 
 
 class Feed:
-    """The feed as the producer reads it."""
+    """Reader of a feed that `write_feed` wrote."""
 
     def __init__(self, directory: Path) -> None:
         index = json.loads((directory / INDEX).read_text(encoding="utf-8"))
@@ -49,6 +57,6 @@ class Feed:
         self._file.close()
 
     def lines(self, hour: Hour) -> list[bytes]:
-        """The hour's flights, encoded."""
+        """Return the flights of one hour as JSON, without newlines."""
         self._file.seek(hour.start)
         return [self._file.readline().rstrip(b"\n") for _ in range(hour.rows)]

@@ -1,7 +1,8 @@
-"""What a run does, drawn from its seed: which hours are aborted first, and when and how the producer is killed. Pure.
+"""Generate the plan of a run from its seed: the hours that are aborted first, the producer kills, the broker kills.
 
-An *hour* is one transaction: all flights that were to depart in one hour of the year, in order. An *attempt* is one try to
-write an hour; its name travels in a header of every record, so that a reader can tell whose rows it sees.
+An *hour* is one transaction: all flights with a scheduled departure in one hour of the year, in order. An *attempt* is
+one try to write an hour. A header of each record contains the name of the attempt. A reader can therefore determine
+which attempt wrote a row. All functions are pure.
 """
 
 from __future__ import annotations
@@ -16,22 +17,36 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SOURCE_ROWS = 336_776
+"""Flights in the source data."""
 ABORT_ONE_IN = 10
+"""One of this many successive hours is aborted before it is committed."""
 KILLS = 5
+"""Producer kills per run."""
 WINDOW_KILLS = 2
+"""Producer kills between an EndTxn request and its response, per run. They are a part of `KILLS`."""
 BROKER_KILLS = 2
-HOURS_LEFT_MIN = 40  # that follow the last kill, so that the producer cannot finish before it falls
-HOURS_MIN = 60  # fewer leave no room for kills before the last of them
+"""Broker kills per run: one partition leader, one transaction coordinator."""
+HOURS_LEFT_MIN = 40
+"""Minimum hours after the last producer kill: the producer must not finish before that kill."""
+HOURS_MIN = 60
+"""Minimum hours per run: `HOURS_LEFT_MIN`, and enough hours before them to distribute the kills over."""
 LEADER_KILL_PART = (0.25, 0.45)
-"""Of all hours: where in the load the leader of a data partition is killed."""
+"""Range of the fraction of hours after which the leader of a data partition is killed."""
 COORDINATOR_KILL_PART = (0.55, 0.75)
-HOURS_AFTER_BROKERS = 10  # that are written only when the last broker has been killed
+"""Range of the fraction of hours after which the transaction coordinator is killed."""
+HOURS_AFTER_BROKER_KILLS = 10
+"""Hours that the producer begins only after the last broker kill, so that commits follow that kill."""
 TIMED_KILL_DELAY_MAX_SECONDS = 0.030
-WINDOW_KILL_DELAY_SECONDS = (0.000_1, 0.010)  # drawn evenly in the logarithm: before as well as after the answer
+"""Maximum seconds between a commit and a TIMED kill, or a broker kill."""
+WINDOW_KILL_DELAY_SECONDS = (0.000_1, 0.010)
+"""Range of the seconds between an EndTxn request and the kill. The logarithm of the delay is distributed uniformly.
+
+Some kills therefore happen before the broker sends its response, and some after it.
+"""
 
 
-class Fate(StrEnum):
-    """What the producer means to do with an attempt when it writes it."""
+class Intent(StrEnum):
+    """The end that the producer plans for an attempt when it begins to write it."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -39,7 +54,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """One transaction of the feed: its rows lie from byte ``start`` on, one a line."""
+    """One transaction of the feed: `rows` lines from byte `start` of the feed. `departs` is the departure hour."""
 
     index: int
     departs: str
@@ -48,7 +63,10 @@ class Hour:
 
 
 class KillKind(StrEnum):
-    """TIMED falls wherever the producer happens to be; WINDOW between an EndTxn request and its answer."""
+    """Kinds of producer kills.
+
+    TIMED: at a random time after a commit. WINDOW: between an EndTxn request and its response.
+    """
 
     TIMED = "timed"
     WINDOW = "window"
@@ -56,9 +74,10 @@ class KillKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill the producer ``delay_seconds`` after a moment.
+    """Plan of one producer kill.
 
-    The moment is the commit of hour ``after_hour`` (TIMED), or the first EndTxn sent once that hour is committed (WINDOW).
+    A TIMED kill happens `delay_seconds` after the commit of hour `after_hour`. A WINDOW kill happens `delay_seconds`
+    after the first EndTxn request that follows the commit of that hour.
     """
 
     number: int
@@ -68,7 +87,7 @@ class Kill:
 
 
 class Target(StrEnum):
-    """Which broker is killed."""
+    """Role of the broker that is killed."""
 
     LEADER = "leader"
     COORDINATOR = "coordinator"
@@ -76,7 +95,10 @@ class Target(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerKill:
-    """Kill a broker ``delay_seconds`` after the commit of hour ``after_hour``: the leader of ``partition``, or the coordinator."""
+    """Plan of one broker kill, `delay_seconds` after the commit of hour `after_hour`.
+
+    The target is the leader of `partition` of the flights topic, or the producer's transaction coordinator.
+    """
 
     target: Target
     after_hour: int
@@ -84,26 +106,26 @@ class BrokerKill:
     partition: int
 
 
-def attempt_name(hour: int, life: int, number: int, fate: Fate) -> str:
-    """Unique over a run: ``number`` counts the attempts of one life of the producer."""
-    return f"{hour}.{life}.{number}.{fate}"
+def attempt_name(hour: int, run: int, number: int, intent: Intent) -> str:
+    """Return a name that is unique in the campaign. `number` counts the attempts of one run of the producer."""
+    return f"{hour}.{run}.{number}.{intent}"
 
 
 def aborted_hours(seed: int, hours: int) -> frozenset[int]:
-    """The hours that are aborted before they are committed: one drawn from every ten."""
+    """Return the hours that are aborted before they are committed: one of every `ABORT_ONE_IN`."""
     rng = random.Random(f"abort {seed}")
-    drawn = (start + rng.randrange(ABORT_ONE_IN) for start in range(0, hours, ABORT_ONE_IN))
-    return frozenset(hour for hour in drawn if hour < hours)
+    sampled = (start + rng.randrange(ABORT_ONE_IN) for start in range(0, hours, ABORT_ONE_IN))
+    return frozenset(hour for hour in sampled if hour < hours)
 
 
-def fates(hour: int, aborted: frozenset[int]) -> tuple[Fate, ...]:
-    """The attempts at one hour, in order."""
-    return (Fate.ABORT, Fate.COMMIT) if hour in aborted else (Fate.COMMIT,)
+def intents(hour: int, aborted: frozenset[int]) -> tuple[Intent, ...]:
+    """Return the planned ends of the attempts at one hour, in order."""
+    return (Intent.ABORT, Intent.COMMIT) if hour in aborted else (Intent.COMMIT,)
 
 
-def draw_kills(seed: int, hours: int) -> tuple[Kill, ...]:
-    """Five kills spread over the whole run, two of them in the window; nothing steers them to safe moments."""
-    assert hours >= HOURS_MIN, "too few hours to kill in"
+def generate_kills(seed: int, hours: int) -> tuple[Kill, ...]:
+    """Return `KILLS` producer kills at random hours in order, `WINDOW_KILLS` of them of kind WINDOW."""
+    assert hours >= HOURS_MIN, "too few hours for the kills"
     rng = random.Random(f"kill {seed}")
     after = sorted(rng.sample(range(1, hours - max(hours // 10, HOURS_LEFT_MIN)), KILLS))
     window = rng.sample(range(KILLS), WINDOW_KILLS)
@@ -115,18 +137,21 @@ def draw_kills(seed: int, hours: int) -> tuple[Kill, ...]:
     )
 
 
-def draw_broker_kills(seed: int, hours: int, partitions: int) -> tuple[BrokerKill, BrokerKill]:
-    """First a leader, then the coordinator, both in the middle of the load."""
-    assert hours >= HOURS_MIN, "too few hours to kill in"
+def generate_broker_kills(seed: int, hours: int, partitions: int) -> tuple[BrokerKill, BrokerKill]:
+    """Return the kill of a partition leader and the later kill of the transaction coordinator, both during the load."""
+    assert hours >= HOURS_MIN, "too few hours for the kills"
     rng = random.Random(f"broker {seed}")
 
-    def drawn(target: Target, part: tuple[float, float]) -> BrokerKill:
+    def generate(target: Target, part: tuple[float, float]) -> BrokerKill:
         hour = int(hours * rng.uniform(*part))
         return BrokerKill(target, hour, rng.uniform(0, TIMED_KILL_DELAY_MAX_SECONDS), rng.randrange(partitions))
 
-    return drawn(Target.LEADER, LEADER_KILL_PART), drawn(Target.COORDINATOR, COORDINATOR_KILL_PART)
+    return generate(Target.LEADER, LEADER_KILL_PART), generate(Target.COORDINATOR, COORDINATOR_KILL_PART)
 
 
-def broker_gates(kills: Sequence[BrokerKill], hours: int) -> tuple[int, ...]:
-    """Hours at which the producer waits: for the first broker to be back, and for the last one to be killed."""
-    return (kills[-1].after_hour, hours - HOURS_AFTER_BROKERS) if kills else ()
+def pause_hours(kills: Sequence[BrokerKill], hours: int) -> tuple[int, ...]:
+    """Return the hours before which the producer pauses.
+
+    The first pause ends when the first killed broker is in sync again, the second after the last broker kill.
+    """
+    return (kills[-1].after_hour, hours - HOURS_AFTER_BROKER_KILLS) if kills else ()

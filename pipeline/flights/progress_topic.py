@@ -1,4 +1,8 @@
-"""The progress topic: one record an hour, committed together with the hour's flights, so that it cannot lie about them."""
+"""Read and write the progress topic, which has one record per committed hour.
+
+The producer writes the record in the same transaction as the hour's flights. The record is therefore committed exactly
+if the flights are.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ANSWER_SECONDS_MAX = 30.0
+RESPONSE_SECONDS_MAX = 30.0
+"""Maximum seconds without a response of the broker, and for the markers of completed transactions."""
 TAIL_OFFSETS = 64
+"""Offsets before the end of the topic at which the search for the last record begins."""
 STABLE_INTERVAL_SECONDS = 0.01
+"""Seconds between two comparisons of the high watermark and the last stable offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Hour ``hour`` was written by the attempt of this name, with so many rows."""
+    """Value of a progress record: `attempt` has written `rows` flights of hour `hour`."""
 
     hour: int
     attempt: str
@@ -30,7 +37,10 @@ class Progress:
 
 
 def read_progress(bootstrap: str, topic: str) -> list[Progress]:
-    """All committed records, in order. Raises KafkaException, and TimeoutError when the broker falls silent."""
+    """Return all committed records in order.
+
+    Raise KafkaException on an error of the broker, and TimeoutError if it sends no response.
+    """
     consumer = open_consumer(bootstrap)
     try:
         low, _ = watermarks(consumer, topic)
@@ -40,9 +50,10 @@ def read_progress(bootstrap: str, topic: str) -> list[Progress]:
 
 
 def last_progress(bootstrap: str, topic: str) -> Progress | None:
-    """The last committed record, None when there is none.
+    """Return the last committed record, or None if there is none.
 
-    The end of the topic may be any number of aborted records and markers, hence the search in growing steps.
+    The end of the topic may consist of any number of aborted records and markers. The search therefore starts near the
+    end, and goes back in growing steps.
     """
     consumer = open_consumer(bootstrap)
     try:
@@ -50,8 +61,8 @@ def last_progress(bootstrap: str, topic: str) -> Progress | None:
         distance = TAIL_OFFSETS
         while True:
             start = max(low, high - distance)
-            if found := read_to_end(consumer, topic, start):
-                return found[-1]
+            if records := read_to_end(consumer, topic, start):
+                return records[-1]
             if start == low:
                 return None
             distance *= 4
@@ -60,19 +71,21 @@ def last_progress(bootstrap: str, topic: str) -> Progress | None:
 
 
 def await_stable(bootstrap: str, topics: Mapping[str, int]) -> None:
-    """Wait until no transaction is open in the topics (name -> partitions). Raises TimeoutError.
+    """Wait until no transaction is open in the topics. `topics` maps names to partition counts.
 
-    Nothing tells a client when the markers of a transaction are written; only comparing the end of the log with the last
-    stable offset does.
+    An EndTxn response does not mean that the markers are written. The transaction is complete in a partition when the
+    last stable offset has reached the high watermark. Raise TimeoutError after `RESPONSE_SECONDS_MAX`.
     """
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
+    deadline = time.monotonic() + RESPONSE_SECONDS_MAX
     readers = [open_consumer(bootstrap, isolation) for isolation in ("read_committed", "read_uncommitted")]
     try:
         for topic, partitions in topics.items():
             for partition in range(partitions):
                 while len({watermarks(reader, topic, partition)[1] for reader in readers}) > 1:
                     if time.monotonic() > deadline:
-                        raise TimeoutError(f"a transaction stays open in {topic}-{partition}")
+                        raise TimeoutError(
+                            f"{topic}-{partition} has an open transaction after {RESPONSE_SECONDS_MAX:.0f} s"
+                        )
                     time.sleep(STABLE_INTERVAL_SECONDS)
     finally:
         for reader in readers:
@@ -80,10 +93,11 @@ def await_stable(bootstrap: str, topics: Mapping[str, int]) -> None:
 
 
 def open_consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer:
+    """Return a consumer for explicit assignment. It reports the end of a partition, and commits no offsets."""
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "flights-progress",  # the client demands a name; nothing is ever committed under it
+            "group.id": "flights-progress",  # librdkafka requires a group id; no offset is committed for it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
@@ -92,22 +106,29 @@ def open_consumer(bootstrap: str, isolation: str = "read_committed") -> Consumer
 
 
 def watermarks(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
-    """First offset and end; a reader of committed data is told the last stable offset as the end."""
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_SECONDS_MAX)
+    """Return the log start offset and the end offset of a partition.
+
+    The end offset is the last stable offset for a read_committed consumer, otherwise the high watermark.
+    """
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=RESPONSE_SECONDS_MAX)
     return low, high
 
 
 def read_to_end(consumer: Consumer, topic: str, start: int) -> list[Progress]:
-    found: list[Progress] = []
+    """Return the records of partition 0 from offset `start` to the end of the partition.
+
+    Raise KafkaException on an error of the broker, and TimeoutError if it sends nothing for `RESPONSE_SECONDS_MAX`.
+    """
+    records: list[Progress] = []
     consumer.assign([TopicPartition(topic, 0, start)])
     while True:
-        message = consumer.poll(ANSWER_SECONDS_MAX)
+        message = consumer.poll(RESPONSE_SECONDS_MAX)
         if message is None:
-            raise TimeoutError(f"the broker said nothing about {topic} for {ANSWER_SECONDS_MAX:.0f} s")
+            raise TimeoutError(f"no record or end of {topic}-0 was received for {RESPONSE_SECONDS_MAX:.0f} s")
         error = message.error()
         if error is None:
-            found.append(Progress(**json.loads(message.value() or b"{}")))
+            records.append(Progress(**json.loads(message.value() or b"{}")))
         elif error.code() == KafkaError._PARTITION_EOF:
-            return found
+            return records
         else:
             raise KafkaException(error)

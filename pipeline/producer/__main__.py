@@ -1,9 +1,9 @@
-"""The transactional producer, a process of its own: it is there to be killed.
+"""Transactional producer of the demo: a separate process, which the supervisor kills.
 
-It writes every hour of the feed as one transaction: the flights to a topic of several partitions, and one progress record
-to a topic of one. Started again with the same transactional id it goes on after the last *committed* progress record, so
-what a kill left open is completed or undone by the broker and never guessed here. What it is about to do, and what is
-done, it tells on standard output, one JSON object a line.
+It writes each hour of the feed as one transaction: the flights to a topic with several partitions, and one progress
+record to a topic with one partition. After a restart with the same transactional id, it continues after the last
+*committed* progress record. The broker completes or aborts the open transaction of the previous run; the producer never
+guesses its outcome. It reports each step on standard output, as one JSON object per line.
 """
 
 from __future__ import annotations
@@ -19,44 +19,53 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException, Producer
 
 from odradek.pipeline.flights.feed import Feed
-from odradek.pipeline.flights.plan import Fate, Hour, aborted_hours, attempt_name, fates
+from odradek.pipeline.flights.plan import Hour, Intent, aborted_hours, attempt_name, intents
 from odradek.pipeline.flights.progress_topic import Progress, last_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 REQUEST_SECONDS_MAX = 30.0
+"""Maximum seconds for one call of the client: init, flush, commit or abort."""
 TRANSACTION_MS_MAX = 60_000
-REFUSALS_MAX = 10
+"""Property `transaction.timeout.ms`: the coordinator aborts a transaction that is open for longer."""
+ATTEMPTS_MAX = 10
+"""Maximum attempts of one call of the client that fails with retriable errors."""
 
 
-def tell(event: str, **details: object) -> None:
-    """One whole line by one write: a reader sees all of it or nothing, whenever this process is killed."""
+def report(event: str, **details: object) -> None:
+    """Write an event to standard output as one line of JSON.
+
+    It is one write call. Whenever this process is killed, the supervisor reads the whole line or nothing.
+    """
     os.write(sys.stdout.fileno(), json.dumps({"event": event} | details).encode() + b"\n")
 
 
-def retried(call: Callable[[float], None]) -> None:
-    """Call until it is done; what may be retried (a time-out among it) means: outcome unknown, ask again."""
-    for attempt in range(REFUSALS_MAX):
+def retry(call: Callable[[float], None]) -> None:
+    """Repeat `call` after retriable errors, which include time-outs. Raise KafkaException after `ATTEMPTS_MAX`.
+
+    After a retriable error, the outcome is unknown. The repetition of init, commit or abort is safe.
+    """
+    for attempt in range(ATTEMPTS_MAX):
         try:
             call(REQUEST_SECONDS_MAX)
-        except KafkaException as refused:
-            if not refused.args[0].retriable() or attempt == REFUSALS_MAX - 1:
+        except KafkaException as error:
+            if not error.args[0].retriable() or attempt == ATTEMPTS_MAX - 1:
                 raise
         else:
             return
 
 
 class Writer:
-    """One life of the producer."""
+    """One run of the producer, from init_transactions to the last hour of the feed."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._topic: str = arguments.topic
         self._progress_topic: str = arguments.progress_topic
-        self._life: int = arguments.life
+        self._run: int = arguments.run
         self._attempts = 0
-        self._gates: list[int] = arguments.gates
-        self._opened: threading.Semaphore = arguments.opened
+        self._pauses: list[int] = arguments.pauses
+        self._ended_pauses: threading.Semaphore = arguments.ended_pauses
         self._feed = Feed(arguments.feed)
         self._producer = Producer(
             {
@@ -64,50 +73,59 @@ class Writer:
                 "transactional.id": arguments.transactional_id,
                 "transaction.timeout.ms": TRANSACTION_MS_MAX,
                 "compression.type": "lz4",
-                "linger.ms": 0,  # a commit flushes; waiting for more rows of the same hour gains nothing
+                # Each transaction ends with a flush. Waiting for further rows of the same hour would only delay it.
+                "linger.ms": 0,
             }
         )
 
     def run(self, bootstrap: str, seed: int) -> None:
-        """Fence the life before this one, find its last committed hour, write the rest."""
-        retried(self._producer.init_transactions)
-        # Only now, when the broker has resolved what the life before left open, is the last record the last one.
+        """Fence the previous run, find its last committed hour, and write the remaining hours.
+
+        `bootstrap` is the address for reads of the progress topic. `seed` determines the hours that are aborted first.
+        Raise KafkaException on a fatal error of the client, and TimeoutError if the progress topic cannot be read.
+        """
+        retry(self._producer.init_transactions)
+        # Read the progress only after init_transactions: before it, a transaction of the previous run may still commit.
         last = last_progress(bootstrap, self._progress_topic)
         first = 0 if last is None else last.hour + 1
-        tell("resumed", hour=first)
+        report("resumed", hour=first)
         aborted = aborted_hours(seed, len(self._feed.hours))
         for hour in self._feed.hours[first:]:
-            if self._gates and hour.index == self._gates[0]:
-                tell("waiting", hour=self._gates.pop(0))
-                self._opened.acquire()
-            for fate in fates(hour.index, aborted):
-                while not self._attempt(hour, fate):
+            if self._pauses and hour.index == self._pauses[0]:
+                report("paused", hour=self._pauses.pop(0))
+                self._ended_pauses.acquire()
+            for intent in intents(hour.index, aborted):
+                while not self._attempt(hour, intent):
                     pass
-        tell("finished")
+        report("finished")
 
-    def _attempt(self, hour: Hour, fate: Fate) -> bool:
-        """Try an hour once. False: the broker wants this transaction aborted, which is done; try again."""
+    def _attempt(self, hour: Hour, intent: Intent) -> bool:
+        """Write an hour once, and end the transaction as `intent` says.
+
+        Return False if the transaction was aborted because of an abortable error. The caller then repeats the attempt.
+        """
         self._attempts += 1
-        attempt = attempt_name(hour.index, self._life, self._attempts, fate)
+        attempt = attempt_name(hour.index, self._run, self._attempts, intent)
         details = {"hour": hour.index, "attempt": attempt, "rows": hour.rows}
-        tell("writing", **details)
+        report("writing", **details)
         try:
             self._write(hour, attempt)
-            # A commit would flush by itself; an abort would drop what is still in the client, and hide nothing in the log.
+            # Without this flush, an abort would drop the rows that the client has not sent. The log would then contain
+            # no aborted rows, and the run would not show that readers skip them.
             self._producer.flush(REQUEST_SECONDS_MAX)
-            if fate is Fate.COMMIT:
-                tell("committing", **details)
-                retried(self._producer.commit_transaction)
-                tell("committed", **details)
+            if intent is Intent.COMMIT:
+                report("committing", **details)
+                retry(self._producer.commit_transaction)
+                report("committed", **details)
                 return True
-        except KafkaException as refused:
-            if not refused.args[0].txn_requires_abort():
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
                 raise
-            fate = Fate.COMMIT
-        tell("aborting", **details)
-        retried(self._producer.abort_transaction)
-        tell("aborted", **details)
-        return fate is Fate.ABORT
+            intent = Intent.COMMIT
+        report("aborting", **details)
+        retry(self._producer.abort_transaction)
+        report("aborted", **details)
+        return intent is Intent.ABORT
 
     def _write(self, hour: Hour, attempt: str) -> None:
         headers: dict[str, str | bytes | None] = {"attempt": attempt.encode()}
@@ -123,29 +141,30 @@ class Writer:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bootstrap", required=True, help="where to write: HOST:PORT")
-    parser.add_argument("--progress-bootstrap", required=True, help="where to read the progress topic: HOST:PORT")
+    parser.add_argument("--bootstrap", required=True, help="brokers for writes: HOST:PORT")
+    parser.add_argument("--progress-bootstrap", required=True, help="brokers for progress reads: HOST:PORT")
     parser.add_argument("--feed", type=Path, required=True, help="directory of the feed and its index")
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--progress-topic", required=True)
+    parser.add_argument("--topic", required=True, help="topic of the flights")
+    parser.add_argument("--progress-topic", required=True, help="topic of the progress records")
     parser.add_argument("--transactional-id", required=True)
-    parser.add_argument("--life", type=int, required=True, help="how many producers came before this one")
-    parser.add_argument("--seed", type=int, required=True, help="which hours are aborted first")
-    gates = "hours that are not begun before a byte for each has come on standard input"
-    parser.add_argument("--gates", type=int, nargs="*", default=[], help=gates)
+    parser.add_argument("--run", type=int, required=True, help="number of this run of the producer, from 1")
+    parser.add_argument("--seed", type=int, required=True, help="selects the hours that are aborted first")
+    pauses = "hours before which the producer pauses until it has received one byte per pause on standard input"
+    parser.add_argument("--pauses", type=int, nargs="*", default=[], help=pauses)
     arguments = parser.parse_args()
-    arguments.opened = threading.Semaphore(0)
+    arguments.ended_pauses = threading.Semaphore(0)
 
-    def end_with_owner() -> None:
-        while os.read(sys.stdin.fileno(), 1):  # not through sys.stdin: its lock would outlive this thread at exit
-            arguments.opened.release()
+    def terminate_with_owner() -> None:
+        # Do not use sys.stdin: this thread would hold its lock, for which the interpreter waits at exit.
+        while os.read(sys.stdin.fileno(), 1):
+            arguments.ended_pauses.release()
         os._exit(1)
 
-    threading.Thread(target=end_with_owner, daemon=True).start()
+    threading.Thread(target=terminate_with_owner, daemon=True).start()
     try:
         Writer(arguments).run(arguments.progress_bootstrap, arguments.seed)
-    except (KafkaException, TimeoutError) as failure:
-        sys.exit(f"producer: {failure}")
+    except (KafkaException, TimeoutError) as error:
+        sys.exit(f"producer: {error}")
 
 
 if __name__ == "__main__":

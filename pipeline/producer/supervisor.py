@@ -1,7 +1,7 @@
-"""Keeps the producer running until its work is done, and kills it on the way.
+"""Start the producer, kill it as planned, and restart it until it has written the whole feed.
 
-A kill is SIGKILL to a process that was started here, at a moment drawn beforehand. What the producer was doing is learnt
-afterwards, from the last line that it managed to write.
+A kill is SIGKILL to the producer process, at a time that was generated from the seed. The last line of the producer's
+output then shows its last step.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from odradek.pipeline.faults.broker_kills import BrokerDeath
-    from odradek.pipeline.faults.relay import Caught
+    from odradek.pipeline.faults.broker_kills import BrokerOutage
+    from odradek.pipeline.faults.relay import HeldCommit
 
 
 class ProducerFailed(RuntimeError):
-    """The producer ended by itself without having finished."""
+    """The producer ended before it finished its work, and no planned kill was the cause."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What the producer is told; see its options."""
+class ProducerOptions:
+    """Options of the producer process (`pipeline/producer/__main__.py`), and the file for its standard error."""
 
     bootstrap: str
     feed: Path
@@ -45,55 +45,84 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
-    """One kill that was carried out, and what the producer had said last."""
+class ProducerKill:
+    """One kill of the producer that was carried out.
 
-    kill: Kill
-    life: int
+    Attributes:
+        plan: The planned kill.
+        run: Number of the producer run that was killed, from 1.
+        at: Time of the producer's end, in seconds of time.monotonic.
+        last_event: Last event that the producer reported.
+        attempt: Name of the attempt that this event concerns, or "".
+        held_commit: Commit whose response the relay withheld; None if it withheld none.
+    """
+
+    plan: Kill
+    run: int
     at: float
-    doing: str
+    last_event: str
     attempt: str
-    caught: Caught | None
+    held_commit: HeldCommit | None
 
     @property
     def in_window(self) -> bool:
-        """Proven to lie between an EndTxn and its answer: sent before the kill, its answer withheld, no word of an outcome."""
-        caught = self.caught
+        """Return True if the kill is proven to lie between an EndTxn request and its response.
+
+        The relay forwarded the request before the kill and withheld the response. The producer's last report is that it
+        commits.
+        """
+        held = self.held_commit
         return (
-            self.doing == "committing"
-            and caught is not None
-            and caught.killed_at is not None
-            and caught.sent_at < caught.killed_at
+            self.last_event == "committing"
+            and held is not None
+            and held.killed_at is not None
+            and held.sent_at < held.killed_at
         )
 
 
 @dataclass(slots=True)
 class Campaign:
-    """What happened. Times are seconds of time.monotonic. ``broker_deaths`` is None where no broker may be killed."""
+    """Record of all runs of the producer. Times are seconds of time.monotonic.
 
-    deaths: list[Death] = field(default_factory=list)
+    Attributes:
+        kills: Kills of the producer that were carried out.
+        acknowledged: Names of the attempts whose commit a broker acknowledged.
+        commits: (time, rows) of each commit that the producer reported, in order of time.
+        aborts: Time of each abort that the producer reported.
+        broker_outages: Broker kills that were carried out; None if the demo did not start the brokers.
+        runs: Number of producer processes that were started.
+        began: Start of the campaign.
+    """
+
+    kills: list[ProducerKill] = field(default_factory=list)
     acknowledged: list[str] = field(default_factory=list)
     commits: list[tuple[float, int]] = field(default_factory=list)
     aborts: list[float] = field(default_factory=list)
-    broker_deaths: list[BrokerDeath] | None = None
-    lives: int = 0
+    broker_outages: list[BrokerOutage] | None = None
+    runs: int = 0
     began: float = 0.0
 
 
 class Supervisor:
-    """Runs one campaign in the calling thread; `stop` may be called from another."""
+    """Runs one campaign. `run` blocks its thread; `end_pause` and `stop` are thread-safe.
+
+    Args:
+        options: Options of the producer.
+        kills: Planned kills in order.
+        on_event: Receives each event of the producer with the key "at" added, and an event "killed" for each kill.
+        pauses: Hours in order. The producer begins each of them only after an `end_pause` call for it.
+    """
 
     def __init__(
         self,
-        task: Task,
+        options: ProducerOptions,
         kills: Sequence[Kill],
         on_event: Callable[[dict[str, Any]], None],
-        gates: Sequence[int] = (),
+        pauses: Sequence[int] = (),
     ) -> None:
-        """``gates``: hours, in order, each of which is not begun before an `open_gate` of its own."""
-        self._task = task
-        self._gates = list(gates)
-        self._gate_lock = threading.Lock()
+        self._options = options
+        self._pauses = list(pauses)
+        self._pause_lock = threading.Lock()
         self._kills = list(kills)
         self._on_event = on_event
         self._process: subprocess.Popen[str] | None = None
@@ -101,38 +130,46 @@ class Supervisor:
         self.campaign = Campaign()
 
     def run(self) -> bool:
-        """True when the producer has finished its work, False after `stop`. Raises ProducerFailed."""
+        """Run the producer until it has finished. Return False if `stop` ended the campaign before that.
+
+        Raise ProducerFailed if a producer process fails.
+        """
         self.campaign.began = time.monotonic()
-        relay = Relay(self._task.bootstrap)
-        relayed = relay.start()
+        relay = Relay(self._options.bootstrap)
+        relay_bootstrap = relay.start()
         try:
-            while not self._stopped.is_set() and not self._live(relay, relayed):
+            while not self._stopped.is_set() and not self._run_producer(relay, relay_bootstrap):
                 pass
         finally:
             relay.stop()
         return not self._stopped.is_set()
 
-    def open_gate(self) -> None:
-        """Let the producer pass the next gate, this one and those that follow it."""
-        with self._gate_lock:
-            self._gates.pop(0)
+    def end_pause(self) -> None:
+        """End the first pause that has not ended, for the present and all later producer processes."""
+        with self._pause_lock:
+            self._pauses.pop(0)
             if self._process is not None and self._process.stdin is not None:
-                with contextlib.suppress(OSError, ValueError):  # it was killed a moment ago: the next one has no gate
-                    self._process.stdin.write("o")
+                # If the producer was just killed, the write fails. The next producer starts without this pause.
+                with contextlib.suppress(OSError, ValueError):
+                    self._process.stdin.write("e")
                     self._process.stdin.flush()
 
     def stop(self) -> None:
+        """End the campaign, and kill the producer."""
         self._stopped.set()
         if self._process is not None:
             self._process.kill()
 
-    def _live(self, relay: Relay, relayed: str) -> bool:
-        """One life of the producer. True when it finished its work."""
-        self.campaign.lives += 1
+    def _run_producer(self, relay: Relay, relay_bootstrap: str) -> bool:
+        """Run one producer process to its end. Return False if a planned kill ended it, otherwise True.
+
+        Raise ProducerFailed if the process fails.
+        """
+        self.campaign.runs += 1
         kill = self._kills[0] if self._kills else None
         in_window = kill is not None and kill.kind is KillKind.WINDOW
-        with self._gate_lock:
-            process = self._process = self._launch(relayed if in_window else self._task.bootstrap)
+        with self._pause_lock:
+            process = self._process = self._launch(relay_bootstrap if in_window else self._options.bootstrap)
         if self._stopped.is_set():
             process.kill()
         timer: threading.Timer | None = None
@@ -142,7 +179,7 @@ class Supervisor:
         assert process.stdout is not None
         for line in process.stdout:
             last = json.loads(line)
-            self._note(last)
+            self._record(last)
             if kill is not None and not armed and committed_hour(last) >= kill.after_hour:
                 armed = True
                 if in_window:
@@ -151,32 +188,34 @@ class Supervisor:
                     timer = threading.Timer(kill.delay_seconds, process.kill)
                     timer.start()
         code = process.wait()
-        at = time.monotonic()
+        ended_at = time.monotonic()
         if timer is not None:
             timer.cancel()
             timer.join()
-        with self._gate_lock, contextlib.suppress(OSError):
+        with self._pause_lock, contextlib.suppress(OSError):
             process.stdin.close()
         process.stdout.close()
         if kill is not None and armed and code == -signal.SIGKILL and not self._stopped.is_set():
-            self._mourn(
-                Death(kill, self.campaign.lives, at, last["event"], last.get("attempt", ""), relay.take_caught())
-            )
+            attempt = last.get("attempt", "")
+            held_commit = relay.take_held_commit()
+            self._record_kill(ProducerKill(kill, self.campaign.runs, ended_at, last["event"], attempt, held_commit))
             return False
         if code and not self._stopped.is_set():
-            console = self._task.console.read_text(encoding="utf-8", errors="replace")
-            raise ProducerFailed(f"the producer ended with {code} while {last['event']}: {console[-1000:]}")
+            console = self._options.console.read_text(encoding="utf-8", errors="replace")
+            raise ProducerFailed(
+                f"the producer ended with exit code {code} after the event {last['event']!r}: {console[-1000:]}"
+            )
         return True
 
     def _launch(self, bootstrap: str) -> subprocess.Popen[str]:
-        task = self._task
+        options = self._options
         command = run_module.command("odradek.pipeline.producer", "--bootstrap", bootstrap)
-        command += ["--progress-bootstrap", task.bootstrap, "--feed", str(task.feed)]
-        command += ["--topic", task.topic, "--progress-topic", task.progress_topic]
-        command += ["--transactional-id", task.transactional_id]
-        command += ["--life", str(self.campaign.lives), "--seed", str(task.seed)]
-        command += ["--gates", *map(str, self._gates)]
-        with task.console.open("ab") as console:
+        command += ["--progress-bootstrap", options.bootstrap, "--feed", str(options.feed)]
+        command += ["--topic", options.topic, "--progress-topic", options.progress_topic]
+        command += ["--transactional-id", options.transactional_id]
+        command += ["--run", str(self.campaign.runs), "--seed", str(options.seed)]
+        command += ["--pauses", *map(str, self._pauses)]
+        with options.console.open("ab") as console:
             return subprocess.Popen(
                 command,
                 env=run_module.environment(),
@@ -184,10 +223,12 @@ class Supervisor:
                 stdout=subprocess.PIPE,
                 stderr=console,
                 text=True,
-                start_new_session=True,  # Ctrl-C reaches this process alone, which ends the producer itself
+                # In its own session, the producer does not receive the SIGINT of Ctrl-C. Only this process receives it,
+                # and stops the producer.
+                start_new_session=True,
             )
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _record(self, event: dict[str, Any]) -> None:
         now = time.monotonic()
         if event["event"] == "committed":
             self.campaign.acknowledged.append(event["attempt"])
@@ -196,17 +237,17 @@ class Supervisor:
             self.campaign.aborts.append(now)
         self._on_event(event | {"at": now})
 
-    def _mourn(self, death: Death) -> None:
+    def _record_kill(self, kill: ProducerKill) -> None:
         self._kills.pop(0)
-        self.campaign.deaths.append(death)
-        if death.caught is not None and death.caught.error == 0:
-            # The producer never heard it, but the broker said it: from here on this commit must not be forgotten.
-            self.campaign.acknowledged.append(death.attempt)
-        self._on_event({"event": "killed", "death": death, "at": death.at})
+        self.campaign.kills.append(kill)
+        if kill.held_commit is not None and kill.held_commit.error == 0:
+            # The producer did not receive the response, but the broker acknowledged the commit: it must not be lost.
+            self.campaign.acknowledged.append(kill.attempt)
+        self._on_event({"event": "killed", "kill": kill, "at": kill.at})
 
 
 def committed_hour(event: dict[str, Any]) -> int:
-    """The last hour that is committed as far as this event tells, -1 for none."""
+    """Return the last hour that is committed according to an event of the producer, or -1 if it contains none."""
     if event["event"] == "committed":
         return int(event["hour"])
     return int(event["hour"]) - 1 if event["event"] == "resumed" else -1

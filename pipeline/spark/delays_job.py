@@ -1,7 +1,7 @@
-"""The Structured Streaming job: flights from Kafka to Parquet, delays per carrier and origin back to Kafka.
+"""Structured Streaming job: flights from Kafka to Parquet, delays per carrier and origin to a Kafka topic.
 
-Stock connector, stock options; ``kafka.isolation.level`` is the only thing that it is told about transactions. Runs as a
-part of the demo, or by itself against any broker and any Spark master::
+It uses Spark's own Kafka connector. The only option that concerns transactions is ``kafka.isolation.level``. The job
+runs as part of the demo, or separately with any broker and any Spark master::
 
     python -m odradek.pipeline.spark.delays_job --bootstrap localhost:9092 --master 'local[2]' --out build/delays
 """
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 TRIGGER = "2 seconds"
+"""Interval of the micro-batches of both queries."""
 ISOLATION = "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where the job reads and writes."""
+class JobOptions:
+    """Brokers, topics and output directory of the job."""
 
     bootstrap: str
     flights_topic: str
@@ -35,22 +36,23 @@ class Places:
 
     @property
     def rows(self) -> str:
+        """Directory of the Parquet files."""
         return f"{self.out}/rows"
 
 
-def records(spark: SparkSession, places: Places, topic: str, isolation: str = ISOLATION) -> DataFrame:
-    """All that a topic holds now."""
-    options = {"kafka.bootstrap.servers": places.bootstrap, "kafka.isolation.level": isolation, "subscribe": topic}
-    return spark.read.format("kafka").options(**options).option("includeHeaders", value=True).load()
+def records(spark: SparkSession, options: JobOptions, topic: str, isolation: str = ISOLATION) -> DataFrame:
+    """Return the present records of a topic, with headers, as a batch DataFrame."""
+    settings = {"kafka.bootstrap.servers": options.bootstrap, "kafka.isolation.level": isolation, "subscribe": topic}
+    return spark.read.format("kafka").options(**settings).option("includeHeaders", value=True).load()
 
 
-def start_job(spark: SparkSession, places: Places) -> tuple[StreamingQuery, StreamingQuery]:
-    """Start the two queries: rows to Parquet, delays to Kafka. Both continue from their checkpoints under ``out``."""
+def start_job(spark: SparkSession, options: JobOptions) -> tuple[StreamingQuery, StreamingQuery]:
+    """Start the two queries: rows to Parquet, delays to Kafka. Both continue from their checkpoints under `out`."""
     source = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", places.bootstrap)
+        .option("kafka.bootstrap.servers", options.bootstrap)
         .option("kafka.isolation.level", ISOLATION)
-        .option("subscribe", places.flights_topic)
+        .option("subscribe", options.flights_topic)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", value=True)
         .load()
@@ -59,8 +61,8 @@ def start_job(spark: SparkSession, places: Places) -> tuple[StreamingQuery, Stre
     to_parquet = (
         rows.writeStream.queryName("rows")
         .format("parquet")
-        .option("path", places.rows)
-        .option("checkpointLocation", f"{places.out}/checkpoints/rows")
+        .option("path", options.rows)
+        .option("checkpointLocation", f"{options.out}/checkpoints/rows")
         .trigger(processingTime=TRIGGER)
     )
     to_kafka = (
@@ -68,9 +70,9 @@ def start_job(spark: SparkSession, places: Places) -> tuple[StreamingQuery, Stre
         .writeStream.queryName("delays")
         .format("kafka")
         .outputMode("update")
-        .option("kafka.bootstrap.servers", places.bootstrap)
-        .option("topic", places.delays_topic)
-        .option("checkpointLocation", f"{places.out}/checkpoints/delays")
+        .option("kafka.bootstrap.servers", options.bootstrap)
+        .option("topic", options.delays_topic)
+        .option("checkpointLocation", f"{options.out}/checkpoints/delays")
         .trigger(processingTime=TRIGGER)
     )
     return to_parquet.start(), to_kafka.start()
@@ -78,15 +80,17 @@ def start_job(spark: SparkSession, places: Places) -> tuple[StreamingQuery, Stre
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", required=True, help="broker: HOST:PORT")
-    parser.add_argument("--master", default="local[2]", help="any Spark master (default: %(default)s)")
+    parser.add_argument("--bootstrap", required=True, help="brokers: HOST:PORT")
+    parser.add_argument("--master", default="local[2]", help="Spark master (default: %(default)s)")
     parser.add_argument("--flights-topic", default="flights", help="topic to read (default: %(default)s)")
     parser.add_argument("--delays-topic", default="delays", help="topic to write (default: %(default)s)")
-    parser.add_argument("--out", default="build/delays", help="rows and checkpoints (default: %(default)s)")
+    parser.add_argument(
+        "--out", default="build/delays", help="directory for Parquet files and checkpoints (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     Path(arguments.out).mkdir(parents=True, exist_ok=True)
     spark = start_session("flight delays", arguments.master, console=Path(arguments.out) / "spark.log")
-    start_job(spark, Places(arguments.bootstrap, arguments.flights_topic, arguments.delays_topic, arguments.out))
+    start_job(spark, JobOptions(arguments.bootstrap, arguments.flights_topic, arguments.delays_topic, arguments.out))
     try:
         spark.streams.awaitAnyTermination()
     except KeyboardInterrupt:

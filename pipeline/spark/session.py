@@ -1,4 +1,4 @@
-"""One way to a Spark session: pinned connector jars, little noise, quick on a small machine."""
+"""Start and stop Spark sessions with pinned connector jars, and settings for one small machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / "build" / "jars" / "spark"
 LOG4J = Path(__file__).resolve().parents[1] / "log4j2.properties"
 
-COMMON = {
+SHARED_PROPERTIES = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -27,46 +27,53 @@ COMMON = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
-# One JVM does it all: tier-one compilation and the serial collector start quickest; nothing listens outside the machine.
-LOCAL = {
+# In local mode one JVM is driver and executor. The C1 compiler and the serial garbage collector shorten its start. All
+# ports are bound to the loopback address.
+LOCAL_PROPERTIES = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={LOG4J.as_uri()}",
+    "spark.driver.extraJavaOptions": (
+        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    ),
 }
 
 
 def connector_jars() -> list[Path]:
-    """The stock connector and what it needs beside pyspark; RuntimeError when set-up has not fetched them."""
+    """Return the jars of Spark's Kafka connector and its dependencies. Raise RuntimeError if there are none."""
     jars = sorted(JARS.glob("*.jar"))
     if not jars:
-        raise RuntimeError(f"no jars in {JARS}: run `make setup` in a source tree of Odradek")
+        raise RuntimeError(f"{JARS} contains no jars: run `make setup` in a source tree of Odradek")
     return jars
 
 
 def start_session(name: str, master: str, *, console: Path, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark; the JVM's standard error goes to ``console``. The JVM ends when this process does.
+    """Start a Spark session in a new JVM. The JVM terminates when this process terminates.
 
     Args:
-        name: application name.
-        master: any Spark master: local[2], spark://host:7077, yarn, k8s://...
-        console: file for everything that the JVM prints.
-        settings: Spark properties over those set here.
+        name: Application name.
+        master: Any Spark master: local[2], spark://host:7077, yarn, k8s://...
+        console: File to which the JVM's standard output and standard error are appended.
+        settings: Spark properties that are added to, or replace, those of this module.
+
+    Raises:
+        RuntimeError: The connector's jars are missing.
     """
-    # Executors of local mode start Python workers by this name; another python would lack the packages.
+    # In local mode, Spark starts its Python workers with this interpreter. Another one may lack the packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf().setMaster(master).setAppName(name)
     conf.set("spark.jars", ",".join(str(jar) for jar in connector_jars()))
-    conf.setAll([*COMMON.items(), *(LOCAL.items() if master.startswith("local") else ()), *(settings or {}).items()])
+    local = LOCAL_PROPERTIES if master.startswith("local") else {}
+    conf.setAll([*SHARED_PROPERTIES.items(), *local.items(), *(settings or {}).items()])
     with console.open("ab") as output:
-        # pyspark has no annotations here, and no other way to keep the JVM's noise out of the terminal.
+        # SparkContext's own gateway would print the JVM's output on the terminal. launch_gateway has no annotations.
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
 def kill_session() -> None:
-    """End the JVM at once, from any thread, whatever another thread is waiting for from it."""
-    # py4j reports every call that this cuts off to the root logger, which prints when nobody has given it a handler.
+    """Kill the JVM. This function may be called from any thread, also while another thread waits for the JVM."""
+    # py4j logs every call that fails because of the kill. Without a handler, the root logger would print it.
     logging.getLogger().addHandler(logging.NullHandler())
     gateway = SparkContext._gateway
     if gateway is not None:
@@ -75,13 +82,13 @@ def kill_session() -> None:
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stop Spark and its JVM. (Stopping the session alone leaves the JVM running until Python exits.)"""
+    """Stop the session and its JVM. `SparkSession.stop` alone would leave the JVM running until Python exits."""
     gateway = session.sparkContext._gateway
     session.stop()
     if gateway is not None:
         gateway.shutdown()
         process = gateway.proc
-        process.stdin.close()  # what the JVM waits for
+        process.stdin.close()  # the JVM exits when its standard input ends
         process.wait()
         SparkContext._gateway = None
         SparkContext._jvm = None

@@ -1,4 +1,4 @@
-"""DataFrame in, DataFrame out: what the flights job computes. Pure: no session, no source, no sink."""
+"""DataFrame transformations of the flights job. All functions are pure: they use no session, source or sink."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ HIGH_PERCENTILE = 0.95
 
 
 def header(name: str) -> Column:
-    """The value of a record's first header of that name, as text; null when it has none."""
+    """Return the value of a record's first header with this name as text, or null if there is none."""
     return F.filter("headers", lambda entry: entry["key"] == name)[0]["value"].cast("string")
 
 
 def flights(records: DataFrame) -> DataFrame:
-    """Kafka records (with headers) -> one row a flight, with the attempt that wrote it and the place in the log."""
+    """Convert Kafka records with headers to one row per flight.
+
+    The additional columns are `attempt`, `log_partition` and `log_offset`: the attempt that wrote the record, and its
+    partition and offset.
+    """
     parsed = records.select(
         F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight"),
         header("attempt").alias("attempt"),
@@ -40,10 +44,10 @@ def flights(records: DataFrame) -> DataFrame:
 
 
 def delays(rows: DataFrame) -> DataFrame:
-    """Flights -> per carrier and origin: flights, mean and 95th percentile of the departure delay in minutes.
+    """Return flights, mean and 95th percentile of the departure delay in minutes, per carrier and origin.
 
-    Cancelled flights have no delay: they count as flights and not in mean and percentile. The percentile is the exact,
-    interpolated one: its state is a count for each distinct delay, of which there are few.
+    Cancelled flights have no delay: they are included in `flights`, but not in `mean` and `p95`. The percentile is
+    exact and interpolated. Its state is one count per distinct delay and group, which is small.
     """
     return rows.groupBy("carrier", "origin").agg(
         F.count("*").alias("flights"),
@@ -53,7 +57,10 @@ def delays(rows: DataFrame) -> DataFrame:
 
 
 def as_messages(table: DataFrame) -> DataFrame:
-    """Delays -> key and value for the Kafka sink; one key a group, so that the last record of a key is its state."""
+    """Convert delays to keys and values for the Kafka sink.
+
+    The key is carrier and origin. The last record of a key therefore has the final values of its group.
+    """
     return table.select(
         F.concat_ws("-", "carrier", "origin").alias("key"),
         F.to_json(F.struct("carrier", "origin", "flights", "mean", "p95")).alias("value"),
@@ -61,11 +68,14 @@ def as_messages(table: DataFrame) -> DataFrame:
 
 
 def latest_delays(records: DataFrame) -> DataFrame:
-    """What the sink's topic says in the end: of each key its last record (a key stays in one partition)."""
+    """Return the last record of each key of the delays topic, decoded. All records of a key are in one partition."""
     last = records.groupBy("key").agg(F.max_by("value", "offset").alias("value"))
     return last.select(F.from_json(F.col("value").cast("string"), DELAYS).alias("group")).select("group.*")
 
 
 def rows_per_attempt(records: DataFrame) -> DataFrame:
-    """Kafka records -> attempt, rows: every attempt that ever reached the log, when read uncommitted."""
+    """Return the number of records per attempt.
+
+    If `records` were read with read_uncommitted, this includes the attempts that were aborted.
+    """
     return records.select(header("attempt").alias("attempt")).groupBy("attempt").agg(F.count("*").alias("rows"))

@@ -32,9 +32,9 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         with KafkaBroker(directory) as broker:
             yield broker.bootstrap
         return
-    from odradek.pipeline.cluster.own_cluster import OwnCluster
+    from odradek.pipeline.cluster.demo_cluster import DemoCluster
 
-    own = OwnCluster(directory / "data", directory / "broker.log", brokers=1)
+    own = DemoCluster(directory / "data", directory / "broker.log", brokers=1)
     try:
         yield own.bootstrap
     finally:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from odradek.pipeline.cluster import lookup
-from odradek.pipeline.demo.run import Outcome, gather, stop_queries
-from odradek.pipeline.demo.verification import committed_attempts, hidden_rows, judge
+from odradek.pipeline.demo.run import JobResults, read_results, stop_queries
+from odradek.pipeline.demo.verification import committed_attempts, uncommitted_rows, verify
 from odradek.pipeline.flights.feed import write_feed
 from odradek.pipeline.flights.plan import Kill, KillKind, aborted_hours
 from odradek.pipeline.flights.progress_topic import await_stable, last_progress, read_progress
 from odradek.pipeline.flights.source import load_flights
-from odradek.pipeline.producer.supervisor import ProducerFailed, Supervisor, Task
+from odradek.pipeline.producer.supervisor import ProducerFailed, ProducerOptions, Supervisor
 from odradek.pipeline.spark import transforms
-from odradek.pipeline.spark.delays_job import Places, records, start_job
+from odradek.pipeline.spark.delays_job import JobOptions, records, start_job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ class Bench:
         self.flights, self.progress = topics.new(6, name="flights"), topics.new(name="progress")
         self.events: list[dict[str, Any]] = []
         self.delays = topics.new(name="delays")
-        self.task = Task(
+        self.task = ProducerOptions(
             topics.bootstrap,
             directory,
             self.flights,
@@ -69,14 +69,14 @@ def bench(topics: Topics, tmp_path: Path) -> Bench:
 def test_every_kill_in_the_window_leaves_a_commit_that_the_next_life_finds(bench: Bench) -> None:
     kills = [Kill(number, KillKind.WINDOW, 5 * number, delay) for number, delay in enumerate((0.0, 0.0005, 0.02), 1)]
     campaign = bench.run(*kills)
-    assert campaign.lives == 4
-    assert [death.in_window for death in campaign.deaths] == [True, True, True]
+    assert campaign.runs == 4
+    assert [death.in_window for death in campaign.kills] == [True, True, True]
     committed = committed_attempts(read_progress(bench.task.bootstrap, bench.progress))
-    for death in campaign.deaths:
-        assert death.caught is not None
-        assert death.caught.request.committed
-        assert death.caught.request.transactional_id == bench.task.transactional_id
-        assert death.caught.error == 0, "the broker finished what had been asked of it"
+    for death in campaign.kills:
+        assert death.held_commit is not None
+        assert death.held_commit.request.committed
+        assert death.held_commit.request.transactional_id == bench.task.transactional_id
+        assert death.held_commit.error == 0, "the broker finished what had been asked of it"
         assert death.attempt in committed
     assert len(committed) == len(bench.hours)
     assert set(campaign.acknowledged) == committed
@@ -85,7 +85,7 @@ def test_every_kill_in_the_window_leaves_a_commit_that_the_next_life_finds(bench
 def test_timed_kills_never_break_an_hour(bench: Bench) -> None:
     kills = [Kill(number, KillKind.TIMED, 2 * number, 0.001 * number) for number in range(1, 5)]
     campaign = bench.run(*kills)
-    assert (campaign.lives, len(campaign.deaths)) == (5, 4)
+    assert (campaign.runs, len(campaign.kills)) == (5, 4)
     progress = read_progress(bench.task.bootstrap, bench.progress)
     assert [record.hour for record in progress] == list(range(len(bench.hours)))
     assert set(campaign.acknowledged) <= committed_attempts(progress)
@@ -99,17 +99,17 @@ def test_timed_kills_never_break_an_hour(bench: Bench) -> None:
 def test_the_producer_waits_at_its_gates_also_when_it_was_killed_before(bench: Bench) -> None:
     def open_at_the_gate(event: dict[str, Any]) -> None:
         bench.events.append(event)
-        if event["event"] == "waiting":
-            supervisor.open_gate()
+        if event["event"] == "paused":
+            supervisor.end_pause()
 
     kills = [Kill(1, KillKind.TIMED, 2, 0.001), Kill(2, KillKind.TIMED, GATES[0] + 1, 0.001)]
     supervisor = Supervisor(bench.task, kills, open_at_the_gate, GATES)
     assert supervisor.run()
-    assert supervisor.campaign.lives == 3
+    assert supervisor.campaign.runs == 3
     told = [(event["event"], event.get("hour")) for event in bench.events]
-    assert [hour for event, hour in told if event == "waiting"] == GATES, "once it is open it stays open"
+    assert [hour for event, hour in told if event == "paused"] == GATES, "once it is open it stays open"
     for gate in GATES:
-        assert told.index(("waiting", gate)) < told.index(("writing", gate))
+        assert told.index(("paused", gate)) < told.index(("writing", gate))
     assert told[-1][0] == "finished"
 
 
@@ -134,26 +134,26 @@ def test_the_job_sees_what_was_committed_and_the_verdict_tells_when_it_does_not(
     spark: SparkSession, bench: Bench, tmp_path: Path
 ) -> None:
     campaign = bench.run(Kill(1, KillKind.TIMED, 10, 0.002))
-    places = Places(bench.task.bootstrap, bench.flights, bench.delays, str(tmp_path / "out"))
-    outcome = Outcome()
+    places = JobOptions(bench.task.bootstrap, bench.flights, bench.delays, str(tmp_path / "out"))
+    outcome = JobResults()
     progress = read_progress(places.bootstrap, bench.progress)
     queries = start_job(spark, places)
     for query in queries:
         query.processAllAvailable()
     stop_queries(queries)
-    gather(spark, places, outcome)
+    read_results(spark, places, outcome)
     assert outcome.seen is not None
     assert outcome.delays is not None
 
-    verdict = judge(bench.source, outcome.seen, outcome.delays, progress, campaign.acknowledged)
-    assert verdict.passed, verdict.faults
+    verdict = verify(bench.source, outcome.seen, outcome.delays, progress, campaign.acknowledged)
+    assert verdict.passed, verdict.findings
     assert verdict.seen == ROWS
-    hidden = hidden_rows(outcome.written, progress)
+    hidden = uncommitted_rows(outcome.written, progress)
     by_hour = [hour.rows for hour in bench.hours]
     assert hidden >= sum(by_hour[hour] for hour in aborted_hours(SEED, len(by_hour)))
 
     careless = transforms.flights(records(spark, places, bench.flights, "read_uncommitted")).toPandas()
-    verdict = judge(bench.source, careless, outcome.delays, progress, campaign.acknowledged)
+    verdict = verify(bench.source, careless, outcome.delays, progress, campaign.acknowledged)
     assert not verdict.passed
     assert (verdict.aborted, verdict.lost, verdict.duplicated) == (hidden, 0, 0)
     assert verdict.seen == ROWS + hidden

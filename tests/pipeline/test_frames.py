@@ -13,7 +13,7 @@ from odradek.pipeline.faults.frames import (
     read_end_txn,
     read_end_txn_error,
     read_request,
-    redirect,
+    replace_addresses,
 )
 from odradek.protocol.codec import encode, request_header_version, response_header_version
 from odradek.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
@@ -65,9 +65,12 @@ def test_answers_that_name_brokers_are_redirected_and_nothing_else_changes(numbe
     before = addresses(frame, sent)
     assert set(before) <= {("one", 9092), ("two", 9093)}
     assert ("one", 9092) in before
-    changed = redirect(frame, sent, lambda address: (f"relay-{address[0]}", address[1] + 1000))
+    changed = replace_addresses(frame, sent, lambda address: (f"relay-{address[0]}", address[1] + 1000))
     assert addresses(changed, sent) == [(f"relay-{host}", port + 1000) for host, port in before]
-    assert redirect(changed, sent, lambda address: (address[0].removeprefix("relay-"), address[1] - 1000)) == frame
+    assert (
+        replace_addresses(changed, sent, lambda address: (address[0].removeprefix("relay-"), address[1] - 1000))
+        == frame
+    )
     assert read_correlation_id(changed) == 42
 
 

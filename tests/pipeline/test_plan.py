@@ -18,15 +18,15 @@ from odradek.pipeline.flights.plan import (
     KILLS,
     SOURCE_ROWS,
     WINDOW_KILLS,
-    Fate,
+    Intent,
     KillKind,
     Target,
     aborted_hours,
     attempt_name,
-    broker_gates,
-    draw_broker_kills,
-    draw_kills,
-    fates,
+    generate_broker_kills,
+    generate_kills,
+    intents,
+    pause_hours,
 )
 from odradek.pipeline.flights.source import load_flights
 
@@ -52,7 +52,7 @@ def test_one_hour_in_ten_is_aborted_first(seed: int, hours: int) -> None:
 
 @given(SEEDS, st.integers(HOURS_MIN, 7000))
 def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: int) -> None:
-    kills = draw_kills(seed, hours)
+    kills = generate_kills(seed, hours)
     after = [kill.after_hour for kill in kills]
     assert [kill.number for kill in kills] == list(range(1, KILLS + 1))
     assert after == sorted(set(after))
@@ -60,34 +60,34 @@ def test_kills_are_spread_in_order_and_two_lie_in_the_window(seed: int, hours: i
     assert hours - after[-1] > HOURS_LEFT_MIN, "the producer must still have work when it is killed"
     assert sum(kill.kind is KillKind.WINDOW for kill in kills) == WINDOW_KILLS
     assert all(kill.delay_seconds > 0 for kill in kills)
-    assert kills == draw_kills(seed, hours)
+    assert kills == generate_kills(seed, hours)
 
 
 @given(SEEDS, st.integers(HOURS_MIN, 7000))
 def test_a_leader_dies_first_then_the_coordinator_both_under_load(seed: int, hours: int) -> None:
-    leader, coordinator = kills = draw_broker_kills(seed, hours, PARTITIONS)
+    leader, coordinator = kills = generate_broker_kills(seed, hours, PARTITIONS)
     assert (leader.target, coordinator.target) == (Target.LEADER, Target.COORDINATOR)
-    first, second = broker_gates(kills, hours)
+    first, second = pause_hours(kills, hours)
     assert 0 < leader.after_hour < first == coordinator.after_hour < second < hours
     assert all(0 <= kill.partition < PARTITIONS and 0 <= kill.delay_seconds < 1 for kill in kills)
-    assert kills == draw_broker_kills(seed, hours, PARTITIONS)
+    assert kills == generate_broker_kills(seed, hours, PARTITIONS)
 
 
 def test_seeds_differ() -> None:
-    assert len({draw_kills(seed, 1000) for seed in range(50)}) == 50
-    assert len({draw_broker_kills(seed, 1000, PARTITIONS) for seed in range(50)}) == 50
+    assert len({generate_kills(seed, 1000) for seed in range(50)}) == 50
+    assert len({generate_broker_kills(seed, 1000, PARTITIONS) for seed in range(50)}) == 50
     assert len({aborted_hours(seed, 1000) for seed in range(50)}) == 50
 
 
 def test_too_few_hours_cannot_be_killed_in() -> None:
     with pytest.raises(AssertionError, match="too few"):
-        draw_kills(1, HOURS_MIN - 1)
+        generate_kills(1, HOURS_MIN - 1)
 
 
 def test_an_aborted_hour_is_written_again() -> None:
-    assert fates(3, frozenset({3})) == (Fate.ABORT, Fate.COMMIT)
-    assert fates(4, frozenset({3})) == (Fate.COMMIT,)
-    assert attempt_name(3, 1, 7, Fate.ABORT) != attempt_name(3, 1, 8, Fate.COMMIT)
+    assert intents(3, frozenset({3})) == (Intent.ABORT, Intent.COMMIT)
+    assert intents(4, frozenset({3})) == (Intent.COMMIT,)
+    assert attempt_name(3, 1, 7, Intent.ABORT) != attempt_name(3, 1, 8, Intent.COMMIT)
 
 
 def test_the_feed_gives_back_every_flight_by_hours(tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 
 from odradek.pipeline.demo.verification import (
-    Verdict,
+    VerificationResult,
     expected_delays,
-    hidden_rows,
     hours_not_once,
-    judge,
+    uncommitted_rows,
+    verify,
     wrong_groups,
 )
-from odradek.pipeline.flights.plan import Fate, attempt_name
+from odradek.pipeline.flights.plan import Intent, attempt_name
 from odradek.pipeline.flights.progress_topic import Progress
 from odradek.pipeline.flights.source import canonical, load_flights
 
@@ -23,10 +23,10 @@ SOURCE = load_flights(600)
 HOUR_OF = SOURCE["time_hour"].map({departs: hour for hour, departs in enumerate(sorted(SOURCE["time_hour"].unique()))})
 HOURS = int(HOUR_OF.max()) + 1
 PROGRESS = [
-    Progress(hour, attempt_name(hour, 1, hour, Fate.COMMIT), int(HOUR_OF.eq(hour).sum())) for hour in range(HOURS)
+    Progress(hour, attempt_name(hour, 1, hour, Intent.COMMIT), int(HOUR_OF.eq(hour).sum())) for hour in range(HOURS)
 ]
 ACKNOWLEDGED = [record.attempt for record in PROGRESS]
-COUNTS = ("lost", "duplicated", "aborted", "altered", "wrong_groups", "wrong_hours", "forgotten")
+COUNTS = ("lost", "duplicated", "aborted", "altered", "wrong_groups", "wrong_hours", "lost_commits")
 
 
 def good_rows() -> pd.DataFrame:
@@ -36,26 +36,26 @@ def good_rows() -> pd.DataFrame:
 
 def verdict(
     seen: pd.DataFrame, *, progress: list[Progress] | None = None, delays: pd.DataFrame | None = None
-) -> Verdict:
+) -> VerificationResult:
     groups = expected_delays(SOURCE) if delays is None else delays
-    return judge(SOURCE, seen, groups, PROGRESS if progress is None else progress, ACKNOWLEDGED)
+    return verify(SOURCE, seen, groups, PROGRESS if progress is None else progress, ACKNOWLEDGED)
 
 
-def counts(found: Verdict) -> dict[str, int]:
+def counts(found: VerificationResult) -> dict[str, int]:
     table = asdict(found)
     return {name: table[name] for name in COUNTS if table[name]}
 
 
 def test_good_rows_in_any_order_pass() -> None:
     found = verdict(good_rows())
-    assert (found.expected, found.seen, found.faults) == (600, 600, ())
+    assert (found.expected, found.seen, found.findings) == (600, 600, ())
     assert found.passed
 
 
 def test_a_missing_row_is_lost() -> None:
     found = verdict(good_rows().query("row != 17"))
     assert counts(found) == {"lost": 1}
-    assert found.faults == ("lost row: 17",)
+    assert found.findings == ("lost row: 17",)
     assert not found.passed
 
 
@@ -69,19 +69,19 @@ def test_a_row_seen_twice_is_duplicated() -> None:
 
 def test_a_row_of_an_attempt_without_progress_record_is_an_aborted_row() -> None:
     rows = good_rows()
-    other = rows[rows["row"] == 5].assign(attempt=attempt_name(0, 1, 99, Fate.COMMIT))
+    other = rows[rows["row"] == 5].assign(attempt=attempt_name(0, 1, 99, Intent.COMMIT))
     assert counts(verdict(pd.concat([rows, other]))) == {"aborted": 1}
 
 
 def test_a_row_that_only_an_aborted_attempt_brought_is_lost_as_well() -> None:
     rows = good_rows()
-    rows.loc[rows["row"] == 5, "attempt"] = attempt_name(0, 1, 99, Fate.ABORT)
+    rows.loc[rows["row"] == 5, "attempt"] = attempt_name(0, 1, 99, Intent.ABORT)
     assert counts(verdict(rows)) == {"aborted": 1, "lost": 1}
 
 
 def test_a_broker_that_shows_an_aborted_transaction_whole_cannot_hide_behind_its_progress_record() -> None:
     rows = good_rows()
-    wrong = Progress(0, attempt_name(0, 1, 99, Fate.ABORT), 6)
+    wrong = Progress(0, attempt_name(0, 1, 99, Intent.ABORT), 6)
     extra = rows[rows["attempt"] == PROGRESS[0].attempt].assign(attempt=wrong.attempt)
     found = verdict(pd.concat([rows, extra]), progress=[wrong, *PROGRESS])
     assert counts(found) == {"aborted": PROGRESS[0].rows, "wrong_hours": 1}
@@ -134,22 +134,22 @@ def test_wrong_aggregates_are_named() -> None:
 
 
 def test_an_acknowledged_commit_that_was_lost_and_written_again_is_told() -> None:
-    again = Progress(3, attempt_name(3, 2, 1, Fate.COMMIT), PROGRESS[3].rows)
+    again = Progress(3, attempt_name(3, 2, 1, Intent.COMMIT), PROGRESS[3].rows)
     rows = good_rows().replace({"attempt": {PROGRESS[3].attempt: again.attempt}})
     found = verdict(rows, progress=[*PROGRESS[:3], again, *PROGRESS[4:]])
-    assert counts(found) == {"forgotten": 1}
+    assert counts(found) == {"lost_commits": 1}
     assert not found.passed
 
 
 def test_nothing_seen_is_all_lost_and_nothing_expected_proves_nothing() -> None:
     empty = good_rows()[:0]
     assert counts(verdict(empty)) == {"lost": 600}
-    assert not judge(SOURCE[:0], empty, expected_delays(SOURCE[:0]), [], []).passed
+    assert not verify(SOURCE[:0], empty, expected_delays(SOURCE[:0]), [], []).passed
 
 
 def test_hidden_rows_are_those_of_uncommitted_attempts() -> None:
-    written = {record.attempt: record.rows for record in PROGRESS} | {attempt_name(1, 1, 9, Fate.ABORT): 52, "?": 3}
-    assert hidden_rows(written, PROGRESS) == 55
+    written = {record.attempt: record.rows for record in PROGRESS} | {attempt_name(1, 1, 9, Intent.ABORT): 52, "?": 3}
+    assert uncommitted_rows(written, PROGRESS) == 55
 
 
 def test_the_source_is_what_it_is_said_to_be() -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from odradek.pipeline.cluster.leash import Leashed
+from odradek.pipeline.cluster.owned_process import OwnedProcess
 from tests.support.ports import free_port
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class KafkaBroker:
         self._controller_port = free_port()
         self._overrides = dict(overrides or {})
         self._heap = heap
-        self._process: Leashed | None = None
+        self._process: OwnedProcess | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -130,7 +130,7 @@ class KafkaBroker:
         """Start the process; a member of a larger quorum answers only once most of the others run, too."""
         assert self._process is None, "the broker runs already"
         command = [*self._java("kafka.Kafka"), str(self.directory / "server.properties")]
-        self._process = Leashed(command, console=self.console, quiet=True)
+        self._process = OwnedProcess(command, console=self.console, quiet=True)
 
     def wait_ready(self) -> None:
         """Wait until the broker answers; RuntimeError with its console when it does not."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
-from odradek.pipeline.cluster.own_cluster import create_topics
+from odradek.pipeline.cluster.topics import create_topics
 from odradek.pipeline.flights.progress_topic import await_stable
 
 if TYPE_CHECKING:

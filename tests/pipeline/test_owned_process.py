@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from odradek.local.processes import has_ended
-from odradek.pipeline.cluster.leash import Leashed
+from odradek.pipeline.cluster.owned_process import OwnedProcess
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +24,8 @@ POLITE = (
 )
 OWNER = """
 import pathlib, signal, sys
-from odradek.pipeline.cluster.leash import Leashed
-leashed = Leashed([sys.executable, "-c", {serve!r}], console=pathlib.Path({console!r}))
+from odradek.pipeline.cluster.owned_process import OwnedProcess
+leashed = OwnedProcess([sys.executable, "-c", {serve!r}], console=pathlib.Path({console!r}))
 leashed.output.readline()
 print(leashed.pid, flush=True)
 signal.pause()
@@ -45,7 +45,7 @@ def wait_gone(pid: int) -> bool:
 
 
 def test_output_is_read_and_errors_go_to_the_console(tmp_path: Path) -> None:
-    leashed = Leashed([sys.executable, "-c", SERVE], console=tmp_path / "console")
+    leashed = OwnedProcess([sys.executable, "-c", SERVE], console=tmp_path / "console")
     assert leashed.output.readline() == "up\n"
     assert leashed.poll() is None
     leashed.kill()
@@ -54,14 +54,14 @@ def test_output_is_read_and_errors_go_to_the_console(tmp_path: Path) -> None:
 
 
 def test_quiet_sends_both_to_the_console(tmp_path: Path) -> None:
-    leashed = Leashed([sys.executable, "-c", "print('said')"], console=tmp_path / "console", quiet=True)
+    leashed = OwnedProcess([sys.executable, "-c", "print('said')"], console=tmp_path / "console", quiet=True)
     assert leashed.wait(SECONDS_MAX) == 0
     leashed.stop()
     assert (tmp_path / "console").read_text() == "said\n"
 
 
 def test_stop_asks_first(tmp_path: Path) -> None:
-    leashed = Leashed([sys.executable, "-c", POLITE], console=tmp_path / "console")
+    leashed = OwnedProcess([sys.executable, "-c", POLITE], console=tmp_path / "console")
     assert leashed.output.readline() == "up\n"
     leashed.stop()
     assert leashed.poll() == 0
@@ -80,4 +80,4 @@ def test_the_command_dies_with_an_owner_that_was_killed(tmp_path: Path) -> None:
 
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="cannot start /no/such/program"):
-        Leashed(["/no/such/program"], console=tmp_path / "console")
+        OwnedProcess(["/no/such/program"], console=tmp_path / "console")

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.pipeline.cluster import lookup
 from odradek.pipeline.faults import broker_kills as breaker
-from odradek.pipeline.faults.broker_kills import Breaker
+from odradek.pipeline.faults.broker_kills import BrokerKiller
 from odradek.pipeline.flights.plan import BrokerKill, Target
 
 if TYPE_CHECKING:
@@ -46,20 +46,20 @@ class Cluster:
     def restart(self, node_id: int) -> None:
         assert node_id == 2
 
-    def await_whole(self, stopped: threading.Event) -> None:
+    def await_in_sync(self, stopped: threading.Event) -> None:
         assert not stopped.is_set()
 
 
 def run(monkeypatch: pytest.MonkeyPatch, silences: int) -> Cluster:
     cluster = Cluster(silences)
-    monkeypatch.setattr(breaker, "AWAY_SECONDS", 0.0)
-    monkeypatch.setattr(breaker, "ASK_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(breaker, "DOWN_SECONDS", 0.0)
+    monkeypatch.setattr(breaker, "RETRY_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(lookup, "leader", cluster.leader)
     events: list[Any] = []
-    made = Breaker(cluster, [KILL], "flights", "id", events.append)  # type: ignore[arg-type]
+    made = BrokerKiller(cluster, [KILL], "flights", "id", events.append)  # type: ignore[arg-type]
     made.committed(0)
     made.run(lambda: None)
-    assert [event["event"] for event in events] == ["broker killed", "broker back"]
+    assert [event["event"] for event in events] == ["broker killed", "broker in sync"]
     return cluster
 
 
@@ -69,6 +69,6 @@ def test_what_nobody_knows_at_the_moment_is_asked_again(monkeypatch: pytest.Monk
 
 
 def test_what_nobody_ever_knows_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breaker, "ASK_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(breaker, "RETRY_SECONDS_MAX", -1.0)
     with pytest.raises(RuntimeError, match="no broker answers"):
         run(monkeypatch, 1)

@@ -1,8 +1,9 @@
-"""A process that lives no longer than the one that started it, whatever ends that one (SIGKILL included).
+"""Run a command that terminates when its owner terminates, even if the owner is killed by SIGKILL.
 
-The leash is a small process of its own between the two. Its standard input is a pipe from the owner: when the owner dies
-or closes it, the pipe ends, and the leash ends its command (SIGTERM, then SIGKILL). This needs no privileges and no
-signal tricks, and works for any command: ``python -m odradek.pipeline.cluster.leash COMMAND ...``.
+A small watcher process runs between the owner and the command. Its standard input is a pipe from the owner. The pipe
+ends when the owner terminates or closes it. The watcher then sends SIGTERM to the command, and SIGKILL after
+`GRACE_SECONDS`. This needs no privileges and works for any command:
+``python -m odradek.pipeline.cluster.owned_process COMMAND ...``.
 """
 
 from __future__ import annotations
@@ -22,29 +23,36 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GRACE_SECONDS = 20.0
+"""Maximum seconds between SIGTERM and SIGKILL. A broker under load needs several seconds for a clean shutdown."""
 REAP_SECONDS = 5.0
+"""Additional seconds that `OwnedProcess.stop` waits for the watcher, which has to reap a command that it killed."""
 
 
-class Leashed:
-    """A command on a leash. Its standard output can be read line by line; its standard error goes to ``console``.
+class OwnedProcess:
+    """A command and its watcher process. The command terminates when the calling process terminates.
 
     Args:
-        command: program and arguments.
-        console: file that the command's standard error (and output, when ``quiet``) is appended to.
-        quiet: send the standard output to the console too.
+        command: Program and arguments.
+        console: File to which the command's standard error is appended. With `quiet`, standard output is appended, too.
+        quiet: Send the standard output to `console`. Without it, the caller reads the standard output from `output`.
+
+    Raises:
+        RuntimeError: The command cannot be started. The message contains the end of `console`.
     """
 
     def __init__(self, command: Sequence[str], *, console: Path, quiet: bool = False) -> None:
         options = ["--quiet"] if quiet else []
         with console.open("ab") as errors:
             self._process = subprocess.Popen(
-                run_module.command("odradek.pipeline.cluster.leash", *options, *command),
+                run_module.command("odradek.pipeline.cluster.owned_process", *options, *command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=run_module.environment(),
                 text=True,
-                start_new_session=True,  # Ctrl-C in the terminal reaches the owner alone, which stops things in order
+                # In its own session, the command does not receive the SIGINT of Ctrl-C. Only the owner receives it,
+                # and stops its processes in order.
+                start_new_session=True,
             )
         first = self.output.readline()
         if not first.startswith("pid "):
@@ -54,25 +62,30 @@ class Leashed:
 
     @property
     def output(self) -> IO[str]:
+        """Standard output of the command, after the watcher's own first line."""
         assert self._process.stdout is not None
         return self._process.stdout
 
     def poll(self) -> int | None:
-        """The command's exit code (negative: its signal), None while it runs."""
+        """Return the command's exit code, or None while it runs. The code is 128 + signal if a signal ended it."""
         return self._process.poll()
 
     def wait(self, seconds: float | None = None) -> int:
+        """Wait for the end of the command. Return its exit code. Raise subprocess.TimeoutExpired after `seconds`."""
         return self._process.wait(seconds)
 
     def kill(self) -> None:
-        """SIGKILL the command itself; nothing of it runs any more when this returns."""
+        """Send SIGKILL to the command, and return when the command and its watcher have ended."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
         self.stop()
 
     def stop(self) -> None:
-        """End the command cleanly (SIGTERM, SIGKILL after a grace time) and wait for it; harmless when it has ended."""
+        """Send SIGTERM to the command, SIGKILL after `GRACE_SECONDS`, and wait for its end.
+
+        Do nothing if the command has ended.
+        """
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -85,13 +98,13 @@ class Leashed:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it ends, or until standard input does."""
+    """Run the command of `arguments` until it ends, or until standard input ends. Return its exit code."""
     quiet = arguments[0] == "--quiet"
     command = arguments[1:] if quiet else arguments
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr if quiet else None)
     print(f"pid {child.pid}", flush=True)
 
-    def end_with_owner() -> None:
+    def terminate_with_owner() -> None:
         os.read(sys.stdin.fileno(), 1)
         child.terminate()
         try:
@@ -99,13 +112,14 @@ def main(arguments: Sequence[str]) -> int:
         except subprocess.TimeoutExpired:
             child.kill()
 
-    threading.Thread(target=end_with_owner, daemon=True).start()
+    threading.Thread(target=terminate_with_owner, daemon=True).start()
     code = child.wait()
-    # A child that died by a signal is reported as 128 + signal, as shells do: this process itself was not killed.
+    # If a signal ended the command, report 128 + signal, as shells do: no signal ended the watcher itself.
     return code if code >= 0 else 128 - code
 
 
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
-    os._exit(code)  # the thread that waits on standard input would hold up an orderly exit
+    # An orderly interpreter exit would wait for the thread that reads standard input.
+    os._exit(code)

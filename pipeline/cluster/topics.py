@@ -1,0 +1,34 @@
+"""Create and delete topics on a running cluster through confluent-kafka's admin client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RESPONSE_SECONDS_MAX = 30.0
+"""Maximum seconds for the response to one CreateTopics or DeleteTopics request."""
+DEFAULT_REPLICATION_FACTOR = -1
+"""Value of CreateTopics that selects the property `default.replication.factor` of the cluster (KIP-464)."""
+
+
+def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
+    """Create topics with the default replication factor. `partitions` maps names to partition counts.
+
+    Raise KafkaException if the cluster refuses a topic or does not respond in time.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [NewTopic(name, count, DEFAULT_REPLICATION_FACTOR) for name, count in partitions.items()]
+    for future in admin.create_topics(topics, operation_timeout=RESPONSE_SECONDS_MAX).values():
+        future.result(RESPONSE_SECONDS_MAX)
+
+
+def delete_topics(bootstrap: str, names: list[str]) -> None:
+    """Delete topics. Raise KafkaException if the cluster refuses one or does not respond in time."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics(names, operation_timeout=RESPONSE_SECONDS_MAX).values():
+        future.result(RESPONSE_SECONDS_MAX)

@@ -30,7 +30,7 @@ from odradek.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from odradek.storage.log.timestamps import Found
+from odradek.storage.log.timestamps import TimestampAndOffset
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -128,7 +128,7 @@ def _partition(
     return partition
 
 
-def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> Found:
+def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) -> TimestampAndOffset:
     """The ends of the log, which are known without reading."""
     log = partition.log
     if timestamp == LATEST:
@@ -156,7 +156,7 @@ async def _search(
     return response
 
 
-def _visible(partition: Partition, request: ListOffsetsRequest, found: Found | None) -> Found:
+def _visible(partition: Partition, request: ListOffsetsRequest, found: TimestampAndOffset | None) -> TimestampAndOffset:
     """`found`, if this reader may see it by now."""
     if found is not None and found[1] < _visible_end(partition, request):
         return found
@@ -165,7 +165,7 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Found | N
     return NOT_FOUND
 
 
-def _tell(context: BrokerRequestContext, answer: ListOffsetsPartitionResponse, found: Found) -> None:
+def _tell(context: BrokerRequestContext, answer: ListOffsetsPartitionResponse, found: TimestampAndOffset) -> None:
     answer.timestamp, answer.offset, epoch = found
     if context.api_version >= LEADER_EPOCH_SINCE:
         answer.leader_epoch = epoch

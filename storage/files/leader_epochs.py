@@ -1,4 +1,7 @@
-"""Which leader epoch wrote which offsets (KIP-101): start offsets per epoch, both strictly increasing. Pure."""
+"""Map leader epochs to their start offsets (KIP-101, Kafka's `LeaderEpochFileCache`). Pure.
+
+Epochs and start offsets are both strictly increasing.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,26 @@ UNDEFINED_OFFSET = -1
 
 
 class LeaderEpochs:
-    """The cache behind `leader-epoch-checkpoint`. `dirty` is set by every change; whoever persists clears it."""
+    """Content of `leader-epoch-checkpoint`. Each change sets `dirty`; the code that writes the file clears it."""
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = UNDEFINED_EPOCH
-        """The largest epoch, -1 when there is none."""
+        """Largest epoch; UNDEFINED_EPOCH if there is none."""
         for epoch, start in entries or []:
             self.assign(epoch, start)
         self.dirty = False
 
     def entries(self) -> list[tuple[int, int]]:
+        """Return (epoch, start offset) in ascending order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Epoch `epoch` begins at `start_offset`.
+        """Add an epoch that begins at `start_offset`.
 
-        What was appended last is right: entries that contradict it (a log that was cut and written again by another
-        leader, an entry rebuilt from a damaged batch) are dropped.
+        The newest entry takes precedence: entries with a greater or equal epoch or start offset are removed. They
+        belong to a truncated part of the log, or were derived from a damaged batch.
         """
         if epoch < 0 or start_offset < 0:
             return
@@ -41,15 +45,17 @@ class LeaderEpochs:
         self.dirty = True
 
     def epoch_for(self, offset: int) -> int:
-        """The epoch that wrote `offset`, -1 when it lies below the first known start."""
+        """Return the epoch of `offset`; UNDEFINED_EPOCH if it is below the first start offset."""
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else UNDEFINED_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) as OffsetForLeaderEpoch answers it; (-1, -1) when unknown.
+        """Return (epoch, end offset) for OffsetForLeaderEpoch.
 
-        -1 is unknown; the latest epoch ends at the log end; above all: unknown; below all: the requested epoch ends where
-        the first known one starts; otherwise the largest epoch not above it, ending where its successor starts.
+        - Epoch -1, or above the latest epoch: (-1, -1), not known.
+        - The latest epoch: it ends at the log end.
+        - Below the first epoch: the requested epoch and the start offset of the first epoch.
+        - Otherwise: the largest epoch that is not above the requested one, and the start offset of its successor.
         """
         if epoch == UNDEFINED_EPOCH or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
@@ -59,7 +65,7 @@ class LeaderEpochs:
         return (epoch if above == 0 else self._epochs[above - 1]), self._starts[above]
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forget epochs that start at or above `end_offset`."""
+        """Remove epochs that start at or above `end_offset`."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self._starts):
             del self._epochs[keep:], self._starts[keep:]
@@ -67,7 +73,7 @@ class LeaderEpochs:
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget epochs that end at or below `start_offset`; the one that covers it starts there from now on."""
+        """Remove epochs that end at or below `start_offset`, and move the start of the epoch that covers it there."""
         covering = bisect_right(self._starts, start_offset) - 1
         if covering > 0 or (covering == 0 and self._starts[0] < start_offset):
             del self._epochs[:covering], self._starts[:covering]
@@ -75,6 +81,7 @@ class LeaderEpochs:
             self.dirty = True
 
     def clear(self) -> None:
+        """Remove all epochs."""
         self.dirty = self.dirty or bool(self._epochs)
         self._epochs.clear()
         self._starts.clear()

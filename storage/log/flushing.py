@@ -1,4 +1,4 @@
-"""Flush a log to stable storage: one flush at a time, shared by all callers that wait for it."""
+"""Make a log durable. One flush runs at a time; all callers that wait for it share it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Flusher:
     """Flush the files of a log, and track which offsets are durable.
 
-    Below `flushed_offset` all batches are on stable storage. Below `_sealed_from`, the base offset of a segment, all index files
-    are, too. The indexes of the active segment never are: an unclean shutdown always recovers that segment. The two offsets differ
-    if a segment was sealed while a flush that ends at its end was under way.
+    Below `flushed_offset` all batches are durable. Below `_sealed_from`, the base offset of a segment, all index files
+    are durable, too. The index files of the active segment are not: after an unclean shutdown, recovery always checks
+    that segment. `_sealed_from` stays behind if a segment was sealed during a flush that covers all its batches.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Flusher:
 
     @property
     def recovery_point(self) -> int:
-        """The offset below which no segment needs recovery."""
+        """Offset below which no segment needs recovery."""
         if self._sealed_from == self._segments.active.base_offset:
             return self.flushed_offset
         return min(self.flushed_offset, self._sealed_from)
 
     async def flush(self, end_offset: int) -> None:
-        """Return when all batches below `end_offset` are durable, or the log was truncated or closed.
+        """Make all batches below `end_offset` durable. Return early if the log is truncated or closed.
 
         Raises:
             OSError: A disk operation fails.
@@ -75,7 +75,7 @@ class Flusher:
         abandoned = self._abandoned
         for segment in self._segments.from_offset(min(self._sealed_from, self.flushed_offset)):
             if abandoned != self._abandoned:
-                return  # the segment may be removed, or hold batches that were written after the flush began
+                return  # the segment may be removed, or may hold batches written after the flush began
             await segment.sync(indexes=segment is not active)
         await self._snapshots.sync()
         await self._write_epochs()
@@ -96,20 +96,20 @@ class Flusher:
                 raise
 
     def flush_now(self, end_offset: int) -> None:
-        """Flush everything, with the indexes of all segments, for a clean shutdown; wait for the disk."""
+        """Flush all files for a clean shutdown, with the indexes of the active segment. Wait for the disk."""
         for segment in self._segments.from_offset(min(self._sealed_from, self.flushed_offset)):
             segment.sync_now()
         self._snapshots.sync_now()
         self._directory.sync_metadata_now()
-        # This syncs the partition directory as well: without their names the files are lost. The caller that writes the clean-shutdown
-        # marker beside the partition directory makes the name of the directory durable.
+        # This call syncs the partition directory as well: without their names the files are lost. The name of the
+        # directory becomes durable when the clean-shutdown marker is written beside it.
         self._disk.replace_file_now(self._epochs_path, checkpoint.encode_leader_epochs(self._epochs.entries()))
         self._epochs.dirty = self._directory.names_changed = False
         self.flushed_offset = end_offset
         self._sealed_from = self._segments.active.base_offset
 
     def abandon(self) -> None:
-        """End a flush under way: the files are about to be closed or truncated."""
+        """End a flush under way, because the files will be closed or truncated."""
         self._abandoned += 1
 
     def lower_to(self, end_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""The files of one log: segments, producer snapshots, marks, and what of them is durable (as Kafka's `LocalLog`).
+"""Manage the files of one log: segments, producer snapshots, marker files, flushes (as Kafka's `LocalLog`).
 
 `odradek.storage.log.log.PartitionLog` adds the offsets, the producer state and the leader epochs.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LocalLog:
-    """Change the files of a log. Its attributes may be read by other classes; only its methods change them."""
+    """Files of one log. Other classes read its attributes; only its methods change them."""
 
     def __init__(self, disk: Disk, directory: str, loaded: LoadedLog) -> None:
         self.disk = disk
@@ -35,7 +35,7 @@ class LocalLog:
         self.segments = loaded.segments
         self.snapshots = loaded.snapshots
         self.failed = False
-        """The disk has refused a change. The files must not be changed until recovery has opened them again."""
+        """A write or flush has failed. The files must not be changed until recovery has opened them again."""
         self.closed = False
         self.truncation = Truncation(loaded.truncation_mark)
         self._removed = RemovedSegments(disk, loaded.snapshots)
@@ -54,19 +54,21 @@ class LocalLog:
             raise
 
     def write_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write `partition.metadata` unless it holds the topic id already. The next flush makes it durable."""
+        """Write `partition.metadata` unless it has the topic id. The next flush makes it durable."""
         self._files.write_topic_id(topic_id)
 
-    # -- append ---------------------------------------------------------------------------------------------------------
+    # -- append ------------------------------------------------------------------------------------------------------
 
     def check_writable(self) -> None:
-        """Make a truncation durable before an append; wait for the disk. A replica that becomes leader cannot await that.
+        """Make the last truncation durable before an append. Wait for the disk.
+
+        The call is not `async`: a replica that becomes leader appends without a chance to await it.
 
         Raises:
-            OSError: The disk refuses, or the log has failed or is closed.
+            OSError: A disk operation fails, or the log has failed or is closed.
         """
         if self.failed or self.closed:
-            raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed")
+            raise OSError(errno.EIO, f"{self.directory}: the log has failed or is closed and accepts no append")
         with self.failing_on_error():
             self.truncation.sync_now()
 
@@ -92,23 +94,23 @@ class LocalLog:
         return segment
 
     def note_gaps(self) -> None:
-        """Record that offsets may be missing between batches. See `PartitionDirectory.note_gaps`."""
+        """Note in a marker file that offsets may be missing between batches. See `PartitionDirectory.note_gaps`."""
         self._files.note_gaps()
 
-    # -- flush ----------------------------------------------------------------------------------------------------------
+    # -- flush -------------------------------------------------------------------------------------------------------
 
     @property
     def flushed_offset(self) -> int:
-        """The offset below which all batches are on stable storage."""
+        """Offset below which all batches are durable."""
         return self._flusher.flushed_offset
 
     @property
     def recovery_point(self) -> int:
-        """The offset from which a recovery after an unclean shutdown begins."""
+        """Offset from which a recovery after an unclean shutdown begins."""
         return self._flusher.recovery_point
 
     async def flush(self, end_offset: int) -> None:
-        """Return when all batches below `end_offset` are on stable storage. Concurrent calls share one flush.
+        """Make all batches below `end_offset` durable. Concurrent calls share one flush.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -127,27 +129,28 @@ class LocalLog:
         """Count nothing from `offset` on as flushed."""
         self._flusher.lower_to(offset)
 
-    # -- removing segments ------------------------------------------------------------------------------------------------
+    # -- remove segments ---------------------------------------------------------------------------------------------
 
     def hold(self) -> Hold:
-        """Keep all files that the log has now, as long as the returned object is referenced."""
+        """Protect all files that the log has now from removal, as long as the returned object is referenced."""
         return self._removed.hold()
 
     def remove_first(self, count: int) -> None:
-        """Take the first `count` segments out of the log. Raise OSError if a disk operation fails."""
+        """Remove the first `count` segments from the log. Raise OSError if a disk operation fails."""
         self._removed.add(self.segments.remove_first(count))
 
     def remove_deleted(self, now_ms: int, delay_ms: int) -> int:
-        """Remove the files of segments that were taken out `delay_ms` ago, and return the number of files.
+        """Remove the files of segments that left the log at least `delay_ms` ago. Return the number of files.
 
-        The delay counts from the first call that finds the files. Files that a read or a flush uses stay.
+        The delay begins with the first call after the segments left the log. Files that a read or a flush uses stay.
         """
         return self._removed.remove_files(now_ms, delay_ms)
 
     def replace_segments(self, old: list[Segment], cleaned: Segment) -> bool:
-        """Put a compacted segment in place of `old`. Return False, and change nothing, if the log has not all of them any more.
+        """Replace the segments `old` by a compacted one. Return False without a change if the log lacks one of them.
 
-        The list of segments and the names of the files change in one step, so no reader finds a part of the log missing.
+        The list of segments and the file names change in one step of the event loop. So no reader finds a missing
+        segment.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -161,33 +164,39 @@ class LocalLog:
         self.segments.note_index_use(cleaned)
         return True
 
-    # -- truncate ---------------------------------------------------------------------------------------------------------
+    # -- truncate ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, index_interval_bytes: int) -> int:
-        """Truncate before the batch that holds `offset`, and return the new end offset; wait for the disk.
+        """Truncate before the batch that holds `offset`, and return the new end offset. Wait for the disk.
 
-        The caller completes the truncation by `truncated_to`. Raise OSError if a disk operation fails.
+        The caller completes the truncation by `truncated_to`.
+
+        Raises:
+            OSError: A disk operation fails.
         """
         self.truncation.begin()
         self._removed.add(self.segments.remove_from(offset + 1))
         return truncate_segment(self.segments.active, self.disk, offset, interval=index_interval_bytes)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Remove all segments and create an empty one at `offset`.
+        """Remove all segments and create an empty one at `offset`. Wait for the disk.
 
-        The caller completes the truncation by `truncated_to`. Raise OSError if a disk operation fails.
+        The caller completes the truncation by `truncated_to`.
+
+        Raises:
+            OSError: A disk operation fails.
         """
         self.truncation.begin()
         self._removed.add(self.segments.remove_from(-1))
         self._add_segment(offset, now_ms)
 
     def truncated_to(self, end_offset: int) -> None:
-        """Note that the log ends at `end_offset` now: reads and flushes under way end, and the truncation is not durable yet."""
+        """Note that the log was truncated to `end_offset`. Reads and flushes under way end without a result."""
         self.truncation.end(self.segments.active)
         self._flusher.lower_to(end_offset)
 
     async def sync_truncation(self) -> None:
-        """Return when the last truncation is durable.
+        """Make the last truncation durable.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -199,10 +208,10 @@ class LocalLog:
                 self.failed = True
                 raise
 
-    # -- close ------------------------------------------------------------------------------------------------------------
+    # -- close -------------------------------------------------------------------------------------------------------
 
     def flush_and_close(self, end_offset: int, producers: Iterable[ProducerEntry]) -> None:
-        """Make everything durable, with a snapshot of `producers` at the log end, and close all files; wait for the disk.
+        """Write a snapshot of `producers` at the log end, make all files durable and close them. Wait for the disk.
 
         Raises:
             OSError: A disk operation fails. The files are closed.

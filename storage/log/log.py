@@ -1,14 +1,15 @@
 """The log of one partition replica: append, read, roll, offsets, producer state.
 
-All calls run on the event loop. They never wait for the device, unless their docstring says so; reads that need the device return a
-`ColdRead` or are `async`. One partition owns the log, so there are no locks.
+All calls run on the event loop. They never wait for the device, unless their docstring says so. Reads that need the
+device return a `ColdRead` or are `async`. One partition owns the log, so there are no locks.
 
-If the disk refuses (OSError), the log takes no more appends: `failed` is set and the partition must go offline. Until recovery opens
-the log again, this holds:
-* The write of the batches failed: the log end offset has not moved. Recovery truncates what was written of them.
-* The batches were written, `.txnindex` was not (KAFKA-7866): the log end offset and the producers have moved, so no offset is assigned
-  twice. The last stable offset and the end offset of the producer state have not moved, so no reader has seen the transaction end.
-  Recovery reads the marker and writes the index entry.
+If a disk operation fails (OSError), the log accepts no more appends: `failed` is set and the partition must go offline.
+Until recovery opens the log again, one of two cases holds:
+
+1. The write of the batches failed. The log end offset has not moved. Recovery truncates the bytes that were written.
+2. The batches were written, but `.txnindex` was not (KAFKA-7866). The log end offset and the producers have moved, so
+   no offset is assigned twice. The last stable offset and the end offset of the producer state have not moved, so no
+   read_committed reader has received the end of the transaction. Recovery reads the marker and writes the index entry.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ if TYPE_CHECKING:
     from odradek.storage.config import LogConfig
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.reads import ColdRead, ReadResult
-    from odradek.storage.log.timestamps import Found
+    from odradek.storage.log.timestamps import TimestampAndOffset
     from odradek.storage.recovery.loaded_log import LoadedLog, OpenOptions
     from odradek.storage.segment.segment import Segment
 
 
 class AppendInfo(NamedTuple):
-    """The offsets of an append. A `duplicate` wrote nothing: the offsets are those of the batch that it repeats."""
+    """Result of an append. If `duplicate`, nothing was written: the offsets are those of the earlier, equal batch."""
 
     first_offset: int
     last_offset: int
-    log_append_time: int  # ms, NO_TIMESTAMP under CreateTime
+    log_append_time: int  # ms; NO_TIMESTAMP if message.timestamp.type is CreateTime
     log_start_offset: int
     duplicate: bool = False
 
 
 class PartitionLog:
-    """An open log, made by `open`. Other classes read its attributes; only its methods change them."""
+    """Open log of a partition replica. Other classes read its attributes; only its methods change them."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class PartitionLog:
         self.high_watermark = self.last_stable_offset = loaded.log_start_offset
         self.first_unstable_offset: int | None = None
         self.cleaned_to: int | None = None
-        """The offset up to which the log was compacted; None if it never was."""
+        """Offset up to which the log was compacted; None if it never was."""
         self._empty_markers = EmptyMarkers()
         self._reader = LogReader(self.local)
         self.refresh_stable_offset()
@@ -101,7 +102,7 @@ class PartitionLog:
         """Create the log, or open and recover it. Wait for the disk.
 
         Raises:
-            OSError: The disk refuses, or records below `options.durable_end` are lost.
+            OSError: A disk operation fails, or records below `options.durable_end` are lost.
         """
         loaded = load(disk, directory, config, options)
         log = cls(disk, directory, config, loaded, topic=topic, partition=partition, topic_id=topic_id)
@@ -111,7 +112,7 @@ class PartitionLog:
         return log
 
     def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Set the topic id, and write it to `partition.metadata` unless it is there already."""
+        """Set the topic id, and write it to `partition.metadata` unless the file has it."""
         self.topic_id = topic_id
         self.local.write_topic_id(topic_id)
 
@@ -119,7 +120,7 @@ class PartitionLog:
         """Replace the configuration."""
         self.config = config
 
-    # -- append -----------------------------------------------------------------------------------------------------------
+    # -- append ------------------------------------------------------------------------------------------------------
 
     def append_as_leader(
         self,
@@ -134,14 +135,14 @@ class PartitionLog:
     ) -> AppendInfo:
         """Check `records`, assign offsets, and write them. The buffer is not changed.
 
-        `guard` is the result of `ProducerState.start_verification`; `transaction_version` belongs to markers (WriteTxnMarkers v2);
-        `allow_zstd` is False for Produce below v7.
+        `guard` is the result of `ProducerState.start_verification`. `transaction_version` is that of a marker
+        (WriteTxnMarkers v2). `allow_zstd` is False for Produce below v7.
 
         Raises:
-            Refusal: Nothing was written and nothing has changed. CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP,
-                MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER,
-                INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, TRANSACTION_COORDINATOR_FENCED, NOT_ENOUGH_REPLICAS.
-            OSError: The disk refuses; the partition must go offline (see the docstring of the module).
+            Refusal: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE,
+                UNSUPPORTED_COMPRESSION_TYPE, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE,
+                TRANSACTION_COORDINATOR_FENCED or NOT_ENOUGH_REPLICAS. Nothing was written and nothing has changed.
+            OSError: A disk operation fails. The partition must go offline (see the docstring of the module).
         """
         local = self.local
         if local.failed or local.closed or local.truncation.unsynced is not None:
@@ -185,15 +186,16 @@ class PartitionLog:
         return info
 
     def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int | None = None) -> AppendInfo | None:
-        """Write fetched batches of the leader unchanged. Return None if `records` holds no whole batch.
+        """Write batches fetched from the leader unchanged. Return None if `records` holds no whole batch.
 
-        `leader_epoch` is the epoch of the fetch. A batch of a later epoch and all batches after it are dropped: they come from a
-        leader that this replica does not know yet (KAFKA-18723).
+        `leader_epoch` is the epoch of the fetch request. A batch of a later epoch and all batches after it are dropped:
+        they come from a leader that this replica does not follow yet (KAFKA-18723).
 
         Raises:
-            Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end; nothing was written.
-            TransactionCompactedAway: See there; nothing was written.
-            OSError: As for `append_as_leader`.
+            Refusal: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for batches below the log end. Nothing was written.
+            TransactionCompactedAway: The leader has compacted away a transaction that is open here. Nothing was
+                written.
+            OSError: A disk operation fails. The partition must go offline (see the docstring of the module).
         """
         local = self.local
         if local.failed or local.closed or local.truncation.unsynced is not None:
@@ -206,13 +208,13 @@ class PartitionLog:
         first_offset = end = headers[0].base_offset
         size, gap = 0, first_offset != self.log_end_offset
         if first_offset < self.log_end_offset:
-            raise Refusal(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {first_offset} is below the end, {self.log_end_offset}"
-            )
+            message = f"the fetched batch at offset {first_offset} is below the log end offset {self.log_end_offset}"
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         for header, marker in batches:
             if header.base_offset != end:
                 if header.base_offset < end:
-                    raise Refusal(ErrorCode.CORRUPT_MESSAGE, f"offset {header.base_offset} comes after {end - 1}")
+                    message = f"the fetched batch at offset {header.base_offset} follows offset {end - 1}"
+                    raise Refusal(ErrorCode.CORRUPT_MESSAGE, message)
                 gap = True
             if header.has_producer:
                 plan = plan or AppendPlan(Origin.REPLICATION, now_ms)
@@ -242,9 +244,9 @@ class PartitionLog:
         limit_size: bool,
         gap: bool = False,
     ) -> None:
-        """Write the batches with these headers, whose bytes are `buffers`, and apply `plan` to the producer state.
+        """Write the batches with the headers `headers` and the bytes `buffers`, and apply `plan` to the producer state.
 
-        `gap`: offsets are missing before or between the batches.
+        `gap` is True if offsets are missing before or between the batches.
         """
         size, newest = 0, NO_TIMESTAMP
         for header in headers:
@@ -267,8 +269,8 @@ class PartitionLog:
                 now_ms=now_ms,
                 jitter_ms=config.segment_jitter_ms and roll_jitter_ms(config, self.directory, segment.base_offset),
             ):
-                # At the log end, even if the leader's log has a gap there: recovery takes a segment that begins elsewhere for the
-                # successor of a lost one.
+                # The new segment begins at the log end, even if the leader's log has a gap there. Otherwise recovery
+                # would conclude that the segment before it is lost.
                 fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
                 segment = self.roll(now_ms, None if fits else headers[0].base_offset)
             if gap:
@@ -291,7 +293,9 @@ class PartitionLog:
             self.refresh_stable_offset()
 
     def roll(self, now_ms: int, first_offset: int | None = None) -> Segment:
-        """Seal the active segment and create the next one at the log end, or at `first_offset` if that is greater.
+        """Seal the active segment. Create the next one at the log end, or at `first_offset` if that is greater.
+
+        Return the active segment.
 
         Raises:
             OSError: A disk operation fails.
@@ -301,10 +305,13 @@ class PartitionLog:
             return self.segments.active
         return self.local.roll(base_offset, self.producers.entries.values(), now_ms)
 
-    # -- offsets and epochs -------------------------------------------------------------------------------------------------
+    # -- offsets and epochs ------------------------------------------------------------------------------------------
 
     def update_high_watermark(self, offset: int) -> None:
-        """Advance the high watermark to `offset`, at most to the log end, never back. The last stable offset follows."""
+        """Advance the high watermark to `offset`, at most to the log end. It never moves back.
+
+        The last stable offset follows.
+        """
         offset = min(offset, self.log_end_offset)
         if offset > self.high_watermark:
             self.high_watermark = offset
@@ -312,8 +319,8 @@ class PartitionLog:
             self.refresh_stable_offset()
 
     def refresh_stable_offset(self) -> None:
-        """Set the last stable offset: the first unstable offset, at most the high watermark, which is read once (KAFKA-9807)."""
-        high_watermark = self.high_watermark
+        """Set the last stable offset to the first unstable offset, at most the high watermark."""
+        high_watermark = self.high_watermark  # read once (KAFKA-9807)
         unstable = self.producers.first_unstable_offset
         if unstable is not None:
             unstable = max(unstable, self.log_start_offset)
@@ -334,38 +341,39 @@ class PartitionLog:
         return self.log_end_offset == self.log_start_offset
 
     def assign_epoch(self, leader_epoch: int) -> None:
-        """Note that a leader of that epoch begins at the log end."""
+        """Note that the leader epoch begins at the log end."""
         self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def epoch_at_start(self) -> int:
-        """Return the leader epoch of the log start offset, -1 if it is not known."""
+        """Return the leader epoch of the log start offset; -1 if it is not known."""
         return self.epochs.epoch_for(self.log_start_offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return (epoch, end offset) as OffsetForLeaderEpoch does; (-1, -1) if the epoch is not known."""
+        """Return (epoch, end offset) for OffsetForLeaderEpoch; (-1, -1) if the epoch is not known."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def expire_producers(self, now_ms: int) -> int:
         """Remove expired producers. Return their number."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
-    # -- read ---------------------------------------------------------------------------------------------------------------
+    # -- read --------------------------------------------------------------------------------------------------------
 
     def read(
         self, offset: int, *, max_bytes: int, limit: int | None = None, min_one_batch: bool = True
     ) -> ReadResult | ColdRead:
-        """Read batches from the one that holds `offset` on, none at or above `limit` (default: the log end).
+        """Read batches, from the one that holds `offset` up to `limit` (exclusive, default: the log end).
+
+        Return at most `max_bytes`. With `min_one_batch`, return the first batch also if it is larger.
 
         Raises:
-            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE if the file is damaged. A cold read may
-                also raise OFFSET_NOT_AVAILABLE: the log was truncated meanwhile.
+            Refusal: OFFSET_OUT_OF_RANGE outside of [log start, log end]; CORRUPT_MESSAGE if the file is damaged. A cold
+                read may also raise OFFSET_NOT_AVAILABLE: the log was truncated during the read.
             OSError: A disk operation fails.
         """
         end = self.log_end_offset
         if not self.log_start_offset <= offset <= end:
-            raise Refusal(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is outside of {self.log_start_offset} to {end}"
-            )
+            message = f"offset {offset} is not in the range of the log, {self.log_start_offset} to {end}"
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         return self._reader.read(
             offset,
             end if limit is None or limit > end else limit,
@@ -376,23 +384,29 @@ class PartitionLog:
         )
 
     def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of the aborted transactions that a read_committed reader of `result` needs."""
+        """Return (producer id, first offset) of each aborted transaction that may have records in `result`."""
         return aborted_transactions(self.segments, self.log_end_offset, fetch_offset, result)
 
-    async def offset_for_timestamp(self, timestamp: int) -> Found | None:
-        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp` (ms)."""
+    async def offset_for_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """Return (timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` (ms).
+
+        Return None if there is none.
+        """
         interval = self.config.index_interval_bytes
         return await self._reader.first_at_or_after(timestamp, self.log_start_offset, interval=interval)
 
-    async def max_timestamp_offset(self) -> Found | None:
-        """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp; None without timestamps."""
+    async def max_timestamp_offset(self) -> TimestampAndOffset | None:
+        """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp.
+
+        Return None if no record has a timestamp.
+        """
         return await self._reader.newest(interval=self.config.index_interval_bytes)
 
-    # -- files --------------------------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> bool:
-        """True after the disk has refused a change: the partition must go offline."""
+        """True after a write or flush has failed. The partition must go offline."""
         return self.local.failed
 
     @property
@@ -402,21 +416,21 @@ class PartitionLog:
 
     @property
     def flushed_offset(self) -> int:
-        """The offset below which all batches are on stable storage."""
+        """Offset below which all batches are durable."""
         return self.local.flushed_offset
 
     @property
     def recovery_point(self) -> int:
-        """The offset from which a recovery after an unclean shutdown begins."""
+        """Offset from which a recovery after an unclean shutdown begins."""
         return self.local.recovery_point
 
     @property
     def sealed_unflushed(self) -> bool:
-        """True if a rolled segment is not durable yet. Like Kafka, the broker flushes it soon."""
+        """True if a rolled segment is not durable yet. As in Kafka, the broker flushes it soon after the roll."""
         return self.recovery_point < self.segments.active.base_offset
 
     async def flush(self, upto: int | None = None) -> None:
-        """Return when all batches below `upto` (default: the log end) are on stable storage. Concurrent calls share one flush.
+        """Make all batches below `upto` durable (default: the log end). Concurrent calls share one flush.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -424,7 +438,7 @@ class PartitionLog:
         await self.local.flush(self.log_end_offset if upto is None else min(upto, self.log_end_offset))
 
     def delete_expired_segments(self, now_ms: int) -> int:
-        """Take segments beyond retention out of the log and return their number. `remove_deleted` removes their files.
+        """Remove expired segments from the log and return their number. `remove_deleted` removes their files.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -448,7 +462,7 @@ class PartitionLog:
         return count
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files of segments that were taken out of the log file.delete.delay.ms ago, and return their number."""
+        """Remove the files of segments that left the log file.delete.delay.ms ago. Return the number of files."""
         return self.local.remove_deleted(now_ms, self.config.file_delete_delay_ms)
 
     def note_cleaned(self, end_offset: int) -> None:
@@ -456,22 +470,23 @@ class PartitionLog:
         self.cleaned_to = end_offset
 
     def lower_cleaned_to(self, offset: int) -> None:
-        """Count nothing from `offset` on as compacted: the next compaction must check what is appended there."""
+        """Count nothing from `offset` on as compacted: the next compaction checks the batches appended there."""
         if self.cleaned_to is not None:
             self.cleaned_to = min(self.cleaned_to, offset)
 
-    # -- truncate -------------------------------------------------------------------------------------------------------------
+    # -- truncate ----------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, now_ms: int) -> bool:
-        """Truncate the log to `offset`, or to the start of the batch that holds it. Return whether anything was removed.
+        """Truncate the log to `offset`, or to the start of the batch that holds it. Wait for the disk.
 
-        The call waits for the disk. Call `LogManager.lower_recovery_point` before it and `sync_truncation` after it.
+        Return True if any record was removed. The caller calls `LogManager.lower_recovery_point` before and
+        `sync_truncation` after it.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
         """
         if offset >= self.log_end_offset:
-            # An epoch that starts at the log end and has no record may conflict with the leader's epochs.
+            # An epoch that starts at the log end and has no record can conflict with the leader's epochs.
             self.epochs.truncate_from_end(self.log_end_offset)
             return False
         if offset < self.segments.first.base_offset:
@@ -481,7 +496,8 @@ class PartitionLog:
             end = self.local.truncate_to(offset, index_interval_bytes=self.config.index_interval_bytes)
             self.epochs.truncate_from_end(end)
             self.log_start_offset = min(self.log_start_offset, end)
-            # Before the offsets move: the first unstable offset must not be that of a truncated transaction (KAFKA-12153).
+            # Replay before the offsets move: otherwise the first unstable offset could be that of a truncated
+            # transaction (KAFKA-12153).
             replay_producers(
                 self.producers,
                 self.local.snapshots,
@@ -493,7 +509,9 @@ class PartitionLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int, *, now_ms: int) -> None:
-        """Remove all records: the log is empty and begins at `offset`. The call waits for the disk, as `truncate_to` does.
+        """Remove all records, so that the log is empty and begins at `offset`. Wait for the disk.
+
+        The caller calls `LogManager.lower_recovery_point` before and `sync_truncation` after it.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -515,7 +533,7 @@ class PartitionLog:
         self.refresh_stable_offset()
 
     async def sync_truncation(self) -> None:
-        """Return when the last truncation is durable. It must be before an append.
+        """Make the last truncation durable. An append waits for the disk if this was not done.
 
         Raises:
             OSError: A disk operation fails; the log is then marked as failed.
@@ -523,7 +541,7 @@ class PartitionLog:
         await self.local.sync_truncation()
 
     def close(self, *, clean: bool) -> None:
-        """Close all files. With `clean`, first flush everything and take a snapshot at the log end; this waits for the disk.
+        """Close all files. With `clean`, first flush everything and write a producer snapshot; wait for the disk.
 
         Raises:
             OSError: A disk operation fails.

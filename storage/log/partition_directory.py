@@ -1,4 +1,4 @@
-"""The directory of a partition and the small files in it: which of them are not durable yet."""
+"""Write the small files of a partition directory, and track which of them are durable."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class PartitionDirectory:
-    """Write `partition.metadata` and the mark for gaps, and sync them with the names of all files."""
+    """Directory of a partition: `partition.metadata`, the marker file for gaps, and the names of all files."""
 
     def __init__(self, disk: Disk, path: str, *, gaps_noted: bool) -> None:
         self.path = path
         self.names_changed = True
-        """A file was created or renamed since the directory was synced."""
+        """True if a file was created or renamed since the directory was synced."""
         self._disk = disk
         self._gaps_noted = gaps_noted
         self._metadata_path = f"{path}/{checkpoint.PARTITION_METADATA}"
         self._metadata_unsynced = False
 
     def write_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Write `partition.metadata` unless it holds the topic id already. The next flush makes it durable."""
+        """Write `partition.metadata` unless it has the topic id. The next flush makes it durable."""
         if topic_id == checkpoint.ZERO_UUID:
             return
         content = checkpoint.encode_partition_metadata(topic_id)
@@ -37,9 +37,9 @@ class PartitionDirectory:
             self._metadata_unsynced = True
 
     def note_gaps(self) -> None:
-        """Record that offsets may be missing between batches: recovery must not take a gap for damage.
+        """Create the marker file for gaps: offsets may be missing between batches, so recovery accepts gaps.
 
-        The next flush makes the mark durable, together with the first batches after a gap.
+        The next flush makes the file durable, together with the first batches after a gap.
         """
         if not self._gaps_noted:
             self._disk.open(f"{self.path}/{names.GAPS_MARK}", create=True).close()
@@ -62,7 +62,8 @@ class PartitionDirectory:
                 await self._disk.sync_directory(self.path)
                 await self._disk.sync_directory(names.parent(self.path))
         except BaseException:
-            # Refused, or cancelled because the node stops: a clean shutdown must still sync what this call has not.
+            # The disk operation failed, or the broker stops and cancelled it: a clean shutdown must still sync these
+            # files.
             self._metadata_unsynced |= due[0]
             self.names_changed |= due[1]
             raise

@@ -1,7 +1,7 @@
 """Read batches from a log without blocking the event loop.
 
-A read is a generator that requests pieces of files (`odradek.storage.segment.lookup`). `start` runs it with warm reads. At the first
-piece that is not in the page cache the read becomes a `ColdRead`, which continues with reads in threads.
+A read is a generator that requests pieces of files (`odradek.storage.segment.lookup`). `start` runs it with reads from
+the page cache. At the first piece that is not there, the read becomes a `ColdRead`, which reads in threads.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.local_log import LocalLog
     from odradek.storage.log.removal import Hold
-    from odradek.storage.log.timestamps import Found
+    from odradek.storage.log.timestamps import TimestampAndOffset
     from odradek.storage.segment.lookup import Piece
     from odradek.storage.segment.segment import Segment
     from odradek.storage.segment.segments import Segments
 
 
 class ReadResult(NamedTuple):
-    """The batches of one read.
+    """Batches of one read.
 
-    `records` begins with a whole batch, may end inside of one, and is empty if there is nothing to read. `segment` and `position`
-    are where it begins; `aborted_transactions` needs them. `segments` is set by a cold read: the segments from there on when the read
-    began, since compaction or retention may have replaced them before it ended.
+    `records` begins with a whole batch and may end within a batch. It is empty if there is nothing to read. `segment`
+    and `position` say where it begins; `aborted_transactions` needs them. A cold read sets `segments`: the segments
+    from that one on when the read began. Compaction or retention may replace them before the read ends.
     """
 
     records: Buffer
@@ -43,7 +43,7 @@ class ReadResult(NamedTuple):
 
 
 class ColdRead:
-    """A read that needs the device. `resolve` may be awaited once."""
+    """Read that needs the device. `resolve` may be awaited once."""
 
     def __init__(self, reading: Generator[Piece, Buffer, ReadResult], piece: Piece) -> None:
         self._reading = reading
@@ -56,7 +56,7 @@ class ColdRead:
         """Complete the read.
 
         Raises:
-            Refusal: As `PartitionLog.read`; OFFSET_NOT_AVAILABLE if the log was truncated meanwhile.
+            Refusal: As `PartitionLog.read`; OFFSET_NOT_AVAILABLE if the log was truncated during the read.
             OSError: A disk operation fails.
         """
         try:
@@ -71,7 +71,7 @@ def _no_check() -> None:
 
 
 def start(reading: Generator[Piece, Buffer, ReadResult]) -> ReadResult | ColdRead:
-    """Run the read with pieces from the page cache. Return the result, or the rest of the read if a piece is not there."""
+    """Run the read with pieces from the page cache. Return the result, or a ColdRead if a piece is not there."""
     try:
         piece = next(reading)
         while True:
@@ -94,27 +94,27 @@ def read_batches(
     min_one_batch: bool,
     interval: int,
 ) -> Generator[Piece, Buffer, ReadResult]:
-    """Read batches of one segment from the batch that holds `offset` on, at most `max_bytes` and below `limit`.
+    """Read batches of one segment, from the one that holds `offset` up to `limit` (exclusive), at most `max_bytes`.
 
-    `log_end` is the log end offset when the read begins. A first batch larger than `max_bytes` is returned whole with
-    `min_one_batch`; without, the result is empty. If compaction has left no batch from `offset` on in its segment, the read
-    continues in the next one.
+    `log_end` is the log end offset when the read begins. With `min_one_batch`, a first batch larger than `max_bytes` is
+    returned whole; otherwise the result is empty then. If compaction has left no batch from `offset` on in its segment,
+    the read continues in the next segment.
     """
     if offset >= limit:
         return ReadResult(b"", offset)
     for segment in segments.from_offset(offset):
         end = segment.size
-        found = yield from locate(segment, disk, offset, end, interval=interval)
+        location = yield from locate(segment, disk, offset, end, interval=interval)
         if segment is not segments.active:
             segments.note_index_use(segment)
-        if found is None:
+        if location is None:
             continue
-        position, known_extent = found
+        position, known_extent = location
         data = yield segment.file, position, min(max_bytes, end - position)
         first = known_extent or (batch_extent(data, 0, segment, position) if len(data) >= EXTENT_BYTES else None)
         if first is None:
-            head = yield segment.file, position, min(HEADER_BYTES, end - position)
-            first = batch_extent(head, 0, segment, position)
+            header = yield segment.file, position, min(HEADER_BYTES, end - position)
+            first = batch_extent(header, 0, segment, position)
         first_offset, first_size, _ = first
         if first_offset >= limit:
             return ReadResult(b"", offset)
@@ -129,7 +129,7 @@ def read_batches(
 
 
 def _drop_from_limit(data: Buffer, segment: Segment, position: int, first_size: int, limit: int) -> Buffer:
-    """Drop the batches from `limit` on. The walk starts at the index entry before it: at most one index interval."""
+    """Drop the batches from `limit` on. The scan starts at the last index entry before `limit`."""
     at = first_size
     if segment.offset_index is not None:  # None if it was unloaded during a cold read
         at = max(segment.offset_index.position_for(limit)[0] - position, first_size)
@@ -143,7 +143,7 @@ def _drop_from_limit(data: Buffer, segment: Segment, position: int, first_size: 
 
 
 class LogReader:
-    """Read from the segments of one log. The caller checks the offsets and names the log end."""
+    """Read from the segments of one log. The caller checks the offsets and supplies the log end offset."""
 
     def __init__(self, local: LocalLog) -> None:
         self._local = local
@@ -153,7 +153,7 @@ class LogReader:
     def read(
         self, offset: int, limit: int, log_end: int, *, max_bytes: int, min_one_batch: bool, interval: int
     ) -> ReadResult | ColdRead:
-        """Read batches from the one that holds `offset` on, none at or above `limit`. See `PartitionLog.read`."""
+        """Read batches, from the one that holds `offset` up to `limit` (exclusive). See `PartitionLog.read`."""
         if limit == log_end:
             active = self._segments.active
             position = active.recent_positions.get(offset)
@@ -171,29 +171,36 @@ class LogReader:
             min_one_batch=min_one_batch,
             interval=interval,
         )
-        found = start(reading)
-        if isinstance(found, ColdRead):
-            found.check = partial(self._check_not_truncated, self._local.truncation.count)
-            found.hold = self._local.hold()
-            found.segments = self._segments.from_offset(offset)
-        return found
+        result = start(reading)
+        if isinstance(result, ColdRead):
+            result.check = partial(self._check_not_truncated, self._local.truncation.count)
+            result.hold = self._local.hold()
+            result.segments = self._segments.from_offset(offset)
+        return result
 
     def _check_not_truncated(self, count: int) -> None:
         if self._local.truncation.count != count:
-            # Not OFFSET_OUT_OF_RANGE: the offset may still exist, and that error would make the reader reset its position.
+            # Not OFFSET_OUT_OF_RANGE: the offset may still exist, and that error would make the reader reset its
+            # position.
             raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
 
-    async def first_at_or_after(self, timestamp: int, start_offset: int, *, interval: int) -> Found | None:
-        """Return (timestamp, offset, leader epoch) of the first record whose timestamp is not below `timestamp`."""
+    async def first_at_or_after(self, timestamp: int, start_offset: int, *, interval: int) -> TimestampAndOffset | None:
+        """Return (timestamp, offset, leader epoch) of the first record with a timestamp of at least `timestamp` (ms).
+
+        Only records from `start_offset` on count. Return None if there is none.
+        """
         return await self._search(
             timestamps.first_at_or_after(self._segments, self._disk, timestamp, start_offset, interval=interval)
         )
 
-    async def newest(self, *, interval: int) -> Found | None:
-        """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp; None without timestamps."""
+    async def newest(self, *, interval: int) -> TimestampAndOffset | None:
+        """Return (timestamp, offset, leader epoch) of the first record with the newest timestamp.
+
+        Return None if no record has a timestamp.
+        """
         return await self._search(timestamps.newest(self._segments, self._disk, interval=interval))
 
-    async def _search(self, search: Generator[Piece, Buffer, Found | None]) -> Found | None:
+    async def _search(self, search: Generator[Piece, Buffer, TimestampAndOffset | None]) -> TimestampAndOffset | None:
         hold = self._local.hold()
         try:
             return await run(search)
@@ -204,9 +211,9 @@ class LogReader:
 def aborted_transactions(
     segments: Segments, log_end: int, fetch_offset: int, result: ReadResult
 ) -> list[tuple[int, int]]:
-    """Return (producer id, first offset) of the aborted transactions that a read_committed reader of `result` needs.
+    """Return (producer id, first offset) of each aborted transaction that may have records in `result`.
 
-    They are in the order of their markers. Transactions that have no record in the result may be among them.
+    They are in the order of their markers. As in Kafka, some may have no record in the result.
     """
     if not len(result.records):
         return []
@@ -218,11 +225,11 @@ def aborted_transactions(
         upper = segments.end_of(segments.number_for(source.base_offset), log_end)
     with_markers: Sequence[Segment] = segments.from_offset(source.base_offset)
     if with_markers[0] is not source:
-        # Compaction has replaced the segment during the read, and maybe those with the markers: the new transaction indexes do not
-        # name the transactions whose records it has removed.
+        # Compaction has replaced the segment during the read, and possibly those with the markers. The new transaction
+        # indexes lack the transactions whose records it has removed.
         with_markers = result.segments[result.segments.index(source) :]
-    found: list[tuple[int, int]] = []
+    aborted: list[tuple[int, int]] = []
     for segment in with_markers:
-        if segment.txn_index.collect(fetch_offset, upper, found):
+        if segment.txn_index.collect(fetch_offset, upper, aborted):
             break
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(aborted))

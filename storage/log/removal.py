@@ -1,4 +1,4 @@
-"""Segments that retention, truncation or compaction has taken out of a log, until their files are removed."""
+"""Keep the files of segments that retention, truncation or compaction has removed from a log, until they are unused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Hold:
-    """Keep the files that a log has now until no reference to this object is left: a read or a flush uses them."""
+    """Protection of files that a read or a flush uses. It ends when no reference to this object is left."""
 
     __slots__ = ("__weakref__",)
 
 
 @dataclass(slots=True)
 class _RemovedFiles:
-    """Files that were renamed to `.deleted`. `holds` may still use them."""
+    """Files that were renamed to `.deleted`. They stay while `holds` is not empty."""
 
     paths: list[str]
     segments: list[Segment]
@@ -38,9 +38,12 @@ class RemovedSegments:
         self._holds: WeakSet[Hold] = WeakSet()
 
     def add(self, segments: list[Segment], *, replaced_by: Segment | None = None) -> None:
-        """Rename the files of segments that were taken out of the log. Raise OSError if a disk operation fails.
+        """Rename the files of segments that were removed from the log.
 
-        `replaced_by` is the segment that compaction has put in their place. It keeps the producer snapshot at its base offset.
+        `replaced_by` is the compacted segment that replaces them. It keeps the producer snapshot at its base offset.
+
+        Raises:
+            OSError: A disk operation fails.
         """
         paths: list[str] = []
         for segment in segments:
@@ -50,13 +53,13 @@ class RemovedSegments:
         self._removed.append(_RemovedFiles(paths, segments, WeakSet(self._holds)))
 
     def hold(self) -> Hold:
-        """Keep all files that the log has now, as long as the returned object is referenced."""
+        """Protect all files that the log has now from removal, as long as the returned object is referenced."""
         hold = Hold()
         self._holds.add(hold)
         return hold
 
     def remove_files(self, now_ms: int, delay_ms: int) -> int:
-        """Remove files that no hold keeps, `delay_ms` after the first call that found them. Return the number of files."""
+        """Remove files without a hold, `delay_ms` after the first call that found them. Return the number of files."""
         count = 0
         for files in list(self._removed):
             if files.seen_ms is None:

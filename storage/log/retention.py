@@ -20,10 +20,11 @@ def count_deletable(
     log_end_offset: int,
     now_ms: int,
 ) -> int:
-    """Return how many of the oldest segments must be deleted. If it is all of them, the caller rolls the active one first.
+    """Return how many of the oldest segments retention deletes. If it is all, the caller rolls the active one first.
 
-    A segment is deleted only if its end is not above the high watermark; an empty active segment never is. Segments below the log
-    start are deleted under every policy; size and time count only if the cleanup policy has `delete`.
+    A segment is deleted only if its end is not above the high watermark. An empty active segment is never deleted.
+    Segments below the log start are deleted under every cleanup policy. Retention by size and time applies only if the
+    policy has `delete`.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
 

@@ -28,17 +28,21 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segments import Segments
 
 SEARCH_BYTES = 256 * 1024
-"""Bytes read at a time. A search starts at an index entry and mostly ends within one index interval."""
+"""Bytes per read of a search. A search starts at an index entry and mostly ends within one index interval."""
 
-Found = tuple[int, int, int]  # timestamp, offset, leader epoch
+TimestampAndOffset = tuple[int, int, int]
+"""Timestamp (ms), offset and leader epoch of a record."""
 _LENGTH = Struct(">i")
 _TIMESTAMP = Struct(">q")
 
 
 def first_at_or_after(
     segments: Segments, disk: Disk, timestamp: int, start_offset: int, *, interval: int
-) -> Generator[Piece, Buffer, Found | None]:
-    """Find the first record from `start_offset` on whose timestamp is not below `timestamp`, in compressed batches too."""
+) -> Generator[Piece, Buffer, TimestampAndOffset | None]:
+    """Return the first record from `start_offset` on with a timestamp of at least `timestamp` (ms), or None.
+
+    Compressed batches are decompressed: the result is exact to the record.
+    """
     for segment in segments.from_offset(start_offset):
         if segment.max_timestamp < timestamp:
             continue
@@ -49,15 +53,15 @@ def first_at_or_after(
         assert segment.offset_index is not None
         from_offset = max(segment.time_index.offset_for(timestamp), start_offset)
         position, _ = segment.offset_index.position_for(from_offset)
-        found = yield from _search(segment, position, timestamp, start_offset)
-        if found is not None:
-            return found
+        record = yield from _search(segment, position, timestamp, start_offset)
+        if record is not None:
+            return record
     return None
 
 
-def newest(segments: Segments, disk: Disk, *, interval: int) -> Generator[Piece, Buffer, Found | None]:
-    """Find the first record that has the largest timestamp of the log."""
-    segment = max(segments, key=lambda each: each.max_timestamp)
+def newest(segments: Segments, disk: Disk, *, interval: int) -> Generator[Piece, Buffer, TimestampAndOffset | None]:
+    """Return the first record with the largest timestamp of the log; None if no record has a timestamp."""
+    segment = max(segments, key=lambda segment: segment.max_timestamp)
     if segment.max_timestamp < 0:
         return None
     if segment.offset_index is None:
@@ -70,7 +74,7 @@ def newest(segments: Segments, disk: Disk, *, interval: int) -> Generator[Piece,
 
 def _search(
     segment: Segment, position: int, timestamp: int, start_offset: int
-) -> Generator[Piece, Buffer, Found | None]:
+) -> Generator[Piece, Buffer, TimestampAndOffset | None]:
     end = segment.size
     while end - position >= HEADER_BYTES:
         data = yield segment.file, position, min(SEARCH_BYTES, end - position)

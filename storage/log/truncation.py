@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """Count the truncations of a log, and track whether the last one is durable (see `files/truncation_mark.py`)."""
+    """Truncations of one log: their number, and whether the last one is durable (see `files/truncation_mark.py`)."""
 
     def __init__(self, mark: TruncationMark) -> None:
         self.count = 0
-        """Truncations since the log was opened. A read that began before the last one must not be trusted."""
+        """Truncations since the log was opened.
+
+        The result of a read that began before the last one must be discarded.
+        """
         self.unsynced: Segment | None = None
-        """The active segment after the last truncation, until that truncation is durable."""
+        """Active segment after the last truncation, until that truncation is durable; None otherwise."""
         self._mark = mark
 
     def begin(self) -> None:
-        """Set the mark, before anything is truncated. Raise OSError if a disk operation fails."""
+        """Create the marker file, before anything is truncated. Raise OSError if a disk operation fails."""
         self._mark.set()
 
     def end(self, active: Segment) -> None:
@@ -33,7 +36,7 @@ class Truncation:
         self.unsynced = active
 
     async def sync(self) -> None:
-        """Return when the last truncation is durable. Raise OSError if a disk operation fails."""
+        """Make the last truncation durable. Raise OSError if a disk operation fails."""
         while (active := self.unsynced) is not None:
             count = self.count
             await self._mark.sync(active.file)
@@ -42,25 +45,25 @@ class Truncation:
                 self._mark.remove()
 
     def sync_now(self) -> None:
-        """Make the last truncation durable; wait for the disk. Raise OSError if a disk operation fails."""
+        """Make the last truncation durable. Wait for the disk. Raise OSError if a disk operation fails."""
         if self.unsynced is not None:
             self._mark.sync_now(self.unsynced.file)
             self.unsynced = None
 
     def close(self) -> None:
-        """Leave a truncation that is not durable to the next start, which finds the mark."""
+        """Stop tracking. The next start finds the marker file and makes the truncation durable."""
         self.unsynced = None
 
 
 def truncate_segment(segment: Segment, disk: Disk, offset: int, *, interval: int) -> int:
-    """Truncate the segment before the batch that holds `offset`, and return the offset at which the segment ends now."""
+    """Truncate the segment before the batch that holds `offset`. Return its new end offset."""
     if segment.offset_index is None:
         run_now(load_indexes(segment, disk, interval))
     segment.drop_recent()
-    found = run_now(locate(segment, disk, offset, segment.size, interval=interval))
-    if found is None:
+    location = run_now(locate(segment, disk, offset, segment.size, interval=interval))
+    if location is None:
         return segment.end_offset()
-    position = found[0]
+    position = location[0]
     removed = next(iter(Scan(segment.file, position, segment.size)), None)
     end = offset if removed is None else removed[1].base_offset
     segment.truncate(position, offset)

@@ -78,7 +78,7 @@ class ProducerState:
         self._ongoing: dict[int, int] = {}
         self._unreplicated: dict[int, int] = {}
 
-    # -- one append -------------------------------------------------------------------------------------------------
+    # -- one append --------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: BatchHeader) -> CachedBatch | None:
         """Return the cached batch that `batch` duplicates: same producer, epoch, first and last sequence."""
@@ -184,7 +184,7 @@ class ProducerState:
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
 
-    # -- capacity -------------------------------------------------------------------------------------------------------
+    # -- capacity ----------------------------------------------------------------------------------------------------
     # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only producers that can have no
     # duplicate on its way any more are evicted. If there is none, a new producer is refused.
 
@@ -240,7 +240,7 @@ class ProducerState:
         self._ongoing.pop(completed.first_offset, None)
         self._unreplicated[completed.first_offset] = completed.marker_offset
 
-    # -- last stable offset -----------------------------------------------------------------------------------------
+    # -- last stable offset ------------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -262,7 +262,7 @@ class ProducerState:
             del self._unreplicated[first_offset]
         return bool(done)
 
-    # -- descriptions ---------------------------------------------------------------------------------------------------
+    # -- descriptions ------------------------------------------------------------------------------------------------
 
     def active(self) -> list[ActiveProducer]:
         """Return all producers (DescribeProducers)."""
@@ -285,7 +285,7 @@ class ProducerState:
             for first_offset, producer_id in self._ongoing.items()
         ]
 
-    # -- verification (KIP-890 part 1) --------------------------------------------------------------------------------
+    # -- verification (KIP-890 part 1) -------------------------------------------------------------------------------
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool) -> int:
         """Return the guard for the append after verification (KIP-890); NO_GUARD if the transaction is already open here.
@@ -335,7 +335,7 @@ class ProducerState:
             return
         del self._verifications[producer_id]
 
-    # -- expiry, snapshots, truncation ----------------------------------------------------------------------------------
+    # -- expiry, snapshots, truncation -------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Remove expired producers and verifications. Return the number of producers removed."""

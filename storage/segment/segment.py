@@ -75,7 +75,7 @@ class Segment:
         """Return the timestamp of the newest record, or the time the segment was opened if its records have none."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
-    # -- writing --------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[BatchHeader], buffers: Sequence[Buffer], index_interval_bytes: int) -> None:
         """Write the batches at the end, then index them. Raise OSError if the write fails; the indexes are unchanged then."""
@@ -199,7 +199,7 @@ class Segment:
                 file.sync_now()
                 file.close()
 
-    # -- opening ----------------------------------------------------------------------------------------------------------
+    # -- opening -----------------------------------------------------------------------------------------------------
 
     def open_sealed(self) -> None:
         """Check the end of the index files of a sealed segment; `load_indexes` reads the rest when a read needs it.
@@ -282,7 +282,7 @@ class Segment:
         if offsets and times and offsets.persisted == len(offsets) and times.persisted == len(times):
             self.offset_index = self.time_index = None
 
-    # -- truncating, removing ---------------------------------------------------------------------------------------------
+    # -- truncating, removing ----------------------------------------------------------------------------------------
 
     def truncate(self, position: int, offset: int) -> None:
         """Truncate log and indexes to `offset`; `position` is the position of the batch that holds it."""

@@ -66,7 +66,21 @@ SUBJECT = re.compile(r"[a-z][a-z0-9 ,/._-]*: [a-z`_.].*")
 SUBJECT_CHARACTERS_MAX = 72
 # Folders whose text does not follow docs/glossary.md yet. This list may only shrink.
 TEXT_PENDING = (
-    "broker/",
+    "broker/__main__.py",
+    "broker/apis/",
+    "broker/config/",
+    "broker/contexts.py",
+    "broker/coordinators/",
+    "broker/dispatch/",
+    "broker/fetch/",
+    "broker/metrics/",
+    "broker/network/",
+    "broker/node.py",
+    "broker/partition/",
+    "broker/process/",
+    "broker/quorum/",
+    "broker/replication/",
+    "broker/server/",
     "cluster/",
     "coordinator/",
     "docs/ARCHITECTURE.md",

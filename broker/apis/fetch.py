@@ -7,7 +7,7 @@ Behavior:
 - A Fetch that waits is answered at once, early and maybe empty, when the same connection sends another request, which
   would otherwise be held up behind it: the order of responses is that of the requests.
 - What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
-- Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.answer_room`), but one batch.
+- Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.response_capacity`), but one batch.
 - Incremental sessions: see `odradek.broker.fetch.sessions`. One holds at most 10,000 partitions, all together 200,000: beyond, a full fetch opens
   none, and one that grows is closed (FETCH_SESSION_ID_NOT_FOUND), after which its client fetches in full.
 - Followers, which fetch the log itself and acknowledge by it: see `odradek.broker.replication.leader_fetch`.
@@ -200,7 +200,7 @@ def _survey(fetch: _Fetch) -> FetchPass:
     """A fresh pass over all partitions of the plan. Those that cannot be read at all have their answer already."""
     allowed: dict[str, bool] = {}
     readings = [_reading(fetch, slot, allowed) for slot in fetch.plan.slots]
-    max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.answer_room())
+    max_bytes = min(fetch.limits.max_bytes, fetch.context.broker.budget.response_capacity())
     read = FetchPass(fetch.limits, readings, max_bytes)
     # What is not known at all does not end the waiting for the others (as in Kafka); any other error does.
     read.answer_now = any(
@@ -275,7 +275,7 @@ async def _from_disk(
         return _when_woken(fetch, wait)
     finally:
         if not parked:
-            fetch.context.session.forget(wait.wake)
+            fetch.context.session.cancel_on_next_request(wait.wake)
             wait.wake()
 
 
@@ -284,7 +284,7 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
     try:
         await wait.woken
     finally:
-        fetch.context.session.forget(wait.wake)
+        fetch.context.session.cancel_on_next_request(wait.wake)
         wait.wake()
     read = _survey(fetch)
     await _read_on(fetch, read, read.advance())
@@ -294,8 +294,10 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
 def _handed_over(fetch: _Fetch, read: FetchPass) -> FetchResponse:
     """The answer of a coroutine. Its bytes count from now on, or fetches that wake together would all see the same room."""
     budget = fetch.context.broker.budget
-    budget.take(read.size)
-    get_running_loop().call_soon(budget.give, read.size)  # right before the connection takes the answer, and counts it
+    budget.reserve(read.size)
+    get_running_loop().call_soon(
+        budget.release, read.size
+    )  # right before the connection takes the answer, and counts it
     return _respond(fetch, read)
 
 
@@ -303,13 +305,13 @@ async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> No
     budget = fetch.context.broker.budget
     while cold is not None:
         expected = max(0, min(read.max_bytes - read.size, read.next_max_bytes))
-        budget.take(expected)
+        budget.reserve(expected)
         try:
             read.supply(await cold.partition.on_disk(cold.read.resolve()))
         except Refusal as refusal:
             read.supply(refusal)
         finally:
-            budget.give(expected)
+            budget.release(expected)
         cold = read.advance()
 
 

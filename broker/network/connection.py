@@ -28,7 +28,7 @@ from odradek.broker.dispatch.dispatcher import Call, Dispatcher
 from odradek.broker.network.throttle import Muting
 from odradek.broker.quorum.peers import is_broker
 from odradek.broker.requests.api import Ordered
-from odradek.broker.requests.futures import Failure, discard, outcome
+from odradek.broker.requests.futures import Failure, close_unstarted_response, result_or_failure
 from odradek.broker.requests.listener import Listener
 from odradek.broker.requests.session import Session
 from odradek.protocol.connection import RequestFrame, ServerConnection
@@ -128,7 +128,7 @@ class Connection(BufferedProtocol):
         if not self._core.frame_started:
             self._frame_s = self._active_s
         self._request_bytes += nbytes
-        self._shared.budget.take(nbytes)
+        self._shared.budget.reserve(nbytes)
         try:
             self._core.buffer_updated(nbytes)
         except Malformed as error:
@@ -155,7 +155,7 @@ class Connection(BufferedProtocol):
             self._deadline.cancel()
         session = self._session
         if session is None:
-            shared.budget.give(self._request_bytes)
+            shared.budget.release(self._request_bytes)
             return
         shared.connections.pop(session.connection_id, None)
         shared.limits.leave(self._address)
@@ -163,8 +163,8 @@ class Connection(BufferedProtocol):
         self._muting.end()
         held = self._request_bytes + self._response_bytes
         self._in_work = self._request_bytes = self._response_bytes = 0
-        shared.budget.leave(self)
-        shared.budget.give(held)
+        shared.budget.remove(self)
+        shared.budget.release(held)
 
     def close(self) -> None:
         """End the connection; what is ready goes out first."""
@@ -220,7 +220,7 @@ class Connection(BufferedProtocol):
         assert dispatcher is not None
         call = dispatcher.open(frame, session)
         self._in_work += 1
-        shared.budget.request_taken(self)
+        shared.budget.request_started(self)
         if shared.ready or call.api.early(call.request):
             self._settle(call, dispatcher.handle(call))
         else:
@@ -252,7 +252,7 @@ class Connection(BufferedProtocol):
         else:
             assert iscoroutine(awaitable), awaitable
             coroutine = awaitable
-            future = self._shared.tasks.spawn(outcome(coroutine), "request")
+            future = self._shared.tasks.spawn(result_or_failure(coroutine), "request")
             future.add_done_callback(lambda _: coroutine.close())  # cancelled by a stop, it may never have begun
         if future.done():
             callback(future)
@@ -265,11 +265,11 @@ class Connection(BufferedProtocol):
             self._settle(call, self._result(call, future))
             self._serve()
         else:
-            discard(future)
+            close_unstarted_response(future)
 
     def _stage_two_done(self, call: Call, future: "Future[Any]") -> None:
         if not self._is_open():
-            discard(future)
+            close_unstarted_response(future)
             return
         self._respond(call, self._result(call, future))
         if self._serving:
@@ -313,15 +313,15 @@ class Connection(BufferedProtocol):
             size = SIZE_PREFIX_BYTES + sum(map(len, chunks))
             self._queued_bytes += size
             self._response_bytes += size
-            shared.budget.take(size)
+            shared.budget.reserve(size)
             self._core.send_response(frame.seq, chunks)
         self._muting.mute(call.context.throttle_ms)
         dispatcher.count(call, response, size)
         self._in_work -= 1
         released = SIZE_PREFIX_BYTES + frame.size
         self._request_bytes -= released
-        shared.budget.request_done(self)
-        shared.budget.give(released)
+        shared.budget.request_completed(self)
+        shared.budget.release(released)
 
     def _planned_flush(self) -> None:
         self._flush_planned = False
@@ -343,7 +343,7 @@ class Connection(BufferedProtocol):
         assert self._transport is not None
         held = self._queued_bytes + self._transport.get_write_buffer_size()
         gone, self._response_bytes = self._response_bytes - held, held
-        self._shared.budget.give(gone)
+        self._shared.budget.release(gone)
 
     # -- limits
 

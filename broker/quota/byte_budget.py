@@ -1,23 +1,23 @@
-"""Limit the bytes of requests and responses that one broker holds in memory."""
+"""Limit of the bytes of requests and responses that one broker holds in memory."""
 
 from collections.abc import Callable
 from typing import Final
 
 SMALL_SHARE: Final = 8192
 """Divisor of the budget: the share that each connection may hold while the budget is exhausted (64 KiB of 512 MiB)."""
-ANSWER_SHARE: Final = 8
-"""Divisor of the free budget: the share that one response made of stored records may take."""
+RESPONSE_SHARE: Final = 8
+"""Divisor of the free budget: the maximum share that the stored records of one response may take."""
 
 
 class ByteBudget:
-    """Bytes of requests and responses in memory, over all connections.
+    """Bytes of requests and responses in memory, over all connections of a broker.
 
-    Past the limit, connections stop being read; they are resumed in the order in which they stopped. A budget that is
-    filled by half-received requests would never empty by that, so the first in line is favoured: it may go on until its
-    next request has been answered. At most one is at any time.
+    While the limit is reached, the broker reads from no connection. It resumes connections in the order in which they
+    stopped. If requests that are only half received fill the budget, no request can complete and free it. Therefore one
+    connection at a time is exempt from the limit: the first that waits, until its next request is completed.
 
-    Clients that hold much must not stop those that hold next to nothing: below its small share a connection is always
-    read, so the limit is exceeded by at most one request and one small share per connection.
+    Connections that hold many bytes must not stop those that hold few. A connection below its small share of the limit
+    is always read. So the limit is exceeded by at most one request, plus one small share per connection.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -25,65 +25,71 @@ class ByteBudget:
         self.used_bytes = 0
         self._small_bytes = limit_bytes // SMALL_SHARE
         self._waiting: dict[object, Callable[[], None]] = {}
-        self._favoured: object | None = None
-        self._favour_used = False
+        self._exempt: object | None = None
+        self._exempt_in_work = False
+        """True if the exempt connection has received its whole request."""
 
-    def take(self, count: int) -> None:
+    def reserve(self, count: int) -> None:
+        """Count `count` more bytes as used."""
         self.used_bytes += count
 
-    def give(self, count: int) -> None:
+    def release(self, count: int) -> None:
+        """Free `count` bytes, and resume connections that wait for them."""
         self.used_bytes -= count
-        assert self.used_bytes >= 0, "more was given back than was taken"
+        assert self.used_bytes >= 0, "the budget released more bytes than were reserved"
         if self._waiting:
             self._resume()
 
-    def answer_room(self) -> int:
-        """Bytes of stored records that one answer may take now.
+    def response_capacity(self) -> int:
+        """Return the bytes of stored records that one response may contain now.
 
-        The less is left the less a reader gets, so that no number of readers that never take their answers can fill the
-        budget; one that does take them asks again for what it did not get.
+        It is a share of the free budget, so that clients that do not receive their responses cannot exhaust the budget,
+        however many they are. A client that receives its response fetches the rest with its next request.
         """
-        return max(0, self.limit_bytes - self.used_bytes) // ANSWER_SHARE
+        return max(0, self.limit_bytes - self.used_bytes) // RESPONSE_SHARE
 
-    def request_taken(self, owner: object) -> None:
-        """A whole request of `owner` is in work now."""
-        if self._favoured is owner:
-            self._favour_used = True
+    def request_started(self, owner: object) -> None:
+        """Record that the connection `owner` has received a whole request, which is handled now."""
+        if self._exempt is owner:
+            self._exempt_in_work = True
 
-    def request_done(self, owner: object) -> None:
-        """A request of `owner` has been answered."""
-        if self._favoured is owner and self._favour_used:
-            self._favoured = None
+    def request_completed(self, owner: object) -> None:
+        """Record that the response to a request of the connection `owner` has been sent. Its exemption ends."""
+        if self._exempt is owner and self._exempt_in_work:
+            self._exempt = None
             self._resume()
 
     def may_read(self, owner: object, held_bytes: int, resume: Callable[[], None]) -> bool:
-        """May `owner`, which holds so much, go on? If not it stands in line now, and `resume` is called when it may."""
+        """Return True if the connection `owner`, which holds `held_bytes`, may read more bytes.
+
+        Otherwise it is added to the queue, and `resume` is called when it may read.
+        """
         if self.used_bytes < self.limit_bytes or held_bytes < self._small_bytes:
             return True
-        if self._favoured is None and not self._waiting:
-            self._favour(owner)
-        if self._favoured is owner and not self._favour_used:
+        if self._exempt is None and not self._waiting:
+            self._set_exempt(owner)
+        if self._exempt is owner and not self._exempt_in_work:
             return True
         self._waiting.setdefault(owner, resume)
         return False
 
-    def leave(self, owner: object) -> None:
-        """`owner` is gone."""
+    def remove(self, owner: object) -> None:
+        """Remove the connection `owner`, which has closed."""
         self._waiting.pop(owner, None)
-        if self._favoured is owner:
-            self._favoured = None
+        if self._exempt is owner:
+            self._exempt = None
             self._resume()
 
-    def _favour(self, owner: object) -> None:
-        self._favoured, self._favour_used = owner, False
+    def _set_exempt(self, owner: object) -> None:
+        self._exempt, self._exempt_in_work = owner, False
 
     def _resume(self) -> None:
         while self._waiting and self.used_bytes < self.limit_bytes:
-            self._call_first()
-        if self._waiting and self._favoured is None:
-            self._favour(next(iter(self._waiting)))
-            self._call_first()
+            self._resume_first()
+        if self._waiting and self._exempt is None:
+            self._set_exempt(next(iter(self._waiting)))
+            self._resume_first()
 
-    def _call_first(self) -> None:
+    def _resume_first(self) -> None:
         owner = next(iter(self._waiting))
         self._waiting.pop(owner)()

@@ -1,17 +1,20 @@
-"""Quotas of clients, obeyed (KIP-13, KIP-124, KIP-219, KIP-599, KIP-612).
+"""Client quotas: measurement and throttle times (KIP-13, KIP-124, KIP-219, KIP-599, KIP-612).
 
-Of what is set for a request's user and client id the most specific counts: both together, then the user, then the client id, a name
-of its own before the default. A quota for users is shared by all client ids of a user, one for client ids by all users of it, one for
-both is each pair's own. Each broker measures for itself.
+A request has a user and a client id. The most specific configured quota applies to it: first a quota of the pair, then
+of the user, then of the client id; in each step a quota for the name precedes the default quota. All client ids of a
+user share a user's quota, and all users of a client id share a client id's quota. Each pair has its own quota of a
+quota for pairs. Each broker measures separately.
 
-* `producer_byte_rate`: bytes of Produce requests. `consumer_byte_rate`: bytes of records in answers to Fetch; one that takes a
-  consumer beyond its quota is sent, and then the consumer is silent for as long as it takes. (Kafka sends it empty.)
-* `request_percentage`: time on the loop, 100 for all of it, of handlers' first stages.
-* `controller_mutation_rate`: partitions that are made or deleted, in a second.
-* `connection_creation_rate`: of one address; obeyed by `odradek.broker.network.limits.ConnectionLimits`.
+* `producer_byte_rate`: bytes of Produce requests per second.
+* `consumer_byte_rate`: bytes of records in Fetch responses per second. A response that exceeds the quota is sent, and
+  then the connection is throttled. Kafka sends such a response without records.
+* `request_percentage`: time of the event loop that the first stages of handlers take; 100 is the whole time.
+* `controller_mutation_rate`: created and deleted partitions per second.
+* `connection_creation_rate`: new connections per second from one address.
+  `odradek.broker.network.limits.ConnectionLimits` applies it.
 
-Brokers that ask on behalf of the cluster have no quota. They are known by the client id that they go by: without authentication,
-whoever may fetch as a follower may as well call itself so.
+Requests between brokers have no quota. A broker is recognized by its client id. Without authentication a client can use
+that client id, too; such a client can also fetch as a follower.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,34 +48,40 @@ from odradek.runtime.clock import Clock
 FETCH_BYTES_MAX: Final = 2**31 - 1
 """Maximum bytes of one fetch response for a client without a quota: the largest value that `max_bytes` can have."""
 TRACKED_MAX: Final = 10_000
-"""Whose use is remembered, for each kind of quota; when there are more, who was heard of least recently begins anew."""
+"""Maximum measurements per kind of quota. Above it, the least recently used measurement is removed and starts again at
+0.
+"""
 PERCENT: Final = 100
 SECOND_US: Final = 1_000_000
 
-Who = tuple[str, str]
-"""(user, client id) that share one measure, "" for all of them."""
+QuotaKey = tuple[str, str]
+"""(user, client id) of the requests that share one measurement. "" stands for all users or all client ids."""
 M = TypeVar("M")
 
 
-class Measures(dict[Who, M]):
-    """What was measured, of the last `TRACKED_MAX` that were heard of."""
+class Measurements(dict[QuotaKey, M]):
+    """Measurements of one kind of quota, for the `TRACKED_MAX` keys that were used last."""
 
     def __init__(self, make: Callable[[], M]) -> None:
         super().__init__()
         self._make = make
 
-    def of(self, who: Who) -> M:
-        measure = self.pop(who, None)
-        if measure is None:
-            measure = self._make()
+    def measurement(self, key: QuotaKey) -> M:
+        """Return the measurement of `key`, a new one if there is none."""
+        measurement = self.pop(key, None)
+        if measurement is None:
+            measurement = self._make()
             if len(self) >= TRACKED_MAX:
                 del self[next(iter(self))]
-        self[who] = measure
-        return measure
+        self[key] = measurement
+        return measurement
 
 
 class ClientQuotas:
-    """`on_metadata` is to be subscribed; until then nobody has a quota."""
+    """Quotas of this broker's clients, and the measured use of each.
+
+    The owner subscribes `on_metadata` to the metadata cache. Before its first call there are no quotas.
+    """
 
     def __init__(self, config: Config, clock: Clock) -> None:
         self._clock = clock
@@ -80,15 +89,16 @@ class ClientQuotas:
         self._window_ms = config.quota_window_size_seconds * SECOND_MS
         self._samples = config.quota_window_num
         controller_window_ms = config.controller_quota_window_size_seconds * SECOND_MS
-        self._rates: dict[str, Measures[Rate]] = {
-            key: Measures(lambda: Rate(self._samples, self._window_ms))
+        self._rates: dict[str, Measurements[Rate]] = {
+            key: Measurements(lambda: Rate(self._samples, self._window_ms))
             for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
         }
-        self._buckets: Measures[TokenBucket] = Measures(
+        self._buckets: Measurements[TokenBucket] = Measurements(
             lambda: TokenBucket(config.controller_quota_window_num, controller_window_ms)
         )
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Take over the quotas of `image` if `delta` changes any."""
         if not delta.changed_client_quotas():
             return
         limits: dict[str, dict[QuotaEntity, float]] = {}
@@ -101,11 +111,14 @@ class ClientQuotas:
 
     @property
     def measure_time(self) -> bool:
-        """Return whether a request_percentage quota exists: then `RequestContext.busy_us` is measured."""
+        """Return True if a `request_percentage` quota exists.
+
+        Only then the broker measures `RequestContext.busy_us`.
+        """
         return REQUEST_PERCENTAGE in self._limits
 
     def throttle_ms(self, context: RequestContext, response: Any) -> int:
-        """Record the request and its response (None if there is none); return how long its client is asked to stay silent."""
+        """Record a request and its response (None if it has none). Return the throttle time in milliseconds."""
         if not self._limits or is_broker(context.session, context.client_id):
             return 0
         throttle_ms = 0
@@ -117,54 +130,60 @@ class ClientQuotas:
         return max(throttle_ms, min(time_ms, self._window_ms))
 
     def _record(self, context: RequestContext, key: str, amount: float) -> int:
-        found = self._limit(context, key)
-        if found is None:
+        quota = self._quota(context, key)
+        if quota is None:
             return 0
-        limit, who = found
+        limit, quota_key = quota
         now_ms = self._clock.monotonic_ms()
-        rate = self._rates[key].of(who)
+        rate = self._rates[key].measurement(quota_key)
         rate.record(amount, now_ms)
         return rate.throttle_ms(limit, now_ms)
 
     def fetch_bytes_max(self, context: RequestContext) -> int:
-        """What fits all windows but the one that is going on: more would never be within the quota."""
-        found = self._limit(context, CONSUMER_BYTE_RATE)
-        if found is None:
+        """Return the maximum bytes of a Fetch response: what the quota allows in all completed windows together.
+
+        A larger response always exceeds the quota. Kafka limits `max_bytes` in the same way (KAFKA-6397).
+        """
+        quota = self._quota(context, CONSUMER_BYTE_RATE)
+        if quota is None:
             return FETCH_BYTES_MAX
-        return int(min(found[0] * (self._samples - 1) * self._window_ms / SECOND_MS, FETCH_BYTES_MAX))
+        return int(min(quota[0] * (self._samples - 1) * self._window_ms / SECOND_MS, FETCH_BYTES_MAX))
 
     def controller_mutations(self, context: RequestContext, *, strict: bool) -> ControllerMutationQuota:
-        """Return the quota of the client for creating and deleting partitions; `strict` refuses requests over the quota."""
-        found = self._limit(context, CONTROLLER_MUTATION_RATE)
-        if found is None:
+        """Return the client's quota of created and deleted partitions.
+
+        A strict quota refuses requests that exceed it.
+        """
+        quota = self._quota(context, CONTROLLER_MUTATION_RATE)
+        if quota is None:
             return UNBOUNDED
-        limit, who = found
-        return BoundedControllerMutationQuota(self._buckets.of(who), limit, self._clock, strict=strict)
+        limit, key = quota
+        return BoundedControllerMutationQuota(self._buckets.measurement(key), limit, self._clock, strict=strict)
 
     def connection_rate(self, address: str) -> float | None:
-        """Return the new connections per second that `address` may open; None for no limit."""
+        """Return the maximum new connections per second from `address`; None if there is no limit."""
         limits = self._limits.get(CONNECTION_CREATION_RATE)
         if limits is None:
             return None
         return limits.get(((IP, address),), limits.get(((IP, None),)))
 
-    # ---- who has which quota ----------------------------------------------------------------------------------------
+    # ---- the quota of a request -------------------------------------------------------------------------------------
 
-    def _limit(self, context: RequestContext, key: str) -> tuple[float, Who] | None:
-        """The quota, and who shares it; None without one."""
+    def _quota(self, context: RequestContext, key: str) -> tuple[float, QuotaKey] | None:
+        """Return (limit, key of the measurement) of the quota that applies to the request; None if there is none."""
         limits = self._limits.get(key)
         if limits is None:
             return None
         user, client_id = context.session.principal.name, context.client_id or ""
-        for entity, who in _candidates(user, client_id):
+        for entity, quota_key in _candidates(user, client_id):
             limit = limits.get(entity)
             if limit is not None:
-                return limit, who
+                return limit, quota_key
         return None
 
 
-def _candidates(user: str, client_id: str) -> tuple[tuple[QuotaEntity, Who], ...]:
-    """Entities that the request is one of, the most specific first."""
+def _candidates(user: str, client_id: str) -> tuple[tuple[QuotaEntity, QuotaKey], ...]:
+    """Return (quota entity, key of the measurement) for all entities that match a request, the most specific first."""
     both, whole_user, whole_client = (user, client_id), (user, ""), ("", client_id)
     return (
         (((CLIENT_ID, client_id), (USER, user)), both),

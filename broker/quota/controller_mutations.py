@@ -1,4 +1,4 @@
-"""The quota `controller_mutation_rate`: partitions created and deleted per second (KIP-599)."""
+"""Quota `controller_mutation_rate`: created and deleted partitions per second (KIP-599)."""
 
 from typing import Final, Protocol
 
@@ -8,40 +8,40 @@ from odradek.runtime.clock import Clock
 
 
 class ControllerMutationQuota(Protocol):
-    """Count the partitions that one request creates or deletes against the quota of its client."""
+    """Quota that applies to the partitions that one request creates or deletes."""
 
     @property
     def throttle_ms(self) -> int:
-        """Milliseconds that the client is asked to stay silent for what was recorded so far."""
+        """Throttle time in milliseconds for the partitions that were recorded so far."""
 
     def record(self, partitions: int) -> None:
-        """Record `partitions` created or deleted partitions.
+        """Record that the request creates or deletes `partitions` partitions.
 
-        Raise Refusal(THROTTLING_QUOTA_EXCEEDED) if the request may not create or delete them.
+        Raise Refusal(THROTTLING_QUOTA_EXCEEDED) if the quota is strict and the client has exceeded it before.
         """
 
 
 class UnboundedControllerMutationQuota:
-    """Record nothing: the client has no quota."""
+    """Quota of a client without a limit. It records nothing."""
 
     throttle_ms = 0
 
     def record(self, partitions: int) -> None:
-        """Allow any number of partitions."""
+        """Do nothing: any number of partitions is allowed."""
 
 
 UNBOUNDED: Final = UnboundedControllerMutationQuota()
 
 
 class BoundedControllerMutationQuota:
-    """Record mutations in the token bucket of a client that has a quota.
+    """Quota of a client with a limit. It records partitions in the client's token bucket.
 
-    A strict quota refuses a request while the bucket is in debt. A permissive quota, for clients that do not know
-    THROTTLING_QUOTA_EXCEEDED, accepts each request and asks the client to stay silent afterwards.
+    A strict quota refuses requests while the bucket is in debt. A permissive quota is for clients that do not know
+    THROTTLING_QUOTA_EXCEEDED: it accepts each request and throttles the client afterwards.
     """
 
     def __init__(self, bucket: TokenBucket, limit: float, clock: Clock, *, strict: bool) -> None:
-        """`limit` is partitions per second."""
+        """Create the quota of one request. `limit` is in partitions per second."""
         self._bucket = bucket
         self._limit = limit
         self._clock = clock
@@ -49,11 +49,14 @@ class BoundedControllerMutationQuota:
         self.throttle_ms = 0
 
     def record(self, partitions: int) -> None:
-        """Record `partitions`. One request may put the bucket in debt; the next strict request is refused until it is paid."""
+        """Take `partitions` tokens.
+
+        One request may take more tokens than there are. Strict requests are refused until the tokens are above 0 again.
+        """
         now_ms = self._clock.monotonic_ms()
-        owed_ms = self._bucket.throttle_ms(self._limit, now_ms)
-        if self._strict and owed_ms:
-            self.throttle_ms = owed_ms
+        debt_ms = self._bucket.throttle_ms(self._limit, now_ms)
+        if self._strict and debt_ms:
+            self.throttle_ms = debt_ms
             raise Refusal(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
         self._bucket.take(partitions, self._limit, now_ms)
         if not self._strict:

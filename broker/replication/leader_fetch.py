@@ -333,7 +333,7 @@ class _Fetch:
     def _unpark(self) -> None:
         if self._session.parked is self:
             self._session.parked = None
-            self._context.session.forget(self.expire)
+            self._context.session.cancel_on_next_request(self.expire)
         for timer in (self._timer, self._later, self._held_back):
             if timer is not None:
                 timer.cancel()
@@ -344,7 +344,7 @@ class _Fetch:
     def _answer(self, *, final: bool) -> FetchResponse | None:
         """The response; None when it is too small yet, or comes later, through the future."""
         owner = self._owner
-        max_bytes = min(self._request.max_bytes, owner.max_bytes, owner.budget.answer_room())
+        max_bytes = min(self._request.max_bytes, owner.max_bytes, owner.budget.response_capacity())
         gathering = Gathering(owner.sessions, self._session, max_bytes, owner.clock.monotonic_ms(), final)
         gathering.begin()
         cold = gathering.advance()
@@ -370,13 +370,13 @@ class _Fetch:
         budget = self._owner.budget
         while cold is not None:
             expected = max(0, gathering.max_bytes - gathering.size)
-            budget.take(expected)
+            budget.reserve(expected)
             try:
                 gathering.supply(await cold.partition.on_disk(cold.read.resolve()))
             except Refusal as refusal:
                 gathering.supply(refusal)
             finally:
-                budget.give(expected)
+                budget.release(expected)
             cold = gathering.advance()
         self._settle(self._respond(gathering))
 
@@ -386,8 +386,8 @@ class _Fetch:
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         response = FetchResponse(session_id=session.id, responses=gathering.finish(self._context))
         # Its bytes count from now on: the connection takes it in the loop's next round.
-        budget.take(gathering.size)
-        self._loop.call_soon(budget.give, gathering.size)
+        budget.reserve(gathering.size)
+        self._loop.call_soon(budget.release, gathering.size)
         if session.id == NO_SESSION:
             self._owner.sessions.end(session)
         return response

@@ -1,18 +1,18 @@
-"""The row of an API: its versions, messages and handler.
+"""Row of the API table: the versions, messages and handler of one API.
 
 A handler is a plain function `handle(context, request)`. Its result determines when the response is sent:
 
 =====================  ==============================================================================================
-a response             at once; no task is created
-an awaitable           stage one is done; stage two (waiting for replication, markers, data) overlaps the requests
-                       behind it. Responses still leave in request order
-`Ordered(awaitable)`   stage one itself has to wait: the connection takes no further request until the awaitable has
-                       yielded one of the former
-`None`                 no response is sent (Produce with acks=0)
+a response             The response is sent immediately; no task is created.
+an awaitable           Stage one is done. Stage two (a wait for replication, markers or data) runs while the next
+                       requests of the connection are handled. Responses still leave in the order of requests.
+`Ordered(awaitable)`   Stage one itself has to wait. The connection handles no further request until the awaitable has
+                       yielded one of the results above.
+`None`                 No response is sent (Produce with acks=0).
 =====================  ==============================================================================================
 
-A handler may raise `Refusal` before it has changed anything: the dispatcher responds with the row's `refuse`, after
-`error_map` has translated the code for the version of the request.
+A handler may raise `Refusal` before it has changed any state. The dispatcher then responds with the row's `refuse`,
+after `error_map` has translated the error code for the version of the request.
 """
 
 from collections.abc import Awaitable, Callable
@@ -34,14 +34,17 @@ R = TypeVar("R", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Ordered(Generic[R]):
-    """A stage one that has to wait. `awaitable` yields a response, an awaitable (stage two) or None."""
+    """Result of a handler whose stage one has to wait.
+
+    `awaitable` yields a response, an awaitable (stage two) or None.
+    """
 
     awaitable: Awaitable[R | Awaitable[R | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded(Generic[R]):
-    """A request that arrived inside another one. `wrap` makes the outer response of the encoded inner response."""
+    """Request that arrived inside an Envelope. `wrap` makes the Envelope's response of the encoded inner response."""
 
     frame: RequestFrame
     session: Session
@@ -49,14 +52,14 @@ class Embedded(Generic[R]):
 
 
 class Routing(IntEnum):
-    """Where a request is handled."""
+    """Node that handles a request."""
 
     LOCAL = 0
-    """On the node that received it."""
+    """The node that received the request handles it."""
     CONTROLLER = 1
-    """On the active controller: another node forwards the request in an Envelope (KIP-590)."""
+    """The active controller handles the request. Any other node forwards it in an Envelope (KIP-590)."""
     ENVELOPE = 2
-    """The handler returns an `Embedded` request, which is dispatched in its turn."""
+    """The handler returns an `Embedded` request. The dispatcher handles that request next, on the same node."""
 
 
 Handler = Callable[[C, Q], R | Awaitable[R | None] | Ordered[R] | Embedded[R] | None]
@@ -76,10 +79,10 @@ def never(_request: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api(Generic[C, Q, R]):
-    """One row of the API table. `C` is the request context that the handler needs.
+    """Row of the API table. `C` is the request context that the handler needs.
 
-    The broker serves the versions `min_version` to `max_version`. ApiVersions announces `announced_min` as the lowest if it is
-    set (Produce, KAFKA-18659). `acl` and `gaps` appear in docs/apis.md.
+    The broker serves the versions `min_version` to `max_version`. If `announced_min` is set, ApiVersions announces it
+    as the lowest version (Produce, KAFKA-18659). `acl` and `gaps` appear in docs/apis.md.
     """
 
     key: int
@@ -91,10 +94,13 @@ class Api(Generic[C, Q, R]):
     refuse: Refuse[C, Q, R]
     announced_min: int | None = None
     listeners: tuple[str, ...] = (CLIENT,)
-    """Roles of listeners; one of them suffices."""
+    """Listener roles that serve this API. A listener with one of them serves it."""
     early: Callable[[Any], bool] = never
-    """Return whether a request is served before the broker is registered, when only the quorum of the metadata log runs. Without
-    such requests a cluster could not start. All other requests wait."""
+    """Return True if the request is served before this broker is registered.
+
+    Until then only the quorum of the metadata log runs. A cluster needs these requests to start; all other requests
+    wait.
+    """
     routing: Routing = Routing.LOCAL
     acl: str = ""
     gaps: tuple[str, ...] = ()

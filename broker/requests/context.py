@@ -1,4 +1,4 @@
-"""One request on its way through the broker."""
+"""Context of one request: its header, its session, its permissions and its measurements."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, Authorize
 
 @dataclass(slots=True)
 class RequestContext:
-    """The header of one request, its session, and what the broker measures about it."""
+    """Header of one request, its session, and the measurements that quotas and metrics need."""
 
     api_key: int
     api_version: int
@@ -21,22 +21,26 @@ class RequestContext:
     """Wall-clock time when the broker began to handle the request."""
     request_bytes: int
     busy_us: int = field(default=0, init=False)
-    """Microseconds of the event loop that the handler's first stage took; 0 unless a request_percentage quota exists."""
+    """Microseconds of the event loop that the handler's first stage took. Zero unless a `request_percentage` quota
+    exists.
+    """
     throttle_ms: int = field(default=0, init=False)
-    """Milliseconds that the client was asked to stay silent."""
+    """Throttle time of the response in milliseconds."""
 
     def allowed(self, operation: AclOperation, resource: ResourceType, name: str) -> bool:
-        """Return whether the session may do `operation` on the resource `name`."""
+        """Return True if the session's principal may do `operation` on the resource `name`."""
         return self._authorize(operation, resource, (name,))[0]
 
     def allowed_on_cluster(self, operation: AclOperation) -> bool:
-        """Return whether the session may do `operation` on the cluster."""
+        """Return True if the session's principal may do `operation` on the cluster."""
         return self._authorize(operation, ResourceType.CLUSTER, (CLUSTER_RESOURCE,))[0]
 
     def split_allowed(
         self, operation: AclOperation, resource: ResourceType, names: Sequence[str]
     ) -> tuple[list[str], list[str]]:
-        """Return (allowed, denied) names, both in the given order. Handlers of many resources authorize by this method."""
+        """Return (allowed names, denied names), both in the given order. One call authorizes all resources of a
+        request.
+        """
         decisions = self._authorize(operation, resource, names)
         allowed = [name for name, ok in zip(names, decisions, strict=True) if ok]
         denied = [name for name, ok in zip(names, decisions, strict=True) if not ok]

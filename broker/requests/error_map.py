@@ -1,7 +1,7 @@
-"""One place where an error becomes the code that a request's version understands.
+"""Translation of error codes for the version of a request.
 
-Cores refuse with the newest vocabulary. A row says: for this API, up to this version, this error is sent as that one.
-What is not listed goes out unchanged.
+Cores refuse with the newest error codes. Each row of the table names an API, the last version that does not know an
+error code (or must not receive it), and the code that is sent instead. All other errors are sent unchanged.
 """
 
 from typing import Final
@@ -21,31 +21,34 @@ TXN_OFFSET_COMMIT: Final = 28
 EVERY_VERSION: Final = 32767
 
 _E = ErrorCode
+# Rows of (API key, last version, error, error that is sent up to that version).
 _ROWS: Final[tuple[tuple[int, int, ErrorCode, ErrorCode], ...]] = (
-    # KIP-588: clients that do not know PRODUCER_FENCED treat INVALID_PRODUCER_EPOCH as fatal, which is meant.
+    # KIP-588: clients that do not know PRODUCER_FENCED treat INVALID_PRODUCER_EPOCH as fatal, as they should here.
     (INIT_PRODUCER_ID, 3, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH),
     (ADD_PARTITIONS_TO_TXN, 1, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH),
     (ADD_OFFSETS_TO_TXN, 1, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH),
     (END_TXN, 1, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH),
-    # KAFKA-10687: Produce never says PRODUCER_FENCED, so that the producer can abort and go on.
+    # KAFKA-10687: a producer can abort and continue after INVALID_PRODUCER_EPOCH, but not after PRODUCER_FENCED.
     (PRODUCE, EVERY_VERSION, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH),
-    # KIP-890: TRANSACTION_ABORTABLE is known from v11 on; before it, an abortable error has to be a known one.
+    # KIP-890: clients know TRANSACTION_ABORTABLE from v11. Older ones can abort after INVALID_TXN_STATE.
     (PRODUCE, 10, _E.TRANSACTION_ABORTABLE, _E.INVALID_TXN_STATE),
-    # Verification errors of older producers become one that is retried without fetching metadata (KAFKA-16386).
+    # Errors of the transaction's verification become one that producers retry without fetching metadata (KAFKA-16386).
     (PRODUCE, EVERY_VERSION, _E.NETWORK_EXCEPTION, _E.NOT_ENOUGH_REPLICAS),
     (PRODUCE, EVERY_VERSION, _E.COORDINATOR_LOAD_IN_PROGRESS, _E.NOT_ENOUGH_REPLICAS),
     (PRODUCE, EVERY_VERSION, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_ENOUGH_REPLICAS),
     (PRODUCE, EVERY_VERSION, _E.NOT_COORDINATOR, _E.NOT_ENOUGH_REPLICAS),
     (PRODUCE, 11, _E.CONCURRENT_TRANSACTIONS, _E.NOT_ENOUGH_REPLICAS),
     (PRODUCE, 3, _E.KAFKA_STORAGE_ERROR, _E.NOT_LEADER_OR_FOLLOWER),
-    # A marker for a shard that cannot take it in: the coordinator of the transaction, or an administrator, comes again.
+    # The group coordinator cannot apply a marker yet. The sender (transaction coordinator or operator) retries after
+    # this.
     (WRITE_TXN_MARKERS, EVERY_VERSION, _E.COORDINATOR_LOAD_IN_PROGRESS, _E.NOT_LEADER_OR_FOLLOWER),
     (WRITE_TXN_MARKERS, EVERY_VERSION, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_LEADER_OR_FOLLOWER),
     (WRITE_TXN_MARKERS, EVERY_VERSION, _E.NOT_COORDINATOR, _E.NOT_LEADER_OR_FOLLOWER),
     (FETCH, 5, _E.KAFKA_STORAGE_ERROR, _E.NOT_LEADER_OR_FOLLOWER),
-    # Clients do not expect COORDINATOR_NOT_AVAILABLE here, and give up (GroupCoordinatorService.handleOffsetFetchException).
+    # Clients do not expect COORDINATOR_NOT_AVAILABLE here and fail
+    # (GroupCoordinatorService.handleOffsetFetchException).
     (OFFSET_FETCH, EVERY_VERSION, _E.COORDINATOR_NOT_AVAILABLE, _E.NOT_COORDINATOR),
-    # Producers before 2.0 could crash at a coordinator that loads.
+    # Producers before Kafka 2.0 can crash when they receive COORDINATOR_LOAD_IN_PROGRESS.
     (TXN_OFFSET_COMMIT, 1, _E.COORDINATOR_LOAD_IN_PROGRESS, _E.COORDINATOR_NOT_AVAILABLE),
     (TXN_OFFSET_COMMIT, 3, _E.TRANSACTION_ABORTABLE, _E.INVALID_TXN_STATE),
     (LIST_OFFSETS, 4, _E.OFFSET_NOT_AVAILABLE, _E.LEADER_NOT_AVAILABLE),
@@ -64,13 +67,13 @@ _TABLE: Final = _table()
 
 
 def wire_error(api_key: int, version: int, error: ErrorCode) -> ErrorCode:
-    """The code that `error` is sent as in a response of this API and version."""
+    """Return the error code that a response of this API and version contains for `error`."""
     last_version, sent = _TABLE.get((api_key, error), (-1, error))
     return sent if version <= last_version else error
 
 
 def known_error(code: int) -> ErrorCode:
-    """The error that another node's answer names; one that this version does not know is a failure of that node."""
+    """Return the error with the number `code` in another node's response, or UNKNOWN_SERVER_ERROR if unknown."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a handler that waits comes to its answer: by the futures it waits for, or by a coroutine of its own."""
+"""Futures of responses: run a handler's coroutine, and respond when several futures are done."""
 
 from asyncio import CancelledError, Future, get_running_loop
 from collections.abc import Callable, Coroutine
@@ -11,42 +11,50 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a handler's coroutine raised. It is an answer, not the failure of a task."""
+    """Exception that a handler's coroutine raised. The dispatcher turns it into an error response."""
 
     exception: Exception
 
 
-async def outcome(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What `coroutine` returns, or a Failure."""
+async def result_or_failure(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of `coroutine`, or a `Failure` if it raises an exception."""
     try:
         return await coroutine
-    except Exception as exception:  # noqa: BLE001  it becomes an answer at the one boundary, in dispatch
+    except Exception as exception:  # noqa: BLE001  the dispatcher makes an error response of it
         return Failure(exception)
 
 
-def when_done(answer: Callable[[], R], *futures: Future[Any]) -> Future[R]:
-    """What `answer()` returns or raises once all of `futures` are done. A coroutine that awaits them costs a task."""
-    answered: Future[R] = get_running_loop().create_future()
-    left = len(futures)
+def when_done(make_response: Callable[[], R], *futures: Future[Any]) -> Future[R]:
+    """Return a future of the result of `make_response()`, which is called when all of `futures` are done.
+
+    An exception of `make_response` becomes the exception of the future. This saves the task that a coroutine would
+    need.
+    """
+    response: Future[R] = get_running_loop().create_future()
+    pending = len(futures)
 
     def done(_future: Future[Any]) -> None:
-        nonlocal left
-        left -= 1
-        if left or answered.done():
+        nonlocal pending
+        pending -= 1
+        if pending or response.done():
             return
         try:
-            answered.set_result(answer())
+            response.set_result(make_response())
         except CancelledError:
-            answered.cancel()
-        except Exception as exception:  # noqa: BLE001  it becomes an answer at the one boundary, in dispatch
-            answered.set_exception(exception)
+            response.cancel()
+        except Exception as exception:  # noqa: BLE001  the dispatcher makes an error response of it
+            response.set_exception(exception)
 
     for future in futures:
         future.add_done_callback(done)
-    return answered
+    return response
 
 
-def discard(future: Future[Any]) -> None:
-    """Nobody is left to hear of what has become of `future`, which may be a stage two that has not begun."""
+def close_unstarted_response(future: Future[Any]) -> None:
+    """Discard the result of `future` after its connection has closed.
+
+    The result of a stage one can be the coroutine of a stage two that has not started; it is closed, since asyncio
+    warns of coroutines that are never awaited.
+    """
     if not future.cancelled() and future.exception() is None and iscoroutine(stage_two := future.result()):
         stage_two.close()

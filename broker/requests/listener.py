@@ -1,20 +1,20 @@
-"""A listener of the node, and the roles that it serves."""
+"""Listener of a node, and the roles that it serves."""
 
 from dataclasses import dataclass
 from typing import Final
 
 CLIENT: Final = "client"
-"""The role of a listener for clients."""
+"""Role of a listener that serves clients."""
 BROKER: Final = "broker"
-"""The role of a listener for other brokers."""
+"""Role of a listener that serves other brokers."""
 CONTROLLER: Final = "controller"
-"""The role of a listener for controllers."""
+"""Role of a listener that serves requests to the controller and to quorum voters."""
 ALL_ROLES: Final = (CLIENT, BROKER, CONTROLLER)
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A named listener: the address it is bound to, the address that clients connect to, and its roles."""
+    """Named listener: the address that it is bound to, the address that clients connect to, and its roles."""
 
     name: str
     host: str
@@ -23,4 +23,4 @@ class Listener:
     advertised_port: int
     roles: tuple[str, ...] = ALL_ROLES
     protected: bool = False
-    """True for a listener between nodes if clients have another: broker-wide connection limits do not apply to it."""
+    """True for an inter-node listener if clients use another one. Broker-wide connection limits do not apply to it."""

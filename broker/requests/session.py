@@ -1,4 +1,4 @@
-"""What the broker knows about one connection, and what handlers may ask of it."""
+"""Session of one connection, as request handlers see it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from odradek.cluster.authorizer import ANONYMOUS, Principal
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One connection. Handlers read it, and park on it through `on_next_request`."""
+    """State of one connection: its client, its principal, and callbacks for its next request and its end."""
 
     connection_id: int
     listener: Listener
@@ -19,52 +19,54 @@ class Session:
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     client_id: str | None = None
-    """As the last request has it."""
+    """Client id in the connection's last request."""
     closed: bool = False
     on_close: Callable[[str], None] | None = None
-    """The connection's own way to end itself; set by the listener."""
+    """Function that closes the connection, given the reason. The connection sets it."""
     _waiting: dict[Callable[[], None], None] = field(default_factory=dict)
-    _ends: dict[Callable[[], object], None] = field(default_factory=dict)
+    _on_end: dict[Callable[[], object], None] = field(default_factory=dict)
 
     def on_next_request(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, as soon as this connection has another request to serve, or has ended.
+        """Call `callback` once, when this connection has received another request or has ended.
 
-        A Fetch that waits holds back every response behind it (responses keep the order of requests), so it registers
-        here and answers early instead. `callback` must not raise.
+        Responses leave in the order of requests, so a parked Fetch delays all responses behind it. It therefore
+        registers here, and responds early. `callback` must not raise.
         """
         self._waiting[callback] = None
 
-    def forget(self, callback: Callable[[], None]) -> None:
-        """Take a callback back: what it waited for has come by itself."""
+    def cancel_on_next_request(self, callback: Callable[[], None]) -> None:
+        """Remove a callback that `on_next_request` registered. It may have run already."""
         self._waiting.pop(callback, None)
 
     def on_end(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call `callback` once this connection has ended, for answers that may be long in coming. What is returned takes it
-        back. `callback` must not raise.
+        """Call `callback` when this connection ends. Return a function that removes the callback.
+
+        A request that can wait for minutes, such as JoinGroup, registers here to stop waiting. `callback` must not
+        raise.
         """
-        self._ends[callback] = None
+        self._on_end[callback] = None
 
-        def take_back() -> None:
-            self._ends.pop(callback, None)
+        def remove() -> None:
+            self._on_end.pop(callback, None)
 
-        return take_back
+        return remove
 
     def wake_waiting(self) -> None:
-        """Run and forget every registered callback, in the order of registration."""
+        """Run and remove the callbacks of `on_next_request`, in the order of registration."""
         while self._waiting:
             callback = next(iter(self._waiting))
             del self._waiting[callback]
             callback()
 
     def close(self, reason: str) -> None:
-        """End the connection: the only answer that a Produce with acks=0 can get is that."""
+        """Close the connection. A Produce with acks=0 that fails has no other way to report it."""
         if self.on_close is not None:
             self.on_close(reason)
 
     def end(self) -> None:
-        """The connection is gone: nobody reads answers any more."""
+        """Mark the connection as closed, and run all registered callbacks."""
         self.closed = True
         self.wake_waiting()
-        ends, self._ends = self._ends, {}
-        for callback in ends:
+        callbacks, self._on_end = self._on_end, {}
+        for callback in callbacks:
             callback()

@@ -1,10 +1,11 @@
-"""The authorized-operations bit fields of Metadata, DescribeTopicPartitions, DescribeCluster and of groups (KIP-430)."""
+"""Bit fields of authorized operations in responses about topics, groups and the cluster (KIP-430)."""
 
 from typing import Final
 
 from odradek.broker.requests.context import RequestContext
 from odradek.cluster.authorizer import CLUSTER_RESOURCE, AclOperation, ResourceType
 
+# Operations that Kafka defines for each resource type (AclEntry.supportedOperations).
 _OPERATIONS: Final = {
     ResourceType.TOPIC: (
         AclOperation.READ,
@@ -36,14 +37,20 @@ _OPERATIONS: Final = {
 
 
 def topic_operations(context: RequestContext, topic: str) -> int:
+    """Return the operations that the client may do on `topic`. Bit n stands for the operation with Kafka's code n."""
     return _bits(context, ResourceType.TOPIC, topic)
 
 
 def group_operations(context: RequestContext, group: str) -> int:
+    """Return the operations that the client may do on `group`. Bit n stands for the operation with Kafka's code n."""
     return _bits(context, ResourceType.GROUP, group)
 
 
 def cluster_operations(context: RequestContext) -> int:
+    """Return the operations that the client may do on the cluster.
+
+    Bit n stands for the operation with Kafka's code n.
+    """
     return _bits(context, ResourceType.CLUSTER, CLUSTER_RESOURCE)
 
 

@@ -1,4 +1,4 @@
-"""The broker's authorizer: the implementation of `odradek.cluster.authorizer.Authorizer` that handlers use."""
+"""Authorizer of a broker without ACLs, an implementation of `odradek.cluster.authorizer.Authorizer`."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,10 @@ from odradek.cluster.authorizer import AclOperation, Principal, ResourceType
 
 
 class AllowAll:
-    """Allow every operation: the authorizer of a cluster without ACLs."""
+    """Authorizer that allows every operation, as Kafka does without `authorizer.class.name`."""
 
     def authorize(
         self, principal: Principal, host: str, operation: AclOperation, resource: ResourceType, names: Sequence[str]
     ) -> list[bool]:
+        """Return True for each of `names`."""
         return [True] * len(names)

@@ -1,4 +1,4 @@
-"""What Metadata, DescribeTopicPartitions and DescribeCluster say about brokers and partitions, as one listener sees them."""
+"""View of a metadata image through one listener, for Metadata, DescribeTopicPartitions and DescribeCluster."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from odradek.protocol.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition's leader as it can be reached, and the replicas that cannot be."""
+    """Leader of a partition if clients can connect to it, and the replicas that they cannot connect to."""
 
     error: ErrorCode
     leader: int
@@ -17,7 +17,7 @@ class PartitionView:
 
 
 class MetadataView:
-    """One image through one listener."""
+    """Brokers and partition leaders of one metadata image that clients of one listener can connect to."""
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
         self.image = image
@@ -28,7 +28,10 @@ class MetadataView:
         }
 
     def brokers(self, *, with_fenced: bool = False) -> Iterator[tuple[BrokerImage, Endpoint]]:
-        """Brokers that clients can connect to, in order of id; fenced ones by their first endpoint if asked for."""
+        """Yield (broker, endpoint) for the brokers that clients can connect to, in the order of broker ids.
+
+        `with_fenced` adds fenced brokers. Their endpoint is the first one that they registered.
+        """
         for broker_id in sorted(self.image.brokers):
             broker = self.image.brokers[broker_id]
             endpoint = self._reachable.get(broker_id)
@@ -38,18 +41,27 @@ class MetadataView:
                 yield broker, endpoint
 
     def endpoint(self, broker_id: int) -> Endpoint | None:
+        """Return the broker's endpoint on the listener; None if it is unknown, fenced, or not on the listener."""
         return self._reachable.get(broker_id)
 
     def partition(self, partition: PartitionImage, *, knows_listeners: bool = True) -> PartitionView:
-        """`knows_listeners`: the client has LISTENER_NOT_FOUND among its errors."""
+        """Return the view of `partition`.
+
+        The error is NONE if clients can connect to the leader. It is LISTENER_NOT_FOUND if the leader is active but has
+        no endpoint on this listener, and `knows_listeners` (the client knows that error). In all other cases it is
+        LEADER_NOT_AVAILABLE.
+        """
         offline = [replica for replica in partition.replicas if replica not in self._reachable]
         if partition.leader in self._reachable:
             return PartitionView(ErrorCode.NONE, partition.leader, offline)
         leader = self.image.brokers.get(partition.leader)
-        alive_elsewhere = leader is not None and not leader.fenced
-        error = ErrorCode.LISTENER_NOT_FOUND if alive_elsewhere and knows_listeners else ErrorCode.LEADER_NOT_AVAILABLE
+        active = leader is not None and not leader.fenced
+        error = ErrorCode.LISTENER_NOT_FOUND if active and knows_listeners else ErrorCode.LEADER_NOT_AVAILABLE
         return PartitionView(error, NO_LEADER, offline)
 
     def controller_id(self) -> int:
-        """A broker that takes what is meant for the controller: any live one does, the first is named."""
+        """Return the id of the lowest broker that clients can connect to; -1 if there is none.
+
+        Each broker forwards requests for the controller (KIP-590), so any broker can stand for it.
+        """
         return min(self._reachable, default=-1)

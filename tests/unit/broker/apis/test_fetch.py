@@ -199,11 +199,11 @@ async def test_answers_shrink_where_memory_is_short_but_hold_one_batch(tmp_path:
     budget = rig.services.budget
     for left, expected in ((10**6, 20), (8 * 5_500, 5), (8 * 500, 1), (0, 1)):
         taken = budget.limit_bytes - left
-        budget.take(taken)
+        budget.reserve(taken)
         asked = request(("t", 0, 0), min_bytes=100_000 if left == 8 * 5_500 else 1, max_wait_ms=60_000 if left else 0)
         found = answers(await asyncio.wait_for(read(rig, asked), 5))[0]
         assert len(offsets(found)) == expected, left
-        budget.give(taken)
+        budget.release(taken)
         await settle()
         assert budget.used_bytes == 0
 
@@ -229,7 +229,7 @@ async def test_fetches_that_wake_together_share_the_room_that_is_left(tmp_path: 
     rig = Rig(tmp_path)
     rig.topic("t")
     left = 8 * 30_000
-    rig.services.budget.take(rig.services.budget.limit_bytes - left)
+    rig.services.budget.reserve(rig.services.budget.limit_bytes - left)
     asked = request(("t", 0, 0), max_wait_ms=60_000, min_bytes=20_000)
     waiting = [asyncio.ensure_future(outcome(fetch.handle(rig.context(1, VERSION), asked))) for _ in range(30)]
     await settle()

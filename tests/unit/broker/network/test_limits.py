@@ -24,19 +24,19 @@ class Reader:
 def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b, c = (Reader(budget, log, name) for name in "abc")
-    budget.take(100)
+    budget.reserve(100)
     assert c.may_read(), "the first one is favoured"
     assert not b.may_read()
     assert not a.may_read()
     assert not b.may_read()
-    budget.give(1)
+    budget.release(1)
     assert log == ["b", "a"]
 
 
 def test_who_holds_next_to_nothing_is_read_however_full_the_budget_is() -> None:
     budget, log = ByteBudget(512 * 1024 * 1024), list[str]()
     hog, neighbour, innocent = (Reader(budget, log, name) for name in ("hog", "neighbour", "innocent"))
-    budget.take(600 * 1024 * 1024)
+    budget.reserve(600 * 1024 * 1024)
     hog.held_bytes = neighbour.held_bytes = 64 * 1024
     innocent.held_bytes = 64 * 1024 - 1
     assert hog.may_read(), "the first one is favoured"
@@ -48,26 +48,26 @@ def test_answers_of_readers_that_never_take_them_do_not_fill_the_budget() -> Non
     budget = ByteBudget(512 * 1024 * 1024)
     rooms = []
     for _ in range(1_000):
-        rooms.append(budget.answer_room())
-        budget.take(rooms[-1])
+        rooms.append(budget.response_capacity())
+        budget.reserve(rooms[-1])
     assert rooms[0] == 64 * 1024 * 1024
     assert all(later <= earlier for earlier, later in itertools.pairwise(rooms))
     assert budget.used_bytes <= budget.limit_bytes
-    budget.take(budget.limit_bytes)
-    assert budget.answer_room() == 0
+    budget.reserve(budget.limit_bytes)
+    assert budget.response_capacity() == 0
 
 
 def test_past_the_budget_one_reader_at_a_time_goes_on_until_it_is_answered() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
-    budget.take(100)
+    budget.reserve(100)
     assert a.may_read()
     assert not b.may_read()
     assert a.may_read(), "until its request is whole"
-    budget.request_taken(a)
+    budget.request_started(a)
     assert not a.may_read(), "then not"
     assert log == []
-    budget.request_done(a)
+    budget.request_completed(a)
     assert log == ["b"], "and after its answer it is the turn of the next"
     assert b.may_read()
     assert not a.may_read()
@@ -76,10 +76,10 @@ def test_past_the_budget_one_reader_at_a_time_goes_on_until_it_is_answered() -> 
 def test_answers_to_earlier_requests_do_not_use_up_the_favour() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
-    budget.take(100)
+    budget.reserve(100)
     assert a.may_read()
     assert not b.may_read()
-    budget.request_done(a)
+    budget.request_completed(a)
     assert log == []
     assert a.may_read()
 
@@ -87,10 +87,10 @@ def test_answers_to_earlier_requests_do_not_use_up_the_favour() -> None:
 def test_a_reader_that_leaves_hands_its_turn_on() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
-    budget.take(100)
+    budget.reserve(100)
     assert a.may_read()
     assert not b.may_read()
-    budget.leave(a)
+    budget.remove(a)
     assert log == ["b"]
 
 

@@ -40,9 +40,9 @@ def test_one_window_is_never_divided_by_nothing() -> None:
 
 def test_tokens_come_in_with_time_and_no_more_than_fit() -> None:
     bucket = TokenBucket(11, SECOND_MS)
-    assert bucket.left(2.0, 0) == 22.0
+    assert bucket.tokens(2.0, 0) == 22.0
     bucket.take(30, 2.0, 0)
     assert bucket.throttle_ms(2.0, 0) == 4_000
-    assert bucket.left(2.0, 1_000) == -6.0
+    assert bucket.tokens(2.0, 1_000) == -6.0
     assert bucket.throttle_ms(2.0, 4_000) == 0
-    assert bucket.left(2.0, 1_000_000) == 22.0
+    assert bucket.tokens(2.0, 1_000_000) == 22.0

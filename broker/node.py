@@ -26,7 +26,7 @@ from odradek.broker.network.listeners import Acceptor, CannotListenError
 from odradek.broker.network.server_state import Shared
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
-from odradek.broker.quorum.failure_detector import CannotWatchError, Membership
+from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
 from odradek.broker.quorum.peer_addresses import PeerAddresses
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.quota.client_quotas import ClientQuotas
@@ -56,7 +56,7 @@ class Node:
 
     logs: LogManager
     quorum: QuorumServer
-    failure_detector: Membership
+    failure_detector: FailureDetector
     broker: BrokerServer
 
     def __init__(
@@ -124,7 +124,7 @@ class Node:
                 raise
             self._starting.uncancel()  # `fail` cancelled the start, to end any wait
             raise CannotStartError(self._fatal) from None
-        except (CannotListenError, CannotWatchError) as error:
+        except (CannotListenError, CannotBindError) as error:
             raise CannotStartError(str(error.args[-1])) from error
         except BadQuorumState as error:
             raise CannotStartError(f"{self.config.log_dirs}: {error}") from error
@@ -231,10 +231,10 @@ class Node:
         await quorum.start()
         return quorum
 
-    async def _detect_failures(self, node: NodeContext) -> Membership:
+    async def _detect_failures(self, node: NodeContext) -> FailureDetector:
         """Probe the other nodes, and answer their probes."""
         quorum = self.quorum
-        detector = Membership(
+        detector = FailureDetector(
             self.config,
             self.env,
             node.cluster_id,

@@ -78,7 +78,6 @@ TEXT_PENDING = (
     "broker/node.py",
     "broker/partition/",
     "broker/process/",
-    "broker/quorum/",
     "broker/replication/",
     "broker/server/",
     "cluster/",

@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.quorum import wire as raft_wire
-from odradek.broker.quorum.requests import ask_core
+from odradek.broker.quorum.requests import submit_to_raft
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.raft.messages import BeginQuorumEpochReply
@@ -21,8 +21,8 @@ from odradek.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 
 
 def handle(context: QuorumRequestContext, request: BeginQuorumEpochRequest) -> Awaitable[BeginQuorumEpochResponse]:
-    asked = raft_wire.asked_begin(request, context.node.node_id, context.node.cluster_id)
-    return _answer(ask_core(context, context.quorum.network, asked))
+    asked = raft_wire.received_begin(request, context.node.node_id, context.node.cluster_id)
+    return _answer(submit_to_raft(context, context.quorum.network, asked))
 
 
 async def _answer(reply: Awaitable[BeginQuorumEpochReply]) -> BeginQuorumEpochResponse:

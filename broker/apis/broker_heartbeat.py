@@ -23,7 +23,7 @@ from odradek.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, B
 def handle(context: QuorumRequestContext, request: BrokerHeartbeatRequest) -> Awaitable[BrokerHeartbeatResponse]:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    context.quorum.peers.heard(request.broker_id)
+    context.quorum.peers.note_contact(request.broker_id)
     beat = BrokerHeartbeat(
         request.broker_id,
         request.broker_epoch,

@@ -117,7 +117,7 @@ def _fetch_as_replica(
     if BROKER not in context.session.listener.roles or not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     broker_epoch = request.replica_state.replica_epoch if context.api_version >= REPLICA_STATE_MIN_VERSION else -1
-    context.quorum.peers.heard(replica_id)
+    context.quorum.peers.note_contact(replica_id)
     return context.broker.replica_fetches.handle(context, request, replica_id, broker_epoch)
 
 

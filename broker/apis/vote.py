@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.broker.contexts import QuorumRequestContext
 from odradek.broker.quorum import wire as raft_wire
-from odradek.broker.quorum.requests import ask_core
+from odradek.broker.quorum.requests import submit_to_raft
 from odradek.broker.requests.api import Api, always
 from odradek.broker.requests.listener import CONTROLLER
 from odradek.cluster.raft.messages import VoteReply
@@ -22,8 +22,8 @@ from odradek.protocol.messages.vote import VoteRequest, VoteResponse
 
 
 def handle(context: QuorumRequestContext, request: VoteRequest) -> Awaitable[VoteResponse]:
-    asked = raft_wire.asked_vote(request, context.node.node_id, context.node.cluster_id)
-    return _answer(ask_core(context, context.quorum.network, asked))
+    asked = raft_wire.received_vote(request, context.node.node_id, context.node.cluster_id)
+    return _answer(submit_to_raft(context, context.quorum.network, asked))
 
 
 async def _answer(reply: Awaitable[VoteReply]) -> VoteResponse:

@@ -31,6 +31,6 @@ def lifecycle_config(config: Config) -> LifecycleConfig:
     )
 
 
-def answer_timeout_ms(config: Config) -> int:
+def controller_response_timeout_ms(config: Config) -> int:
     """How long a broker waits for a controller before it takes the connection for dead: two tries within half a session."""
     return max(config.broker_session_timeout_ms // 4, 1)

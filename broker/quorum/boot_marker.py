@@ -1,8 +1,8 @@
 """Determine whether the previous run of this node ended by process failure or by machine failure (decision 0061).
 
-A process that is killed loses nothing: what it wrote is in the page cache. A machine that fails loses what was not flushed. So a node
-records the boot id of its machine and its broker epoch. A node that starts again in the same boot still holds all records that it
-acknowledged, as after a clean stop.
+A killed process loses no written bytes: they are in the page cache. A machine failure loses all bytes that were not
+flushed. A node therefore records the boot id of its machine and its broker epoch. A node that starts again in the same
+boot still holds all records that it acknowledged, as after a clean shutdown.
 """
 
 import json
@@ -10,15 +10,15 @@ from typing import Final
 
 from odradek.storage.disk.port import Disk
 
-FILE_NAME: Final = "odradek-life"
+FILE_NAME: Final = "odradek.boot"
 UNKNOWN_EPOCH: Final = -1
 
 
 class BootMarker:
-    """The file with boot id and broker epoch in one data directory."""
+    """The file with the boot id and the broker epoch in one data directory."""
 
     def __init__(self, disk: Disk, log_dir: str, boot_id: str) -> None:
-        """`boot_id` changes whenever the machine may have lost what was written and not flushed."""
+        """`boot_id` changes whenever the machine may have lost written bytes that were not flushed."""
         self._disk = disk
         self._path = f"{log_dir}/{FILE_NAME}"
         self._boot_id = boot_id
@@ -26,17 +26,20 @@ class BootMarker:
         self.recorded = False
 
     def previous_broker_epoch(self) -> int:
-        """Return the broker epoch of the previous run if it can have lost nothing; UNKNOWN_EPOCH otherwise."""
+        """Return the broker epoch of the previous run if it cannot have lost records; UNKNOWN_EPOCH otherwise."""
         try:
             if not self._disk.exists(self._path):
                 return UNKNOWN_EPOCH
             marker = json.loads(bytes(self._disk.read_file(self._path)))
             return int(marker["brokerEpoch"]) if marker["bootId"] == self._boot_id else UNKNOWN_EPOCH
         except (OSError, ValueError, KeyError, TypeError):
-            return UNKNOWN_EPOCH  # a file that cannot be read proves nothing
+            return UNKNOWN_EPOCH  # an unreadable file is no evidence
 
     def record(self, broker_epoch: int) -> None:
-        """Record that this run has `broker_epoch` and holds all records that its registration claims. Raise OSError."""
+        """Record that this run has `broker_epoch` and holds all records that its registration claims. Raise OSError.
+
+        No effect after `remove`.
+        """
         if self._removed:
             return
         self.recorded = True
@@ -44,6 +47,9 @@ class BootMarker:
         self._disk.replace_file_now(self._path, json.dumps(marker).encode())
 
     def remove(self) -> None:
-        """Remove the marker for the rest of this run: the disk refused an operation, so written data may be lost. Raise OSError."""
+        """Remove the marker for the rest of this run. Raise OSError.
+
+        Call it when a disk operation failed: bytes that were written may be lost.
+        """
         self._removed = True
         self._disk.remove(self._path)

@@ -1,7 +1,10 @@
-"""What this broker itself asks of the active controller, wherever that is: a call when it is here, a request when it is not.
+"""Requests of this broker to the active controller: a call if the controller is on this node, a request otherwise.
 
-Every call may raise Refusal: NOT_CONTROLLER while no controller is known or reachable, REQUEST_TIMED_OUT when nothing is known
-about what became of it, and what `odradek.cluster.controller.service` says.
+Each method can raise these refusals:
+
+- Refusal(NOT_CONTROLLER): no controller is known or reachable.
+- Refusal(REQUEST_TIMED_OUT): the controller did not respond. It may have carried out the request.
+- The refusals of the same method of `odradek.cluster.controller.service.ControllerService`.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,10 +41,11 @@ ALTER_PARTITION_VERSION: Final = 3
 CONTROLLER_REGISTRATION_VERSION: Final = 0
 CREATE_TOPICS_VERSION: Final = 7
 RECOVERING: Final = 1
+"""LeaderRecoveryState of AlterPartition after an unclean leader election (KIP-704)."""
 
 
 class ControllerClient:
-    """The controller requests of this broker. All calls belong on the event loop."""
+    """The controller, as this broker uses it. All calls belong on the event loop."""
 
     def __init__(
         self,
@@ -51,19 +55,19 @@ class ControllerClient:
         forwarding: Forwarding,
         *,
         request_timeout_ms: int,
-        answer_timeout_ms: int,
+        response_timeout_ms: int,
     ) -> None:
-        """`leader_id()`: who leads the metadata log as far as this node knows, -1 nobody.
+        """`leader_id()` returns the leader of the metadata log that this node knows, or NO_NODE.
 
-        `answer_timeout_ms`: a controller that is silent for so long is taken for gone, and its connection ended: well below a
-        session, since a machine that loses its power says nothing.
+        `response_timeout_ms`: if the controller does not respond within this time, its connection is closed. It is
+        well below broker.session.timeout.ms, because a machine without power closes no connection.
         """
         self._controller = controller
         self._leader_id = leader_id
         self._peers = peers
         self._forwarding = forwarding
         self._request_timeout_ms = request_timeout_ms
-        self._answer_timeout_ms = answer_timeout_ms
+        self._response_timeout_ms = response_timeout_ms
 
     async def register_broker(self, registration: BrokerRegistration) -> int:
         if self._controller.is_active:
@@ -78,7 +82,7 @@ class ControllerClient:
             log_dirs=list(registration.directories),
             previous_broker_epoch=registration.previous_broker_epoch,
         )
-        response = await self._ask(Channel.HEARTBEAT, request, REGISTRATION_VERSION)
+        response = await self._request(Channel.HEARTBEAT, request, REGISTRATION_VERSION)
         return int(response.broker_epoch)
 
     async def register_controller(self, registration: ControllerRegistration) -> None:
@@ -90,7 +94,7 @@ class ControllerClient:
         request = controllers.ControllerRegistrationRequest(
             registration.controller_id, registration.incarnation_id, False, listening, features
         )
-        await self._ask(Channel.HEARTBEAT, request, CONTROLLER_REGISTRATION_VERSION)
+        await self._request(Channel.HEARTBEAT, request, CONTROLLER_REGISTRATION_VERSION)
 
     async def heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatReply:
         if self._controller.is_active:
@@ -102,14 +106,14 @@ class ControllerClient:
             heartbeat.want_fence,
             heartbeat.want_shut_down,
         )
-        response = await self._ask(Channel.HEARTBEAT, request, HEARTBEAT_VERSION)
+        response = await self._request(Channel.HEARTBEAT, request, HEARTBEAT_VERSION)
         return HeartbeatReply(response.is_caught_up, response.is_fenced, response.should_shut_down)
 
     async def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ProducerIdBlock:
         if self._controller.is_active:
             return await self._controller.allocate_producer_ids(broker_id, broker_epoch)
         request = AllocateProducerIdsRequest(broker_id, broker_epoch)
-        response = await self._ask(Channel.ISR, request, ALLOCATE_VERSION)
+        response = await self._request(Channel.ISR, request, ALLOCATE_VERSION)
         return ProducerIdBlock(response.producer_id_start, response.producer_id_len)
 
     async def alter_partition(
@@ -118,26 +122,29 @@ class ControllerClient:
         if self._controller.is_active:
             return await self._controller.alter_partition(broker_id, broker_epoch, partitions)
         request = isr.AlterPartitionRequest(broker_id, broker_epoch, _by_topic(partitions))
-        response = await self._ask(Channel.ISR, request, ALTER_PARTITION_VERSION)
-        answers = {
-            (topic.topic_id, answer.partition_index): _altered(topic.topic_id, answer)
+        response = await self._request(Channel.ISR, request, ALTER_PARTITION_VERSION)
+        altered = {
+            (topic.topic_id, result.partition_index): _altered(topic.topic_id, result)
             for topic in response.topics
-            for answer in topic.partitions
+            for result in topic.partitions
         }
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         return tuple(
-            answers.get((asked.topic_id, asked.index)) or AlteredPartition(asked.topic_id, asked.index, missing)
-            for asked in partitions
+            altered.get((change.topic_id, change.index)) or AlteredPartition(change.topic_id, change.index, missing)
+            for change in partitions
         )
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, timeout_ms: int | None = None
     ) -> tuple[CreatedTopic, ...]:
-        """The results hold name, error, message and id; numbers and settings are left out."""
+        """Create topics; return one result per topic, in order.
+
+        A result has the name, error, message and topic id, but no partition counts and no configurations.
+        """
         if self._controller.is_active:
             return await self._controller.create_topics(topics, timeout_ms=timeout_ms)
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
-        wanted = [
+        creations = [
             creating.CreatableTopic(
                 topic.name,
                 topic.num_partitions,
@@ -147,8 +154,8 @@ class ControllerClient:
             )
             for topic in topics
         ]
-        request = creating.CreateTopicsRequest(wanted, limit_ms)
-        response = await self._forwarding.ask(request, CREATE_TOPICS_VERSION, timeout_ms=limit_ms)
+        request = creating.CreateTopicsRequest(creations, limit_ms)
+        response = await self._forwarding.request(request, CREATE_TOPICS_VERSION, timeout_ms=limit_ms)
         results = {
             result.name: CreatedTopic(result.name, ErrorCode(result.error_code), result.error_message, result.topic_id)
             for result in response.topics
@@ -156,19 +163,19 @@ class ControllerClient:
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
         return tuple(results.get(topic.name) or CreatedTopic(topic.name, missing) for topic in topics)
 
-    async def _ask(self, channel: Channel, request: Message, version: int) -> Any:
+    async def _request(self, channel: Channel, request: Message, version: int) -> Any:
         leader = self._leader_id()
         if leader == NO_NODE:
             raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer = self._peers.request(leader, channel, request, version, timeout_ms=self._answer_timeout_ms)
+        future = self._peers.request(leader, channel, request, version, timeout_ms=self._response_timeout_ms)
         try:
-            response = await answer
+            response = await future
         except TimeoutError as error:
             raise Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except OSError as error:
             raise Refusal(ErrorCode.NOT_CONTROLLER, str(error)) from error
         if response.error_code:
-            raise Refusal(ErrorCode(response.error_code), f"controller {leader} refuses")
+            raise Refusal(ErrorCode(response.error_code), f"controller {leader} refused the request")
         return response
 
 
@@ -178,29 +185,29 @@ def _by_topic(partitions: Sequence[PartitionIsr]) -> list[isr.RequestTopicData]:
             topic_id,
             [
                 isr.RequestPartitionData(
-                    asked.index,
-                    asked.leader_epoch,
-                    new_isr_with_epochs=[isr.BrokerState(broker, epoch) for broker, epoch in asked.isr],
-                    leader_recovery_state=RECOVERING if asked.recovering else 0,
-                    partition_epoch=asked.partition_epoch,
+                    change.index,
+                    change.leader_epoch,
+                    new_isr_with_epochs=[isr.BrokerState(broker, epoch) for broker, epoch in change.isr],
+                    leader_recovery_state=RECOVERING if change.recovering else 0,
+                    partition_epoch=change.partition_epoch,
                 )
-                for asked in group
+                for change in group
             ],
         )
-        for topic_id, group in groupby(partitions, key=lambda asked: asked.topic_id)
+        for topic_id, group in groupby(partitions, key=lambda change: change.topic_id)
     ]
 
 
-def _altered(topic_id: UUID, answer: isr.ResponsePartitionData) -> AlteredPartition:
-    if answer.error_code:
-        return AlteredPartition(topic_id, answer.partition_index, ErrorCode(answer.error_code))
+def _altered(topic_id: UUID, result: isr.ResponsePartitionData) -> AlteredPartition:
+    if result.error_code:
+        return AlteredPartition(topic_id, result.partition_index, ErrorCode(result.error_code))
     return AlteredPartition(
         topic_id,
-        answer.partition_index,
+        result.partition_index,
         ErrorCode.NONE,
-        answer.leader_id,
-        answer.leader_epoch,
-        answer.partition_epoch,
-        tuple(answer.isr),
-        answer.leader_recovery_state == RECOVERING,
+        result.leader_id,
+        result.leader_epoch,
+        result.partition_epoch,
+        tuple(result.isr),
+        result.leader_recovery_state == RECOVERING,
     )

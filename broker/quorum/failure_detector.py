@@ -1,7 +1,10 @@
-"""The failure detector as part of a node: who is watched, and what a verdict does.
+"""Failure detector of a node: the members that it watches, and the consequences of failure declarations.
 
-A verdict changes nothing by itself. If the active controller is here, it is asked to fence exactly the registration that the
-verdict is about, through the log; if the node leads the metadata log, agreement is told to look for another leader.
+A failure declaration has two consequences:
+
+- If this node has the active controller, the controller fences the declared registration, through the metadata log. It
+  fences no later registration of the same node.
+- If the failed node leads the metadata log, the Raft core suspects its leader.
 """
 
 from collections.abc import Callable
@@ -33,23 +36,27 @@ if TYPE_CHECKING:
     from odradek.cluster.raft.driver import RaftDriver
     from odradek.runtime.tasks import Tasks
 
-KNOCK_VERSION: Final = 0
-"""Of ApiVersions: the smallest request that every node answers, whatever state it is in."""
-LIFE_BITS: Final = 64
+PROBE_VERSION: Final = 0
+"""Version of the ApiVersions request of a TCP probe. A node responds to version 0 in every state."""
+INCARNATION_BITS: Final = 64
+"""Bits of the incarnation id in a datagram, enough to distinguish the incarnations of one node."""
 _logger = structlog.get_logger("broker.membership")
 
 
-class CannotWatchError(OSError):
-    """The port for datagrams cannot be had; the message is the one line a person gets to read."""
+class CannotBindError(OSError):
+    """The UDP port of the failure detector is not available. The message is one line for the operator."""
 
 
-def life_of(incarnation_id: "UUID") -> int:
-    """What a datagram carries of a process's own id."""
-    return incarnation_id.int & (1 << LIFE_BITS) - 1
+def short_incarnation(incarnation_id: "UUID") -> int:
+    """Return the low INCARNATION_BITS of an incarnation id, as datagrams contain them."""
+    return incarnation_id.int & (1 << INCARNATION_BITS) - 1
 
 
-class Membership:
-    """All calls belong on the event loop."""
+class FailureDetector:
+    """The failure detector of a node, connected with its metadata, its controller and its Raft core.
+
+    All calls belong on the event loop.
+    """
 
     def __init__(
         self,
@@ -77,12 +84,12 @@ class Membership:
         self._controller = controller
         self._tasks = tasks
         self._port = config.odradek_membership_port
-        self._knock_timeout_ms = config.odradek_membership_suspicion_timeout_ms
+        self._probe_timeout_ms = config.odradek_membership_suspicion_timeout_ms
         self._core = MembershipCore(
             config.node_id,
-            life_of(incarnation_id),
+            short_incarnation(incarnation_id),
             rng=env.rng,
-            last_contact_ms=peers.heard_ms,
+            last_contact_ms=peers.last_contact_ms,
             now_ms=env.clock.monotonic_ms(),
             config=MembershipConfig(
                 probe_interval_ms=config.odradek_membership_probe_interval_ms,
@@ -94,32 +101,36 @@ class Membership:
             self._core,
             Codec(cluster_id),
             address_of=self._address_of,
-            probe_by_tcp=self._knock,
+            probe_by_tcp=self._probe_by_tcp,
             on_change=self._on_change,
             clock=env.clock,
             tasks=tasks,
         )
 
     async def start(self, host: str, port: int) -> Callable[[], None]:
-        """Watch the others, with datagrams beside the listener at `host`:`port`; returns the end. Raises CannotWatchError."""
-        host, port = host or "0.0.0.0", self._port or port  # noqa: S104  as the listener does
+        """Watch the other nodes; return a function that ends it. Raise CannotBindError.
+
+        The UDP socket is at `host`, the host of the listener for brokers. Its port is odradek.membership.port if that
+        is set, or else `port`, the number of the listener's TCP port.
+        """
+        host, port = host or "0.0.0.0", self._port or port  # noqa: S104  the listener, too, is on all interfaces
         try:
             await self._driver.start(host, port)
         except OSError as error:
-            raise CannotWatchError(
+            raise CannotBindError(
                 error.errno,
-                f"node {self._node_id} cannot take the UDP port {host}:{port} for failure detection: {error.strerror};"
-                " end what uses it, or set odradek.membership.port on every node",
+                f"node {self._node_id} cannot bind the UDP port {host}:{port} for failure detection: {error.strerror};"
+                " stop the process that uses it, or set odradek.membership.port on every node",
             ) from error
         self._metadata.subscribe_from_start(self._on_metadata)
         self._peers.on_lost(self._on_lost)
-        self._controller.on_active(self._act_on_standing)
+        self._controller.on_active(self._fence_failed_members)
         return self._driver.close
 
-    # -- what others may see
+    # -- state for status and metrics
 
     def view(self) -> list[MemberView]:
-        """The other nodes as this one sees them, in order of their id."""
+        """Return the other nodes and their states, by ascending node id."""
         return self._driver.view()
 
     @property
@@ -130,60 +141,64 @@ class Membership:
     def traffic(self) -> "Traffic":
         return self._driver.traffic
 
-    # -- who is watched
+    # -- members
 
     def _on_metadata(self, delta: "MetadataDelta", image: MetadataImage) -> None:
         self._driver.set_members(self._specs(image))
 
     def _specs(self, image: MetadataImage) -> list[MemberSpec]:
-        """Registered brokers, and voters that are not among them."""
+        """Return the members: the registered brokers, and the voters that are not registered."""
         specs = {voter.node_id: MemberSpec(voter.node_id, UNREGISTERED, UNKNOWN_INCARNATION) for voter in self._voters}
         for broker in image.brokers.values():
-            specs[broker.broker_id] = MemberSpec(broker.broker_id, broker.epoch, life_of(broker.incarnation_id))
+            specs[broker.broker_id] = MemberSpec(
+                broker.broker_id, broker.epoch, short_incarnation(broker.incarnation_id)
+            )
         return list(specs.values())
 
     def _address_of(self, node_id: int) -> tuple[str, int] | None:
         address = self._address_by_channel(node_id, Channel.PROBE)
         return (address[0], self._port or address[1]) if address is not None else None
 
-    # -- evidence by TCP
+    # -- evidence from TCP connections
 
     def _on_lost(self, node_id: int, refused: bool) -> None:
         self._driver.lost(node_id, refused=refused)
         self._raft.suspect(node_id)
 
-    async def _knock(self, node_id: int) -> None:
-        """An answer shows in `heard_ms`, a refusal comes by `_on_lost`."""
+    async def _probe_by_tcp(self, node_id: int) -> None:
+        """Send a TCP probe. A response updates `Peers.last_contact_ms`; a refused connection calls `_on_lost`."""
         try:
             await self._peers.request(
-                node_id, Channel.PROBE, ApiVersionsRequest(), KNOCK_VERSION, timeout_ms=self._knock_timeout_ms
+                node_id, Channel.PROBE, ApiVersionsRequest(), PROBE_VERSION, timeout_ms=self._probe_timeout_ms
             )
         except OSError as error:
-            _logger.debug("a knock was not answered", member=node_id, reason=str(error))
+            _logger.debug("TCP probe failed", member=node_id, reason=str(error))
 
-    # -- verdicts
+    # -- failure declarations
 
     def _on_change(self, change: Change) -> None:
         self._suspected_leaders.recheck()
         if not change.is_failure_declaration:
             return
-        if change.event is not Event.REPLACED:  # then the node is there, and only its former registration is not
+        if change.event is not Event.REPLACED:  # a replaced registration: the node itself runs
             self._raft.suspect(change.node_id)
         if self._controller.is_active:
             self._fence(change.node_id, change.broker_epoch)
 
-    def _act_on_standing(self) -> None:
-        """The controller has just become active here: what others would have fenced before is still to be done."""
+    def _fence_failed_members(self) -> None:
+        """Fence the brokers whose failure was declared before the controller became active on this node."""
         for member in self._driver.view():
             if member.state is State.DEAD:
                 self._fence(member.node_id, member.broker_epoch)
 
     def _fence(self, node_id: int, broker_epoch: int) -> None:
         if broker_epoch != UNREGISTERED:
-            self._tasks.spawn(self._ask_to_fence(node_id, broker_epoch), f"fence {node_id}")
+            self._tasks.spawn(self._fence_registration(node_id, broker_epoch), f"fence {node_id}")
 
-    async def _ask_to_fence(self, node_id: int, broker_epoch: int) -> None:
+    async def _fence_registration(self, node_id: int, broker_epoch: int) -> None:
         try:
             await self._controller.fence_broker(node_id, broker_epoch)
-        except Refusal as refusal:  # it has registered anew, or another controller decides by now
-            _logger.info("a broker is not fenced", member=node_id, broker_epoch=broker_epoch, reason=refusal.error.name)
+        except Refusal as refusal:  # a new registration, or another active controller
+            _logger.info(
+                "failed broker not fenced", member=node_id, broker_epoch=broker_epoch, reason=refusal.error.name
+            )

@@ -1,7 +1,7 @@
-"""Requests for the active controller that have come to another node: they go on in an Envelope, and so does their answer (KIP-590).
+"""Forward requests for the active controller to the node that has it, in an Envelope (KIP-590).
 
-An Envelope carries the request as it came, header included, and who sent it. Where it arrives it is taken up only by the active
-controller itself, so a request is passed on at most once.
+An Envelope contains the request with its header, and the principal and address of the client. Only the active
+controller accepts an Envelope, so a request is forwarded at most once.
 """
 
 from asyncio import Future, get_running_loop, sleep
@@ -21,16 +21,16 @@ from odradek.protocol.schema import Buffer, Message
 
 ENVELOPE_VERSION: Final = 0
 RETRY_BACKOFF_MS: Final = 50
-"""The pause before a controller is looked for again."""
+"""Milliseconds between two attempts to find the active controller."""
 GRACE_MS: Final = 1_000
-"""How much longer than the request's own limit its answer is waited for."""
+"""Milliseconds to wait for a response beyond the time limit of the request, for its way through the network."""
 
 
 class Forwarding:
-    """The way of requests to the active controller on another node."""
+    """Sends requests to the active controller on another node."""
 
     def __init__(self, leader_id: Callable[[], int], peers: Peers, *, request_timeout_ms: int) -> None:
-        """`leader_id()`: who leads the metadata log as far as this node knows, -1 nobody."""
+        """`leader_id()` returns the leader of the metadata log that this node knows, or NO_NODE."""
         self._leader_id = leader_id
         self._peers = peers
         self._request_timeout_ms = request_timeout_ms
@@ -38,32 +38,35 @@ class Forwarding:
     def forward(
         self, request: Message, version: int, client_id: str | None, principal: Principal, client_host: str
     ) -> Awaitable[Any]:
-        """Return the active controller's response to a client's request. Raise Refusal(NOT_CONTROLLER, REQUEST_TIMED_OUT).
+        """Return the controller's response to a client's request. Raise Refusal(NOT_CONTROLLER, REQUEST_TIMED_OUT).
 
-        A response that carries NOT_CONTROLLER goes to the client, which sends its request again.
+        A response with the error NOT_CONTROLLER goes to the client, which sends its request again.
         """
         limit_ms = max(getattr(request, "timeout_ms", 0), self._request_timeout_ms) + GRACE_MS
         name = f"{principal.kind}:{principal.name}".encode()
-        return self._pass_on(request, version, client_id, name, _packed(client_host), limit_ms)
+        return self._send_with_retries(request, version, client_id, name, _packed(client_host), limit_ms)
 
-    async def ask(self, request: Message, version: int, *, timeout_ms: int) -> Any:
-        """The active controller's answer to a request of this broker's own."""
-        return await self._pass_on(
+    async def request(self, request: Message, version: int, *, timeout_ms: int) -> Any:
+        """Return the active controller's response to a request of this broker itself.
+
+        Raise Refusal(NOT_CONTROLLER, REQUEST_TIMED_OUT).
+        """
+        return await self._send_with_retries(
             request, version, self._peers.client_id(Channel.CONTROLLER), b"", b"", timeout_ms + GRACE_MS
         )
 
-    async def _pass_on(
+    async def _send_with_retries(
         self, request: Message, version: int, client_id: str | None, principal: bytes, host: bytes, limit_ms: int
     ) -> Any:
-        """As Kafka's brokers do, again and again until an active controller has taken it, or the time is up."""
+        """Repeat the request until an active controller accepts it, or until `limit_ms` is over, as Kafka does."""
         api_key = request.API_KEY
         header = RequestHeader(api_key, version, 0, client_id)
         data = encode(header, request_header_version(api_key, version)) + encode(request, version)
         envelope = EnvelopeRequest(data, principal, host)
         loop = get_running_loop()
-        give_up_s = loop.time() + limit_ms / 1_000
+        deadline_s = loop.time() + limit_ms / 1_000
         while True:
-            left_ms = int((give_up_s - loop.time()) * 1_000)
+            left_ms = int((deadline_s - loop.time()) * 1_000)
             try:
                 response = await self._send(envelope, left_ms)
             except Refusal as refusal:
@@ -71,17 +74,17 @@ class Forwarding:
                     raise
                 await sleep(RETRY_BACKOFF_MS / 1_000)
             else:
-                return _opened(response, api_key, version)
+                return _decode_response(response, api_key, version)
 
     async def _send(self, envelope: EnvelopeRequest, timeout_ms: int) -> Buffer:
         leader = self._leader_id()
         if leader == NO_NODE:
             raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        answer: Future[EnvelopeResponse] = self._peers.request(
+        future: Future[EnvelopeResponse] = self._peers.request(
             leader, Channel.CONTROLLER, envelope, ENVELOPE_VERSION, timeout_ms=timeout_ms
         )
         try:
-            response = await answer
+            response = await future
         except TimeoutError as error:
             raise Refusal(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         except OSError as error:
@@ -92,17 +95,17 @@ class Forwarding:
 
 
 def _packed(host: str) -> bytes:
-    """An address as the Envelope carries it; none where the transport gives names."""
+    """Return the bytes of an IP address, as in an Envelope; empty if the transport gives a name instead."""
     try:
         return ip_address(host).packed
     except ValueError:
         return b""
 
 
-def _opened(data: Buffer, api_key: int, version: int) -> Any:
+def _decode_response(data: Buffer, api_key: int, version: int) -> Any:
     body = memoryview(data)
     try:
         _, position = decode_prefix(ResponseHeader, response_header_version(api_key, version), body)
         return decode(response_class(api_key), version, body[position:])
     except Malformed as error:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's answer cannot be read: {error}") from error
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"the controller's response is malformed: {error}") from error

@@ -1,4 +1,4 @@
-"""Opens the log of `__cluster_metadata-0` for the Raft driver, and follows it."""
+"""Open the log of `__cluster_metadata-0` for the Raft driver, and publish its committed entries."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from odradek.storage.data_directory.log_manager import LogManager
 
 
 def metadata_log_config(config: Config) -> LogConfig:
-    """Nothing of the metadata log is deleted by age or size: it is the only copy of what it says."""
+    """Return the configuration of the metadata log. Age and size delete no segment of it; snapshots do (KIP-630)."""
     return replace(
         LogConfig(),
         segment_bytes=config.metadata_log_segment_bytes,
@@ -30,15 +30,17 @@ def metadata_log_config(config: Config) -> LogConfig:
 
 
 def open_metadata_log(logs: LogManager, config: Config, env: Env, voters: Sequence[int]) -> RaftStorage:
-    """The node's replica, made if it is not there; to be opened yet. Raises OSError."""
+    """Return this node's replica, created if it does not exist. The caller opens it. Raise OSError."""
     log = logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, metadata_log_config(config), env.clock.wall_ms())
-    return PartitionRaftStorage(logs, log, env.disk, voters, env.clock, alone=is_alone(config.node_id, voters))
+    return PartitionRaftStorage(
+        logs, log, env.disk, voters, env.clock, sole_voter=is_sole_voter(config.node_id, voters)
+    )
 
 
 def follow_metadata(
     raft: RaftDriver, metadata: MetadataCache, config: Config, env: Env, tasks: Tasks, on_failure: FailureHandler
 ) -> None:
-    """Publish what is committed, and keep the log short. Before the start."""
+    """Subscribe `metadata` to committed entries, and take snapshots of it. Call it before the driver starts."""
     raft.on_committed(metadata.on_committed)
     raft.on_snapshot(metadata.on_snapshot)
     limits = SnapshotConfig(
@@ -47,6 +49,6 @@ def follow_metadata(
     Snapshotter(raft, metadata, env.clock, tasks, on_failure, limits)
 
 
-def is_alone(node_id: int, voters: Sequence[int]) -> bool:
-    """Is this node the only one that has the metadata?"""
+def is_sole_voter(node_id: int, voters: Sequence[int]) -> bool:
+    """Return True if this node is the only voter, so no other node has the metadata."""
     return list(voters) == [node_id]

@@ -1,4 +1,4 @@
-"""Agreement over TCP: core messages go out as Kafka's requests and come back as their answers, and the other way round."""
+"""Network of the Raft driver: sends core messages as Kafka's requests, and decodes replies from the responses."""
 
 from asyncio import Future, get_running_loop
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,25 +41,34 @@ REPLIES: Final = (
     core.FetchSnapshotReply,
 )
 REQUEST_TIMEOUT_MS: Final = 2_000
-"""How long another node may take to answer a message of agreement, beside the time that a fetch may wait there."""
+"""Maximum milliseconds for the response to a Raft request, in addition to the time that a fetch waits at the leader.
+
+As Kafka's controller.quorum.request.timeout.ms.
+"""
 REMEDY: Final = "correct odradek.cluster.id, or controller.quorum.voters"
-TWIN_AFTER_S: Final = 10.0
-"""So long may other nodes take this one for their leader because of an earlier life of it."""
-OPEN_QUESTIONS_MAX: Final = 10_000
-"""Questions of other nodes that the core has not answered yet."""
+DUPLICATE_AFTER_S: Final = 10.0
+"""Seconds for which other nodes may name this node as their leader although it does not lead.
+
+For a moment they follow the previous incarnation of this node. After 10 s there must be a second process with its id.
+"""
+PENDING_REQUESTS_MAX: Final = 10_000
+"""Maximum requests of other nodes without a reply of the core, per node. Further ones are refused."""
 _logger = structlog.get_logger("broker.raft")
 
 
-class IdInUse(Exception):
-    """Another process with this node's id leads the metadata log."""
+class DuplicateNodeId(Exception):
+    """Another process with the id of this node leads the metadata log."""
 
 
-class WrongCluster(Exception):
-    """The nodes that this one is told to agree with are of another cluster."""
+class InconsistentClusterId(Exception):
+    """Most nodes of controller.quorum.voters belong to another cluster."""
 
 
 class PeerRaftNetwork:
-    """Implements cluster.raft.ports.RaftNetwork; `ask` is for the handlers of what other nodes send."""
+    """Connects the Raft core with the other nodes. Implements `odradek.cluster.raft.ports.RaftNetwork`.
+
+    `send` sends the messages of the core; `receive` is for the handlers of other nodes' requests.
+    """
 
     def __init__(
         self,
@@ -72,42 +81,45 @@ class PeerRaftNetwork:
         request_timeout_ms: int,
         fetch_wait_ms: int,
     ) -> None:
-        """`on_failure` hears that this node is in the wrong cluster, as most of the others see it."""
+        """`on_failure` receives DuplicateNodeId and InconsistentClusterId.
+
+        `fetch_wait_ms` is the maximum time that a fetch waits at the leader for new entries.
+        """
         self.node_id = node_id
         self.cluster_id = cluster_id
         self._peers = peers
         self._voters = list(voters)
         self._others = [voter for voter in voters if voter != node_id]
-        self._told: dict[int, None] = {}
+        self._reported: dict[int, None] = {}
         self._on_failure = on_failure
-        self._strangers: dict[int, None] = {}
-        self._belongs = False
-        self._twin_since_s: float | None = None
+        self._foreign: dict[int, None] = {}
+        self._cluster_confirmed = False
+        self._duplicate_since_s: float | None = None
         self._request_timeout_ms = request_timeout_ms
         self._fetch_wait_ms = fetch_wait_ms
         self._step: Callable[[core.Message], None] | None = None
         self._ids = count(1)
-        self._open: dict[int, Future[Any]] = {}
+        self._pending: dict[int, Future[Any]] = {}
 
     def connect(self, step: Callable[[core.Message], None]) -> None:
-        """`step` takes what has arrived for this node (RaftDriver.step)."""
+        """Pass all received messages to `step` (RaftDriver.step). Before this call, requests are refused."""
         self._step = step
 
-    # ---- what this node asks ----------------------------------------------------------------------------------------
+    # ---- requests of this node --------------------------------------------------------------------------------------
 
     def send(self, message: core.Message) -> None:
         if isinstance(message, REPLIES):
-            answered = self._open.pop(message.request_id, None)
-            if answered is not None and not answered.done():
-                answered.set_result(message)
+            pending = self._pending.pop(message.request_id, None)
+            if pending is not None and not pending.done():
+                pending.set_result(message)
             return
-        request, version, channel, read = self._on_the_wire(message)
-        answer = self._peers.request(
+        request, version, channel, decode_reply = self._encode(message)
+        response = self._peers.request(
             message.target, channel, request, version, timeout_ms=self._request_timeout_ms + self._fetch_wait_ms
         )
-        answer.add_done_callback(partial(self._answered, message, read))
+        response.add_done_callback(partial(self._on_response, message, decode_reply))
 
-    def _on_the_wire(self, message: Request) -> tuple[Message, int, Channel, Callable[[Any, Any], Reply | None]]:
+    def _encode(self, message: Request) -> tuple[Message, int, Channel, Callable[[Any, Any], Reply | None]]:
         cluster_id = self.cluster_id
         if isinstance(message, core.VoteRequest):
             return wire.vote_request(message, cluster_id), wire.VOTE_VERSION, Channel.RAFT, wire.vote_reply
@@ -116,93 +128,102 @@ class PeerRaftNetwork:
         if isinstance(message, core.EndQuorumEpochRequest):
             return wire.end_request(message, cluster_id), wire.END_VERSION, Channel.RAFT, wire.end_reply
         if isinstance(message, core.FetchSnapshotRequest):
-            asked = wire.snapshot_request(message, cluster_id)
-            return asked, wire.FETCH_SNAPSHOT_VERSION, Channel.RAFT_FETCH, wire.snapshot_reply
+            fetch_snapshot = wire.snapshot_request(message, cluster_id)
+            return fetch_snapshot, wire.FETCH_SNAPSHOT_VERSION, Channel.RAFT_FETCH, wire.snapshot_reply
         request = wire.fetch_request(message, cluster_id, self._fetch_wait_ms)
         return request, wire.FETCH_VERSION, Channel.RAFT_FETCH, wire.fetch_reply
 
-    def _answered(self, asked: Request, read: Callable[[Any, Any], Reply | None], answer: "Future[Any]") -> None:
-        if answer.cancelled():
+    def _on_response(
+        self, request: Request, decode_reply: Callable[[Any, Any], Reply | None], response: "Future[Any]"
+    ) -> None:
+        if response.cancelled():
             return
-        failure = answer.exception()
+        failure = response.exception()
         reply = None
         if failure is None:
-            self._check_cluster(asked.target, answer.result().error_code)
+            self._check_cluster(request.target, response.result().error_code)
             try:
-                reply = read(asked, answer.result())
+                reply = decode_reply(request, response.result())
             except (Malformed, ValueError) as error:
-                _logger.warning("an answer about the metadata cannot be read", node=asked.target, reason=str(error))
+                _logger.warning("malformed Raft response", node=request.target, reason=str(error))
         elif not isinstance(failure, OSError):
             raise failure
         if isinstance(reply, core.VoteReply | core.FetchReply):
-            self._check_twin(asked.target, reply.leader_id)
-        reply = reply or _no_answer(asked)
+            self._check_duplicate(request.target, reply.leader_id)
+        reply = reply or _failed_reply(request)
         if isinstance(reply, core.VoteReply) and reply.error is ErrorCode.INVALID_REQUEST:
-            self._say_once(
-                asked.target,
-                "another node refuses to vote for this one: do both have the same controller.quorum.voters?",
-            )
+            self._log_once(request.target, "vote refused, controller.quorum.voters may differ between the nodes")
         if reply is not None and self._step is not None:
             self._step(reply)
 
-    def _check_twin(self, node_id: int, leader_id: int) -> None:
-        """A leader asks for no votes and fetches from nobody: where others go on following one of this id, it is another process.
+    def _check_duplicate(self, node_id: int, leader_id: int) -> None:
+        """Report DuplicateNodeId if other nodes name this node as their leader for more than DUPLICATE_AFTER_S.
 
-        For a moment they may follow this node's own earlier life.
+        A leader sends neither Vote nor Fetch. A response to one of these that names this node as the leader therefore
+        means its previous incarnation, or another process with its id.
         """
         now_s = get_running_loop().time()
         if leader_id != self.node_id:
-            self._twin_since_s = None
-        elif self._twin_since_s is None:
-            self._twin_since_s = now_s
-        elif now_s - self._twin_since_s > TWIN_AFTER_S:
-            told = f"node {node_id} follows another process with node.id {self.node_id} as its controller"
-            self._on_failure("cluster", IdInUse(f"{told}: every node needs an id of its own"))
+            self._duplicate_since_s = None
+        elif self._duplicate_since_s is None:
+            self._duplicate_since_s = now_s
+        elif now_s - self._duplicate_since_s > DUPLICATE_AFTER_S:
+            problem = f"node {node_id} follows another process with node.id {self.node_id} as its controller"
+            self._on_failure("cluster", DuplicateNodeId(f"{problem}: every node needs an id of its own"))
 
-    def _say_once(self, node_id: int, what: str) -> None:
-        if node_id not in self._told:
-            self._told[node_id] = None
-            _logger.error(what, node=node_id, voters=self._voters)
+    def _log_once(self, node_id: int, event: str) -> None:
+        if node_id not in self._reported:
+            self._reported[node_id] = None
+            _logger.error(event, node=node_id, voters=self._voters)
 
     def _check_cluster(self, node_id: int, error: int) -> None:
-        """One node that says it is of another cluster is itself the stranger; most of them, and this node is."""
+        """Report InconsistentClusterId if more than half of the other voters belong to another cluster.
+
+        If fewer do, they are misconfigured themselves. If one voter has confirmed the cluster id, this node is correct.
+        """
         if error != ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._belongs = True
-        elif node_id not in self._strangers:
-            self._strangers[node_id] = None
-            told = f"node {node_id} belongs to another cluster than {self.cluster_id}, the one of this node"
-            _logger.error(told, remedy=REMEDY)
-            if not self._belongs and len(self._strangers) * 2 > len(self._others):
-                self._on_failure("cluster", WrongCluster(f"{told}: {REMEDY}"))
+            self._cluster_confirmed = True
+        elif node_id not in self._foreign:
+            self._foreign[node_id] = None
+            problem = f"node {node_id} belongs to another cluster than {self.cluster_id}, the cluster of this node"
+            _logger.error("node of another cluster", node=node_id, cluster_id=self.cluster_id, remedy=REMEDY)
+            if not self._cluster_confirmed and len(self._foreign) * 2 > len(self._others):
+                self._on_failure("cluster", InconsistentClusterId(f"{problem}: {REMEDY}"))
 
-    # ---- what other nodes ask ---------------------------------------------------------------------------------------
+    # ---- requests of other nodes ------------------------------------------------------------------------------------
 
-    def ask(self, question: Request) -> Awaitable[Any]:
-        """The core's answer to a message from another node. Raises Refusal(BROKER_NOT_AVAILABLE) when there are too many."""
-        if self._step is None or len(self._open) >= OPEN_QUESTIONS_MAX:
+    def receive(self, request: Request) -> Awaitable[Any]:
+        """Return the core's reply to a request from another node.
+
+        Raise Refusal(BROKER_NOT_AVAILABLE) before `connect`, or beyond PENDING_REQUESTS_MAX.
+        """
+        if self._step is None or len(self._pending) >= PENDING_REQUESTS_MAX:
             raise Refusal(ErrorCode.BROKER_NOT_AVAILABLE)
-        self._peers.heard(question.source)
-        if isinstance(question, core.VoteRequest) and question.source not in self._voters:
-            self._say_once(question.source, "a node asks for a vote that is not named in controller.quorum.voters here")
+        self._peers.note_contact(request.source)
+        if isinstance(request, core.VoteRequest) and request.source not in self._voters:
+            self._log_once(request.source, "vote requested by a node that is not in controller.quorum.voters")
         request_id = next(self._ids)
-        answer: Future[Any] = get_running_loop().create_future()
-        self._open[request_id] = answer
-        answer.add_done_callback(lambda _: self._open.pop(request_id, None))
-        self._step(replace(question, request_id=request_id))
-        return answer
+        reply: Future[Any] = get_running_loop().create_future()
+        self._pending[request_id] = reply
+        reply.add_done_callback(lambda _: self._pending.pop(request_id, None))
+        self._step(replace(request, request_id=request_id))
+        return reply
 
 
-def _no_answer(asked: Request) -> Reply | None:
-    """A fetch is asked again soon, and not when the time for an answer is up."""
-    lost = ErrorCode.NETWORK_EXCEPTION
-    source, target, epoch, request_id = asked.target, asked.source, asked.epoch, asked.request_id
-    if isinstance(asked, core.FetchRequest):
+def _failed_reply(request: Request) -> Reply | None:
+    """Return a reply with NETWORK_EXCEPTION for a fetch without a response; None for other requests.
+
+    With the reply, the core repeats a fetch soon. Without it, the core would wait until the fetch times out.
+    """
+    error = ErrorCode.NETWORK_EXCEPTION
+    source, target, epoch, request_id = request.target, request.source, request.epoch, request.request_id
+    if isinstance(request, core.FetchRequest):
         return core.FetchReply(
-            source, target, epoch, core.NO_NODE, asked.fetch_offset, error=lost, request_id=request_id
+            source, target, epoch, core.NO_NODE, request.fetch_offset, error=error, request_id=request_id
         )
-    if isinstance(asked, core.FetchSnapshotRequest):
+    if isinstance(request, core.FetchSnapshotRequest):
         return core.FetchSnapshotReply(
-            source, target, epoch, core.NO_NODE, asked.snapshot, asked.position, error=lost, request_id=request_id
+            source, target, epoch, core.NO_NODE, request.snapshot, request.position, error=error, request_id=request_id
         )
     return None
 
@@ -217,7 +238,7 @@ def make_raft(
     tasks: Tasks,
     on_failure: FailureHandler,
 ) -> tuple[PeerRaftNetwork, RaftDriver]:
-    """This node's replica of the metadata log, and its way to the others. Not started, and not connected. Raises OSError."""
+    """Return the network and the Raft driver of this node, neither connected nor started. Raise OSError."""
     raft_config = RaftConfig(
         election_timeout_ms=config.controller_quorum_election_timeout_ms,
         fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
@@ -244,9 +265,9 @@ def make_raft(
         on_failure=on_failure,
         config=raft_config,
     )
-    driver.on_leadership(_say_who_leads)
+    driver.on_leadership(_log_leader)
     return network, driver
 
 
-def _say_who_leads(leadership: core.Leadership) -> None:
-    _logger.info("who leads the metadata", leader=leadership.leader_id, epoch=leadership.epoch)
+def _log_leader(leadership: core.Leadership) -> None:
+    _logger.info("metadata log leader changed", leader=leadership.leader_id, epoch=leadership.epoch)

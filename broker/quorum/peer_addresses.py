@@ -1,4 +1,4 @@
-"""Find the addresses of the other nodes of the cluster."""
+"""Addresses of the other nodes of the cluster."""
 
 from collections.abc import Sequence
 
@@ -8,16 +8,19 @@ from odradek.cluster.metadata.cache import MetadataCache
 
 
 class PeerAddresses:
-    """Find controllers by controller.quorum.voters, and brokers by the endpoints that they registered for other brokers."""
+    """Resolve node ids to addresses.
+
+    Controllers are found in controller.quorum.voters, brokers by their registered endpoints of one listener.
+    """
 
     def __init__(self, metadata: MetadataCache, voters: Sequence[Voter], listener: str) -> None:
-        """`listener` is the name of the listener between brokers."""
+        """`listener` is the name of the listener for brokers (inter.broker.listener.name)."""
         self._metadata = metadata
         self._voters = {voter.node_id: voter for voter in voters}
         self._listener = listener
 
     def address_of(self, node_id: int, channel: Channel) -> Address | None:
-        """Return the address that `channel` of node `node_id` uses; None if it is unknown."""
+        """Return the address for connections to node `node_id` with this purpose; None if it is unknown."""
         broker = self._metadata.image.brokers.get(node_id)
         if channel in TO_CONTROLLERS or (broker is None and channel is Channel.PROBE):
             voter = self._voters.get(node_id)

@@ -1,7 +1,8 @@
-"""Connections to the other nodes of the cluster: one for each node and purpose, made when it is first needed.
+"""Connections to the other nodes of the cluster: one per node and purpose, opened with the first request.
 
-A connection answers in the order of its requests, so what may wait long (fetches, passed on requests) never shares one with
-what must not (votes, heartbeats). Nothing is tried again in here: a request that was lost fails, and who asked decides.
+Responses arrive in the order of the requests. Requests that may wait at the other node (fetches, forwarded requests)
+therefore never share a connection with requests that may not (votes, heartbeats). A lost request fails; its sender
+decides about a retry.
 """
 
 import re
@@ -31,15 +32,16 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Tasks
 
 CONNECT_TIMEOUT_S: Final = 2.0
+"""Maximum seconds for opening a connection."""
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""The largest answer of another node; memory is taken as it arrives, not as it is announced."""
+"""Maximum bytes of a response. Memory is allocated as bytes arrive, not by the size in the response's header."""
 NEVER_MS: Final = -(2**62)
-"""When something last came from a node that was never heard of, or refused by one that never did."""
+"""The time of the last contact with a node, or of its last refusal, if there was none."""
 _logger = structlog.get_logger("broker.peers")
 
 
 class Channel(Enum):
-    """What a connection is for."""
+    """The purpose of a connection."""
 
     RAFT = "raft"
     RAFT_FETCH = "raft-fetch"
@@ -51,92 +53,94 @@ class Channel(Enum):
     VERIFICATION = "verification"
     PROBE = "probe"
 
-    __hash__ = object.__hash__  # members are one of a kind, and Enum's own hash is Python
+    __hash__ = object.__hash__  # members are singletons, and the hash of Enum is slow Python code
 
 
 TO_CONTROLLERS: Final = (Channel.RAFT, Channel.RAFT_FETCH, Channel.HEARTBEAT, Channel.CONTROLLER, Channel.ISR)
-"""Those that end at a node that votes."""
+"""Purposes whose connections go to voters."""
 
 
 Address = tuple[str, int]
 AddressOf = Callable[[int, Channel], Address | None]
-"""Where a node listens for a purpose; None where it is not known."""
+"""Return the address of a node for a purpose; None if it is unknown."""
 LostListener = Callable[[int, bool], None]
+"""Receives (node id, refused) when a connection is lost; see `Peers.on_lost`."""
 
 
 class Peers:
-    """All calls belong on the event loop."""
+    """The connections of this node to the other nodes. All calls belong on the event loop."""
 
     def __init__(self, node_id: int, address_of: AddressOf, clock: Clock, tasks: Tasks) -> None:
         self._address_of = address_of
         self._clock = clock
         self._tasks = tasks
         self._name = f"broker-{node_id}"
-        self._links: dict[tuple[int, Channel], _Link] = {}
-        self._heard: dict[int, int] = {}
-        self._refused: dict[int, int] = {}
+        self._connections: dict[tuple[int, Channel], _Connection] = {}
+        self._contacts_ms: dict[int, int] = {}
+        self._refusals_ms: dict[int, int] = {}
         self._on_lost: list[LostListener] = []
         self._closed = False
 
     def request(
         self, node_id: int, channel: Channel, request: Message, version: int, *, timeout_ms: int
     ) -> "Future[Any]":
-        """The answer of `node_id`. Raises (by the future) OSError: nothing is known about what was done.
+        """Send `request` to `node_id`; return a future of the response.
 
-        TimeoutError ends the connection, since the answers behind the missing one would wait for it.
+        The future raises OSError if the response is lost; the other node may have carried out the request. After
+        `timeout_ms` it raises TimeoutError, and the connection is closed, because later responses wait for this one.
         """
         loop = get_running_loop()
         future: Future[Any] = loop.create_future()
         if self._closed:
-            future.set_exception(ConnectionError("the node stops"))
+            future.set_exception(ConnectionError("this node is shutting down"))
             return future
-        link = self._links.get((node_id, channel))
-        if link is None or link.ended:
+        connection = self._connections.get((node_id, channel))
+        if connection is None or connection.ended:
             address = self._address_of(node_id, channel)
             if address is None:
                 future.set_exception(ConnectionError(f"no address is known for node {node_id}"))
                 return future
-            link = _Link(self, loop, node_id, channel, address)
-            self._links[node_id, channel] = link
-            self._tasks.spawn(link.connect(), f"connect to {node_id} for {channel.value}")
-        link.request(request, version, future, timeout_ms)
+            connection = _Connection(self, loop, node_id, channel, address)
+            self._connections[node_id, channel] = connection
+            self._tasks.spawn(connection.connect(), f"connect to {node_id} for {channel.value}")
+        connection.request(request, version, future, timeout_ms)
         return future
 
-    def heard(self, node_id: int) -> None:
-        """Something has come from `node_id` just now."""
-        self._heard[node_id] = self._clock.monotonic_ms()
+    def note_contact(self, node_id: int) -> None:
+        """Record that bytes from `node_id` have arrived by TCP."""
+        self._contacts_ms[node_id] = self._clock.monotonic_ms()
 
-    def heard_ms(self, node_id: int) -> int:
-        """Monotonic milliseconds when something last came from `node_id`; NEVER_MS when nothing ever has."""
-        return self._heard.get(node_id, NEVER_MS)
+    def last_contact_ms(self, node_id: int) -> int:
+        """Return the monotonic time at which bytes from `node_id` last arrived by TCP, or NEVER_MS."""
+        return self._contacts_ms.get(node_id, NEVER_MS)
 
-    def refused_ms(self, node_id: int) -> int:
-        """Monotonic milliseconds when the host of `node_id` said last that nobody listens there; NEVER_MS when it never has."""
-        return self._refused.get(node_id, NEVER_MS)
+    def last_refusal_ms(self, node_id: int) -> int:
+        """Return the monotonic time at which the host of `node_id` last refused a connection, or NEVER_MS."""
+        return self._refusals_ms.get(node_id, NEVER_MS)
 
     def on_lost(self, callback: LostListener) -> None:
-        """`callback(node id, refused)` whenever a connection to that node was reset or ended by it, or could not be made.
+        """Call `callback(node id, refused)` when the node resets or closes a connection, or cannot be reached.
 
-        `refused`: the host has answered that nobody listens there, which a process that runs does not let happen.
+        `refused`: the host refused the connection, so no process listens there. A running node always listens.
         """
         self._on_lost.append(callback)
 
     def lost(self, node_id: int, *, refused: bool) -> None:
-        """Called by a connection that did not end by our will."""
+        """Report a connection that this node did not close itself."""
         if refused:
-            self._refused[node_id] = self._clock.monotonic_ms()
+            self._refusals_ms[node_id] = self._clock.monotonic_ms()
         if not self._closed:
             for callback in tuple(self._on_lost):
                 callback(node_id, refused)
 
     def close(self) -> None:
-        """End every connection; whoever waits for an answer gets ConnectionError."""
+        """Close every connection. Pending requests fail with ConnectionError."""
         self._closed = True
-        for link in self._links.values():
-            link.end(ConnectionError("the node stops"), flush=True)
+        for connection in self._connections.values():
+            connection.end(ConnectionError("this node is shutting down"), flush=True)
 
     def client_id(self, channel: Channel) -> str:
-        """How this node calls itself in the headers of its requests."""
+        """Return the client id in the headers of this node's requests."""
         return f"{self._name}-{channel.value}"
 
 
@@ -144,12 +148,12 @@ _NAME: Final = re.compile(rf"broker-\d+-({'|'.join(channel.value for channel in 
 
 
 def is_broker(session: Session, client_id: str | None) -> bool:
-    """Return whether the session's listener is for brokers and `client_id` is one that brokers use for their connections."""
+    """Return True if the session's listener is for brokers, and `client_id` is one of `Peers.client_id`."""
     return BROKER in session.listener.roles and client_id is not None and _NAME.fullmatch(client_id) is not None
 
 
-class _Asked:
-    """One request on its way."""
+class _PendingRequest:
+    """A request without a response yet."""
 
     __slots__ = ("future", "request", "timer", "version")
 
@@ -159,19 +163,19 @@ class _Asked:
         self.future = future
         self.timer: TimerHandle | None = None
 
-    def finish(self, answer: Any) -> None:
+    def finish(self, result: Any) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        if self.future.done():  # nobody waits any more
+        if self.future.done():  # the sender cancelled it
             return
-        if isinstance(answer, BaseException):
-            self.future.set_exception(answer)
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
         else:
-            self.future.set_result(answer)
+            self.future.set_result(result)
 
 
-class _Link(BufferedProtocol):
-    """One connection. Requests made before it stands are sent as soon as it does."""
+class _Connection(BufferedProtocol):
+    """One connection. Requests before it is established are sent when it is."""
 
     def __init__(self, peers: Peers, loop: AbstractEventLoop, node_id: int, channel: Channel, address: Address) -> None:
         self.ended = False
@@ -183,30 +187,30 @@ class _Link(BufferedProtocol):
         self._client_id = peers.client_id(channel)
         self._core = ClientConnection(response_bytes_max=RESPONSE_BYTES_MAX)
         self._transport: Transport | None = None
-        self._unsent: deque[_Asked] = deque()
-        self._sent: deque[_Asked] = deque()
+        self._unsent: deque[_PendingRequest] = deque()
+        self._sent: deque[_PendingRequest] = deque()
 
     async def connect(self) -> None:
         host, port = self._address
         try:
             async with timeout(CONNECT_TIMEOUT_S):
                 await self._loop.create_connection(lambda: self, host, port)
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # TimeoutError is a subclass
             refused = isinstance(error, ConnectionRefusedError)
             self._lost(
                 ConnectionError(f"node {self._node_id} at {host}:{port} cannot be reached: {error}"), refused=refused
             )
 
     def request(self, request: Message, version: int, future: "Future[Any]", timeout_ms: int) -> None:
-        asked = _Asked(request, version, future)
-        asked.timer = self._loop.call_later(timeout_ms / 1_000, self._timed_out, asked)
+        pending = _PendingRequest(request, version, future)
+        pending.timer = self._loop.call_later(timeout_ms / 1_000, self._timed_out, pending)
         if self._transport is None:
-            self._unsent.append(asked)
+            self._unsent.append(pending)
         else:
-            self._send(asked)
+            self._send(pending)
 
     def end(self, reason: OSError, *, flush: bool = False) -> None:
-        """The connection is of no use any more. With `flush` what has been asked still goes out (a good-bye)."""
+        """Close the connection. Pending requests fail with `reason`. With `flush`, buffered ones are still sent."""
         if self.ended:
             return
         self.ended = True
@@ -232,32 +236,30 @@ class _Link(BufferedProtocol):
         return self._core.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._peers.heard(self._node_id)
+        self._peers.note_contact(self._node_id)
         try:
             self._core.buffer_updated(nbytes)
-            while not self.ended and (found := self._core.next_response()) is not None:
-                self._sent.popleft().finish(found[1])
+            while not self.ended and (received := self._core.next_response()) is not None:
+                self._sent.popleft().finish(received[1])
         except Malformed as error:
-            _logger.warning(
-                "an answer cannot be read", node=self._node_id, channel=self._channel.value, reason=str(error)
-            )
-            self.end(ConnectionError(f"node {self._node_id} answers what cannot be read: {error}"))
+            _logger.warning("malformed response", node=self._node_id, channel=self._channel.value, reason=str(error))
+            self.end(ConnectionError(f"node {self._node_id} sent a malformed response: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by it'}"))
+        self._lost(ConnectionError(f"the connection to node {self._node_id} was lost: {exc or 'closed by that node'}"))
 
-    # -- ends
+    # -- requests and end
 
-    def _send(self, asked: _Asked) -> None:
+    def _send(self, pending: _PendingRequest) -> None:
         assert self._transport is not None
-        _, data = self._core.send(asked.request, asked.version, self._client_id)
-        self._sent.append(asked)
+        _, data = self._core.send(pending.request, pending.version, self._client_id)
+        self._sent.append(pending)
         self._transport.write(data)
 
-    def _timed_out(self, asked: _Asked) -> None:
-        """Also when whoever asked has given up by now: what does not answer may be a machine that is gone without a word."""
-        asked.finish(TimeoutError(f"node {self._node_id} did not answer in time"))
-        self.end(ConnectionError(f"node {self._node_id} did not answer an earlier request in time"))
+    def _timed_out(self, pending: _PendingRequest) -> None:
+        """Close the connection, even if the sender has cancelled the request: the machine may have failed silently."""
+        pending.finish(TimeoutError(f"node {self._node_id} did not respond in time"))
+        self.end(ConnectionError(f"node {self._node_id} did not respond to an earlier request in time"))
 
     def _lost(self, reason: OSError, *, refused: bool = False) -> None:
         if not self.ended:

@@ -1,4 +1,4 @@
-"""Build the registrations of this node: as a broker, and as a controller."""
+"""Build the registration of this node as a controller (KIP-919)."""
 
 from collections.abc import Sequence
 from uuid import UUID
@@ -17,8 +17,8 @@ def controller_registration(
     if voters and node_id not in [voter.node_id for voter in voters]:
         return None
     endpoints = tuple(
-        Endpoint(each.name, each.advertised_host, each.advertised_port)
-        for each in listeners
-        if CONTROLLER in each.roles
+        Endpoint(listener.name, listener.advertised_host, listener.advertised_port)
+        for listener in listeners
+        if CONTROLLER in listener.roles
     )
     return ControllerRegistration(node_id, incarnation_id, endpoints, SUPPORTED_FEATURES)

@@ -1,4 +1,4 @@
-"""Hand requests of other nodes about the metadata quorum to this node's Raft core."""
+"""Pass Raft requests of other nodes to this node's Raft core."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -12,22 +12,25 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
-def ask_core(context: RequestContext, network: PeerRaftNetwork, request: Request) -> Awaitable[Any]:
-    """Return the core's response. Raise Refusal(CLUSTER_AUTHORIZATION_FAILED, BROKER_NOT_AVAILABLE)."""
+def submit_to_raft(context: RequestContext, network: PeerRaftNetwork, request: Request) -> Awaitable[Any]:
+    """Return the core's reply. Raise Refusal(CLUSTER_AUTHORIZATION_FAILED, BROKER_NOT_AVAILABLE)."""
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return network.ask(request)
+    return network.receive(request)
 
 
 def fetch_metadata(
     context: RequestContext, network: PeerRaftNetwork, request: FetchRequest
 ) -> Awaitable[FetchResponse]:
-    """Serve a fetch of the metadata log by another node (KIP-595)."""
+    """Serve a fetch of the metadata log by another node (KIP-595).
+
+    Raise Refusal(UNKNOWN_TOPIC_ID) on a listener that is not for controllers, and the refusals of `submit_to_raft`.
+    """
     if CONTROLLER not in context.session.listener.roles:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-    asked = raft_wire.asked_fetch(request, context.api_version, network.node_id, network.cluster_id)
-    return _fetched(ask_core(context, network, asked))
+    raft_request = raft_wire.received_fetch(request, context.api_version, network.node_id, network.cluster_id)
+    return _fetch_response(submit_to_raft(context, network, raft_request))
 
 
-async def _fetched(reply: Awaitable[Any]) -> FetchResponse:
+async def _fetch_response(reply: Awaitable[Any]) -> FetchResponse:
     return raft_wire.fetch_response(await reply)

@@ -1,4 +1,7 @@
-"""Snapshots of the metadata log as files beside it: `<end offset>-<epoch>.checkpoint`, with `.part` behind while they grow."""
+"""Files of metadata snapshots, in the directory of the metadata log (KIP-630).
+
+A snapshot is `<end offset>-<epoch>.checkpoint`. While it is written, its name also has the suffix `.part`.
+"""
 
 import re
 from typing import TYPE_CHECKING, Final
@@ -23,6 +26,7 @@ def file_name(snapshot: EpochEnd) -> str:
 
 
 def parse_file_name(name: str) -> EpochEnd | None:
+    """Return the snapshot with this file name; None if it is not the name of a complete snapshot."""
     match = _NAME.fullmatch(name)
     if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > EPOCH_MAX:
         return None
@@ -30,18 +34,21 @@ def parse_file_name(name: str) -> EpochEnd | None:
 
 
 class SnapshotFiles:
-    """The snapshots in one directory. All errors are OSError."""
+    """The snapshots in one directory. Methods raise OSError if the disk does."""
 
     def __init__(self, disk: "Disk", directory: str) -> None:
         self._disk = disk
         self._directory = directory
 
     def complete(self) -> list[EpochEnd]:
-        """Ascending."""
-        found = [parse_file_name(name) for name in self._disk.list(self._directory)]
-        return sorted((each for each in found if each is not None), key=lambda each: each.end_offset)
+        """Return the complete snapshots, by ascending end offset."""
+        parsed = [parse_file_name(name) for name in self._disk.list(self._directory)]
+        return sorted(
+            (snapshot for snapshot in parsed if snapshot is not None), key=lambda snapshot: snapshot.end_offset
+        )
 
     def remove_unfinished(self) -> None:
+        """Remove the files of snapshots whose writer did not finish."""
         for name in self._disk.list(self._directory):
             if name.endswith(SUFFIX + PART_SUFFIX):
                 self._disk.remove(f"{self._directory}/{name}")
@@ -49,10 +56,11 @@ class SnapshotFiles:
     def path(self, snapshot: EpochEnd) -> str:
         return f"{self._directory}/{file_name(snapshot)}"
 
-    def begin(self, snapshot: EpochEnd) -> "SnapshotFileWriter":
+    def create(self, snapshot: EpochEnd) -> "SnapshotFileWriter":
         return SnapshotFileWriter(self._disk, self._directory, self.path(snapshot))
 
     async def read(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None:
+        """Return at most `max_bytes` from `position` on; None if the snapshot does not exist."""
         path = self.path(snapshot)
         if not self._disk.exists(path):
             return None
@@ -67,15 +75,15 @@ class SnapshotFiles:
     def remove(self, snapshot: EpochEnd) -> None:
         self._disk.remove(self.path(snapshot))
 
-    def set_aside(self, snapshot: EpochEnd) -> str:
-        """A damaged one is kept for a person to look at; its new path."""
+    def rename_damaged(self, snapshot: EpochEnd) -> str:
+        """Rename a damaged snapshot, so that it is not used but can be analysed. Return its new path."""
         path = self.path(snapshot) + DAMAGED_SUFFIX
         self._disk.rename(self.path(snapshot), path)
         return path
 
 
 class SnapshotFileWriter:
-    """Implements cluster.raft.ports.SnapshotWriter."""
+    """Writer of one snapshot file. Implements `odradek.cluster.raft.ports.SnapshotWriter`."""
 
     def __init__(self, disk: "Disk", directory: str, path: str) -> None:
         self._disk = disk

@@ -1,4 +1,4 @@
-"""The raft driver's storage: a partition log, snapshots and the `quorum-state` file beside it."""
+"""Storage of the Raft driver: a partition log with its snapshots and its file `quorum-state`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,23 @@ if TYPE_CHECKING:
     from odradek.storage.log.log import PartitionLog
 
 READ_BYTES_MAX: Final = 1024 * 1024
-"""Read at a time when the log is looked through at the start."""
+"""Bytes per read when the start checks the checksums of the log. Bounds the memory for the check."""
 _logger = structlog.get_logger("broker.raft")
 
 
 class PartitionRaftStorage:
-    """Implements cluster.raft.ports.RaftStorage. It is the only writer of `log`."""
+    """Storage of one replica of the metadata log. Implements `odradek.cluster.raft.ports.RaftStorage`.
+
+    It is the only writer of `log`.
+    """
 
     def __init__(
-        self, logs: LogManager, log: PartitionLog, disk: Disk, voters: Sequence[int], clock: Clock, *, alone: bool
+        self, logs: LogManager, log: PartitionLog, disk: Disk, voters: Sequence[int], clock: Clock, *, sole_voter: bool
     ) -> None:
-        """`voters` are the configured ones, which the file has to agree with.
+        """Open nothing; `open` does.
 
-        `alone`: there is no other voter from which something could be had again.
+        `voters`: node ids of controller.quorum.voters. The voters in `quorum-state` must be the same.
+        `sole_voter`: no other voter has the entries that are missing here.
         """
         self._logs = logs
         self._log = log
@@ -49,60 +53,68 @@ class PartitionRaftStorage:
         self._path = f"{log.directory}/{FILE_NAME}"
         self._voters = tuple(voters)
         self._clock = clock
-        self._alone = alone
+        self._sole_voter = sole_voter
         self._snapshots = SnapshotFiles(disk, log.directory)
 
-    # ---- start --------------------------------------------------------------------------------------------------------
+    # ---- start ------------------------------------------------------------------------------------------------------
 
     async def open(self) -> bool:
         self._snapshots.remove_unfinished()
-        snapshots = [each for each in self._snapshots.complete() if await self._is_sound(each)]
+        snapshots = [snapshot for snapshot in self._snapshots.complete() if await self._is_valid(snapshot)]
         newest = snapshots[-1] if snapshots else EpochEnd(0, 0)
-        whole = await self._cut_damage()
+        complete = await self._truncate_damage()
         if newest.end_offset > self._log.log_end_offset or not await self._begin_at(snapshots):
-            # A snapshot of the leader had come, and power went before the log was made to begin there; or the log was cut.
+            # Either the log was truncated below the snapshot, or:
+            # 1. A snapshot arrived from the leader and was finished.
+            # 2. The power failed before `restart_at` let the log begin at its end.
             if newest.end_offset == 0:
-                self._refuse_alone("begins behind a snapshot that is missing or damaged")
-                whole = False
+                self._fail_if_sole_voter("begins after a snapshot that is missing or damaged")
+                complete = False
             await self.restart_at(newest)
-        known = self._logs.durable_at_stop(CLUSTER_METADATA, 0)
-        if max(newest.end_offset, self._log.log_end_offset) < known:
-            self._refuse_alone(f"ends at offset {self._log.log_end_offset}, but {known} were on the disk")
-            whole = False
-        if not whole:
-            _logger.error("metadata that was committed is missing here and is fetched again", directory=self.directory)
-        return whole
+        durable = self._logs.durable_at_stop(CLUSTER_METADATA, 0)
+        if max(newest.end_offset, self._log.log_end_offset) < durable:
+            self._fail_if_sole_voter(f"ends at offset {self._log.log_end_offset}, but was flushed up to {durable}")
+            complete = False
+        if not complete:
+            _logger.error("committed metadata missing, fetching it from the leader", directory=self.directory)
+        return complete
 
-    async def _is_sound(self, snapshot: EpochEnd) -> bool:
+    async def _is_valid(self, snapshot: EpochEnd) -> bool:
         try:
             async for _ in read_snapshot(self, snapshot):
                 pass
         except Malformed as error:
-            path = self._snapshots.set_aside(snapshot)
-            _logger.error("a snapshot of the metadata is damaged and set aside", path=path, reason=str(error))  # noqa: TRY400  # the reason says it all
+            path = self._snapshots.rename_damaged(snapshot)
+            _logger.error("damaged metadata snapshot renamed", path=path, reason=str(error))  # noqa: TRY400  # the reason is complete without a stack trace
             return False
         return True
 
-    async def _cut_damage(self) -> bool:
-        """Look the log through; what begins with a damaged batch cannot be had but from another voter."""
-        if self._alone:
-            return True  # found when it is replayed, and nothing must be cut
+    async def _truncate_damage(self) -> bool:
+        """Truncate the log at its first damaged batch. Return True if no batch is damaged.
+
+        The other voters have the truncated entries. A sole voter keeps its log unchanged.
+        """
+        if self._sole_voter:
+            return True  # the replay reports the damage, and truncation would lose the only copy of the entries
         offset = self._log.log_start_offset
         while offset < self._log.log_end_offset:
             try:
                 records = await self.read(offset, self._log.log_end_offset, READ_BYTES_MAX)
                 ends = [header.last_offset + 1 for header, _ in iter_batches(records)]
             except (Refusal, Malformed, OSError) as error:
-                _logger.error("the metadata log is damaged", directory=self.directory, offset=offset, reason=str(error))  # noqa: TRY400  # as above
+                _logger.error("metadata log damaged", directory=self.directory, offset=offset, reason=str(error))  # noqa: TRY400  # the reason is complete without a stack trace
                 ends = []
             if not ends:
-                await self._cut_at_damage(offset)
+                await self._truncate_at_damage(offset)
                 return False
             offset = ends[-1]
         return True
 
-    async def _cut_at_damage(self, offset: int) -> None:
-        """Batch by batch to the first bad one: what was read with it may be good."""
+    async def _truncate_at_damage(self, offset: int) -> None:
+        """Truncate the log at the first damaged batch from `offset` on.
+
+        It reads batch by batch, because a failed read of several batches does not show which of them is damaged.
+        """
         while True:
             try:
                 records = await self.read(offset, self._log.log_end_offset, 1)
@@ -115,22 +127,24 @@ class PartitionRaftStorage:
         await self.truncate_to(offset)
 
     async def _begin_at(self, snapshots: Sequence[EpochEnd]) -> bool:
-        """Let the log begin where a snapshot ends, or at 0; whether that is possible."""
+        """Let the log begin at the end of a snapshot, or at 0. Return False if no valid snapshot reaches its start."""
         log = self._log
         if log.log_start_offset == 0 and len(snapshots) < SNAPSHOTS_KEPT:
             return True
-        fitting = [each for each in snapshots if each.end_offset >= log.log_start_offset]
-        if not fitting:
+        adjoining = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
+        if not adjoining:
             return False
-        self.set_high_watermark(fitting[-1].end_offset)
-        await self.forget_before(fitting[-SNAPSHOTS_KEPT:][0])
+        self.set_high_watermark(adjoining[-1].end_offset)
+        await self.forget_before(adjoining[-SNAPSHOTS_KEPT:][0])
         return True
 
-    def _refuse_alone(self, told: str) -> None:
-        if self._alone:
-            raise OSError(errno.EIO, f"the metadata log {told}, and no other voter has it", self.directory)
+    def _fail_if_sole_voter(self, problem: str) -> None:
+        if self._sole_voter:
+            raise OSError(
+                errno.EIO, f"the metadata log {problem}, and no other voter has the missing entries", self.directory
+            )
 
-    # ---- log ------------------------------------------------------------------------------------------------------------
+    # ---- log --------------------------------------------------------------------------------------------------------
 
     @property
     def directory(self) -> str:
@@ -165,32 +179,32 @@ class PartitionRaftStorage:
     def write(self, batches: Sequence[bytes]) -> None:
         now_ms = self._clock.wall_ms()
         for batch in batches:
-            # Offsets and epoch were given by the leader, this node or another: the batch is written as it is.
+            # The leader (this node or another) has set offsets and epoch in the batch, so it is written unchanged.
             self._log.append_as_follower(batch, now_ms=now_ms)
 
     async def sync(self) -> None:
         await self._log.flush()
 
     async def read(self, offset: int, end: int, max_bytes: int) -> Buffer:
-        found = self._log.read(offset, max_bytes=max_bytes, limit=end, min_one_batch=True)
-        if isinstance(found, ColdRead):
-            found = await found.resolve()
-        for header, batch in iter_batches(found.records):
+        result = self._log.read(offset, max_bytes=max_bytes, limit=end, min_one_batch=True)
+        if isinstance(result, ColdRead):
+            result = await result.resolve()
+        for header, batch in iter_batches(result.records):
             if not verify_crc(batch, 0, header):
-                told = f"damaged at offset {header.base_offset}: the checksum of the batch does not match"
-                raise OSError(errno.EIO, told, self._log.directory)
-        return found.records
+                problem = f"damaged at offset {header.base_offset}: the checksum of the batch does not match"
+                raise OSError(errno.EIO, problem, self._log.directory)
+        return result.records
 
     def set_high_watermark(self, offset: int) -> None:
         self._log.update_high_watermark(offset)
 
-    # ---- snapshots ------------------------------------------------------------------------------------------------------
+    # ---- snapshots --------------------------------------------------------------------------------------------------
 
     def snapshots(self) -> Sequence[EpochEnd]:
         return self._snapshots.complete()
 
     def begin_snapshot(self, snapshot: EpochEnd) -> SnapshotFileWriter:
-        return self._snapshots.begin(snapshot)
+        return self._snapshots.create(snapshot)
 
     async def read_snapshot(self, snapshot: EpochEnd, position: int, max_bytes: int) -> SnapshotBytes | None:
         return await self._snapshots.read(snapshot, position, max_bytes)
@@ -200,15 +214,17 @@ class PartitionRaftStorage:
         self._log.truncate_fully_and_start_at(snapshot.end_offset, now_ms=self._clock.wall_ms())
         await self._log.sync_truncation()
         await self._log.flush()
-        for each in self._snapshots.complete():
-            if each != snapshot:
-                self._snapshots.remove(each)
+        for other in self._snapshots.complete():
+            if other != snapshot:
+                self._snapshots.remove(other)
 
     async def forget_before(self, snapshot: EpochEnd) -> None:
-        for each in self._snapshots.complete():
-            if each.end_offset < snapshot.end_offset:
-                self._snapshots.remove(each)
+        for other in self._snapshots.complete():
+            if other.end_offset < snapshot.end_offset:
+                self._snapshots.remove(other)
         self._log.advance_log_start(snapshot.end_offset)
         now_ms = self._clock.wall_ms()
-        self._log.roll(now_ms)  # only whole segments can go: this one with the snapshot after the next
+        self._log.roll(
+            now_ms
+        )  # only complete segments are deleted; this one is when the snapshot after the next exists
         self._log.delete_expired_segments(now_ms)

@@ -1,9 +1,11 @@
 """Delay metadata responses that may name a leader whose failure is not declared yet.
 
-A client that loses a connection asks another broker at once for the new leader, and would receive the failed one. Many clients
-then wait a second or more before they ask again, five times as long as the cluster needs for the election. The broker lost its own
-connection to the failed node at the same moment, so it delays such a response until the failure detector has decided, at most
-SUSPICION_MS_MAX.
+1. A broker fails, and a client loses its connection to it. The client immediately sends Metadata to another broker.
+2. That broker still has the failed broker as the leader in its metadata image. The client receives a useless leader.
+3. The client waits a second or more before it sends Metadata again. The election takes about a fifth of that time.
+
+The other broker lost its own connection to the failed broker at step 1. It delays the response until the failure
+detector has decided, at most SUSPICION_MS_MAX.
 """
 
 from asyncio import Future, get_running_loop
@@ -16,7 +18,10 @@ from odradek.cluster.metadata.image import MetadataImage
 from odradek.runtime.clock import Clock
 
 SUSPICION_MS_MAX: Final = 1_000
-"""Maximum milliseconds that a response waits after the connection to a node was lost."""
+"""Maximum milliseconds that a Metadata response is delayed after the connection to a node was lost.
+
+Longer than a suspicion lasts (odradek.membership.suspicion.timeout.ms, 800 ms by default).
+"""
 
 
 class SuspectedLeaders:
@@ -32,7 +37,7 @@ class SuspectedLeaders:
         metadata.subscribe(self._on_metadata)
 
     def any(self) -> bool:
-        """Return whether the metadata may name a leader that failed."""
+        """Return True if the metadata image may name a leader that failed."""
         return bool(self._lost_ms) and self._left_ms() > 0
 
     async def decided(self) -> None:
@@ -49,16 +54,16 @@ class SuspectedLeaders:
     def recheck(self) -> None:
         """Check the suspected nodes again: the state of a node changed."""
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            _finish(each)
+        for future in waiting:
+            _finish(future)
 
     def _left_ms(self) -> int:
-        """Return the milliseconds until the last suspicion of a broker that the metadata holds for active expires."""
+        """Return the milliseconds until the last suspicion of an unfenced broker expires; 0 without a suspicion."""
         now_ms = self._clock.monotonic_ms()
         left_ms = 0
         for node_id, lost_ms in list(self._lost_ms.items()):
             broker = self._metadata.image.brokers.get(node_id)
-            if broker is None or broker.fenced or self._peers.heard_ms(node_id) > lost_ms:
+            if broker is None or broker.fenced or self._peers.last_contact_ms(node_id) > lost_ms:
                 del self._lost_ms[node_id]
             else:
                 left_ms = max(left_ms, lost_ms + SUSPICION_MS_MAX - now_ms)
@@ -66,7 +71,7 @@ class SuspectedLeaders:
 
     def _lost(self, node_id: int, refused: bool) -> None:
         # Each failed attempt to reconnect reports the loss again. Only the first one counts.
-        if self._peers.heard_ms(node_id) >= self._lost_ms.get(node_id, NEVER_MS):
+        if self._peers.last_contact_ms(node_id) >= self._lost_ms.get(node_id, NEVER_MS):
             self._lost_ms[node_id] = self._clock.monotonic_ms()
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:

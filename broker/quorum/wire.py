@@ -1,10 +1,17 @@
-"""Core messages of agreement as Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot, and back.
+"""Translate messages of the Raft core into Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot.
 
-KIP-595, KIP-630, KIP-996. One thing is added: a voter that may have forgotten something says so beside its vote, in a tagged
-field that Kafka does not know and passes over.
+The messages are those of KIP-595, KIP-630 and KIP-996, with one addition: a voter that may have lost votes or entries
+sends its standing with its vote, in a tagged field that Kafka does not know and skips (decision 0040).
 
-One function for each message and direction. What comes from outside is checked here for its shape; whether it makes sense is
-for the core to judge. Raises Refusal(INVALID_REQUEST, INCONSISTENT_CLUSTER_ID).
+There are four functions per message:
+
+- `X_request` translates a core message into the request.
+- `received_X` translates a received request into a core message. It raises Refusal(INVALID_REQUEST,
+  INCONSISTENT_CLUSTER_ID, INVALID_VOTER_KEY or UNSUPPORTED_VERSION).
+- `X_response` translates the reply of the core into the response.
+- `X_reply` translates a received response into a reply for the core; None if the core has no use for it.
+
+They check the structure of messages. The core checks the content.
 """
 
 from collections.abc import Sequence
@@ -26,9 +33,11 @@ END_VERSION: Final = 1
 FETCH_VERSION: Final = 18
 FETCH_SNAPSHOT_VERSION: Final = 1
 STANDING_TAG: Final = 1_000
+"""Tag of the standing in a Vote response, far above the tags that Kafka assigns."""
 FETCH_VERSION_MIN: Final = 12
-"""Diverging epochs and snapshots came with it."""
+"""First version of Fetch with diverging epochs and snapshot ids."""
 FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Maximum bytes of metadata records per Fetch, as in Kafka's KafkaRaftClient."""
 
 
 class _Topic(Protocol):
@@ -42,11 +51,12 @@ class _Partition(Protocol):
     partition_index: int
 
 
-def check_cluster(asked: str | None, cluster_id: str) -> None:
-    """Refuse what comes from another cluster; None says nothing about it."""
-    if asked is not None and asked != cluster_id:
+def check_cluster(requested: str | None, cluster_id: str) -> None:
+    """Raise Refusal(INCONSISTENT_CLUSTER_ID) if the request has the id of another cluster. None is every cluster."""
+    if requested is not None and requested != cluster_id:
         raise Refusal(
-            ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {cluster_id}, and the request is for cluster {asked}"
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"the request is for cluster {requested}, but this is cluster {cluster_id}",
         )
 
 
@@ -71,19 +81,19 @@ def vote_request(message: core.VoteRequest, cluster_id: str) -> vote.VoteRequest
     return vote.VoteRequest(cluster_id, message.target, [vote.RequestTopicData(CLUSTER_METADATA, [partition])])
 
 
-def asked_vote(request: vote.VoteRequest, node_id: int, cluster_id: str) -> core.VoteRequest:
+def received_vote(request: vote.VoteRequest, node_id: int, cluster_id: str) -> core.VoteRequest:
     check_cluster(request.cluster_id, cluster_id)
     _only_metadata(request.topics)
     if request.voter_id not in {node_id, -1}:
         raise Refusal(ErrorCode.INVALID_VOTER_KEY)
-    asked = request.topics[0].partitions[0]
+    partition = request.topics[0].partitions[0]
     return core.VoteRequest(
-        asked.replica_id,
+        partition.replica_id,
         node_id,
-        asked.replica_epoch,
-        asked.last_offset_epoch,
-        asked.last_offset,
-        asked.pre_vote,
+        partition.replica_epoch,
+        partition.last_offset_epoch,
+        partition.last_offset,
+        partition.pre_vote,
     )
 
 
@@ -94,21 +104,20 @@ def vote_response(reply: core.VoteReply) -> vote.VoteResponse:
     return vote.VoteResponse(topics=[vote.ResponseTopicData(CLUSTER_METADATA, [partition])])
 
 
-def vote_reply(asked: core.VoteRequest, response: vote.VoteResponse) -> core.VoteReply | None:
-    """None: the answer says nothing that the core could use."""
+def vote_reply(request: core.VoteRequest, response: vote.VoteResponse) -> core.VoteReply | None:
     if response.error_code or not response.topics or not response.topics[0].partitions:
         return None
-    answer = response.topics[0].partitions[0]
-    standing = dict(answer.unknown_tagged_fields).get(STANDING_TAG)
+    partition = response.topics[0].partitions[0]
+    standing = dict(partition.unknown_tagged_fields).get(STANDING_TAG)
     return core.VoteReply(
-        asked.target,
-        asked.source,
-        answer.leader_epoch,
-        answer.leader_id,
-        answer.vote_granted,
-        asked.pre_vote,
-        ErrorCode(answer.error_code),
-        asked.request_id,
+        request.target,
+        request.source,
+        partition.leader_epoch,
+        partition.leader_id,
+        partition.vote_granted,
+        request.pre_vote,
+        ErrorCode(partition.error_code),
+        request.request_id,
         core.Standing.ORDINARY if standing is None else core.Standing(standing.decode()),
     )
 
@@ -122,13 +131,15 @@ def begin_request(message: core.BeginQuorumEpochRequest, cluster_id: str) -> beg
     return begin.BeginQuorumEpochRequest(cluster_id, message.target, [topic])
 
 
-def asked_begin(request: begin.BeginQuorumEpochRequest, node_id: int, cluster_id: str) -> core.BeginQuorumEpochRequest:
+def received_begin(
+    request: begin.BeginQuorumEpochRequest, node_id: int, cluster_id: str
+) -> core.BeginQuorumEpochRequest:
     check_cluster(request.cluster_id, cluster_id)
     _only_metadata(request.topics)
     if request.voter_id not in {node_id, -1}:
         raise Refusal(ErrorCode.INVALID_VOTER_KEY)
-    asked = request.topics[0].partitions[0]
-    return core.BeginQuorumEpochRequest(asked.leader_id, node_id, asked.leader_epoch)
+    partition = request.topics[0].partitions[0]
+    return core.BeginQuorumEpochRequest(partition.leader_id, node_id, partition.leader_epoch)
 
 
 def begin_response(reply: core.BeginQuorumEpochReply) -> begin.BeginQuorumEpochResponse:
@@ -137,14 +148,14 @@ def begin_response(reply: core.BeginQuorumEpochReply) -> begin.BeginQuorumEpochR
 
 
 def begin_reply(
-    asked: core.BeginQuorumEpochRequest, response: begin.BeginQuorumEpochResponse
+    request: core.BeginQuorumEpochRequest, response: begin.BeginQuorumEpochResponse
 ) -> core.BeginQuorumEpochReply | None:
     if response.error_code or not response.topics or not response.topics[0].partitions:
         return None
-    answer = response.topics[0].partitions[0]
-    error = ErrorCode(answer.error_code)
+    partition = response.topics[0].partitions[0]
+    error = ErrorCode(partition.error_code)
     return core.BeginQuorumEpochReply(
-        asked.target, asked.source, answer.leader_epoch, answer.leader_id, error, asked.request_id
+        request.target, request.source, partition.leader_epoch, partition.leader_id, error, request.request_id
     )
 
 
@@ -160,12 +171,12 @@ def end_request(message: core.EndQuorumEpochRequest, cluster_id: str) -> end.End
     return end.EndQuorumEpochRequest(cluster_id, [end.RequestTopicData(CLUSTER_METADATA, [partition])])
 
 
-def asked_end(request: end.EndQuorumEpochRequest, node_id: int, cluster_id: str) -> core.EndQuorumEpochRequest:
+def received_end(request: end.EndQuorumEpochRequest, node_id: int, cluster_id: str) -> core.EndQuorumEpochRequest:
     check_cluster(request.cluster_id, cluster_id)
     _only_metadata(request.topics)
-    asked = request.topics[0].partitions[0]
-    order = asked.preferred_successors or [candidate.candidate_id for candidate in asked.preferred_candidates]
-    return core.EndQuorumEpochRequest(asked.leader_id, node_id, asked.leader_epoch, tuple(order))
+    partition = request.topics[0].partitions[0]
+    order = partition.preferred_successors or [candidate.candidate_id for candidate in partition.preferred_candidates]
+    return core.EndQuorumEpochRequest(partition.leader_id, node_id, partition.leader_epoch, tuple(order))
 
 
 def end_response(reply: core.EndQuorumEpochReply) -> end.EndQuorumEpochResponse:
@@ -174,14 +185,14 @@ def end_response(reply: core.EndQuorumEpochReply) -> end.EndQuorumEpochResponse:
 
 
 def end_reply(
-    asked: core.EndQuorumEpochRequest, response: end.EndQuorumEpochResponse
+    request: core.EndQuorumEpochRequest, response: end.EndQuorumEpochResponse
 ) -> core.EndQuorumEpochReply | None:
     if response.error_code or not response.topics or not response.topics[0].partitions:
         return None
-    answer = response.topics[0].partitions[0]
-    error = ErrorCode(answer.error_code)
+    partition = response.topics[0].partitions[0]
+    error = ErrorCode(partition.error_code)
     return core.EndQuorumEpochReply(
-        asked.target, asked.source, answer.leader_epoch, answer.leader_id, error, asked.request_id
+        request.target, request.source, partition.leader_epoch, partition.leader_id, error, request.request_id
     )
 
 
@@ -206,7 +217,7 @@ def fetch_request(message: core.FetchRequest, cluster_id: str, wait_ms: int) -> 
 
 
 def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
-    """Does a node ask, and for the metadata? For clients there is no such topic."""
+    """Return True if a node fetches the metadata log. For clients, that topic does not exist."""
     if not request.topics or _replica_id(request) < 0:
         return False
     topic = request.topics[0]
@@ -214,26 +225,26 @@ def is_metadata_fetch(request: fetch.FetchRequest) -> bool:
 
 
 def _replica_id(request: fetch.FetchRequest) -> int:
-    """It stands in one of two places, by version."""
+    """Return the replica id, which is in one of two fields, by version (KIP-903)."""
     return max(request.replica_state.replica_id, request.replica_id)
 
 
-def asked_fetch(request: fetch.FetchRequest, version: int, node_id: int, cluster_id: str) -> core.FetchRequest:
+def received_fetch(request: fetch.FetchRequest, version: int, node_id: int, cluster_id: str) -> core.FetchRequest:
     check_cluster(request.cluster_id, cluster_id)
     if version < FETCH_VERSION_MIN:
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         raise Refusal(ErrorCode.INVALID_REQUEST)
-    asked = request.topics[0].partitions[0]
-    if asked.partition != 0:
+    partition = request.topics[0].partitions[0]
+    if partition.partition != 0:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     return core.FetchRequest(
         _replica_id(request),
         node_id,
-        asked.current_leader_epoch,
-        asked.fetch_offset,
-        asked.last_fetched_epoch,
-        asked.high_watermark,
+        partition.current_leader_epoch,
+        partition.fetch_offset,
+        partition.last_fetched_epoch,
+        partition.high_watermark,
     )
 
 
@@ -254,37 +265,37 @@ def fetch_response(reply: core.FetchReply) -> fetch.FetchResponse:
     return fetch.FetchResponse(responses=[fetch.FetchableTopicResponse(CLUSTER_METADATA, METADATA_TOPIC_ID, [data])])
 
 
-def fetch_reply(asked: core.FetchRequest, response: fetch.FetchResponse) -> core.FetchReply | None:
-    """Raises Malformed for records that cannot be read."""
+def fetch_reply(request: core.FetchRequest, response: fetch.FetchResponse) -> core.FetchReply | None:
+    """Translate a Fetch response. Raise Malformed if its records are malformed or do not continue the log."""
     if response.error_code or not response.responses or not response.responses[0].partitions:
         return None
-    answer = response.responses[0].partitions[0]
-    ends, snapshot, leader = answer.diverging_epoch, answer.snapshot_id, answer.current_leader
+    partition = response.responses[0].partitions[0]
+    ends, snapshot, leader = partition.diverging_epoch, partition.snapshot_id, partition.current_leader
     return core.FetchReply(
-        asked.target,
-        asked.source,
+        request.target,
+        request.source,
         leader.leader_epoch,
         leader.leader_id,
-        asked.fetch_offset,
-        answer.high_watermark,
-        entries=_continuing(asked, leader.leader_epoch, answer.records or b""),
+        request.fetch_offset,
+        partition.high_watermark,
+        entries=_continuing(request, leader.leader_epoch, partition.records or b""),
         diverging=None if ends.epoch < 0 else core.EpochEnd(ends.epoch, ends.end_offset),
         snapshot=None if snapshot.end_offset < 0 else core.EpochEnd(snapshot.epoch, snapshot.end_offset),
-        error=ErrorCode(answer.error_code),
-        request_id=asked.request_id,
+        error=ErrorCode(partition.error_code),
+        request_id=request.request_id,
     )
 
 
-def _continuing(asked: core.FetchRequest, epoch: int, records: Buffer) -> tuple[core.Entry, ...]:
-    """The entries, which have to go on where the asker's log ends: what does not fit never reaches the core."""
+def _continuing(request: core.FetchRequest, epoch: int, records: Buffer) -> tuple[core.Entry, ...]:
+    """Decode the entries. Raise Malformed if they do not continue the log of the fetching replica."""
     entries = tuple(decode_entries(records))
-    offset, last_epoch = asked.fetch_offset, asked.last_fetched_epoch
+    offset, last_epoch = request.fetch_offset, request.last_fetched_epoch
     for entry in entries:
         if entry.base_offset != offset or not last_epoch <= entry.epoch <= epoch:
-            told = (
-                f"offset {entry.base_offset} of epoch {entry.epoch} where {offset} of {last_epoch} to {epoch} should be"
+            raise Malformed(
+                f"batch at offset {entry.base_offset} with epoch {entry.epoch}, expected offset {offset} with an epoch"
+                f" from {last_epoch} to {epoch}"
             )
-            raise Malformed(told)
         offset, last_epoch = entry.last_offset + 1, entry.epoch
     return entries
 
@@ -302,21 +313,21 @@ def snapshot_request(message: core.FetchSnapshotRequest, cluster_id: str) -> fet
     return fetch_snapshot.FetchSnapshotRequest(cluster_id, message.source, message.max_bytes, [topic])
 
 
-def asked_snapshot(
+def received_snapshot(
     request: fetch_snapshot.FetchSnapshotRequest, node_id: int, cluster_id: str
 ) -> core.FetchSnapshotRequest:
     check_cluster(request.cluster_id, cluster_id)
     if len(request.topics) != 1 or request.topics[0].name != CLUSTER_METADATA or len(request.topics[0].partitions) != 1:
         raise Refusal(ErrorCode.INVALID_REQUEST)
-    asked = request.topics[0].partitions[0]
-    if asked.partition != 0:
+    partition = request.topics[0].partitions[0]
+    if partition.partition != 0:
         raise Refusal(ErrorCode.INVALID_REQUEST)
     return core.FetchSnapshotRequest(
         request.replica_id,
         node_id,
-        asked.current_leader_epoch,
-        core.EpochEnd(asked.snapshot_id.epoch, asked.snapshot_id.end_offset),
-        asked.position,
+        partition.current_leader_epoch,
+        core.EpochEnd(partition.snapshot_id.epoch, partition.snapshot_id.end_offset),
+        partition.position,
         request.max_bytes,
     )
 
@@ -336,21 +347,21 @@ def snapshot_response(reply: core.FetchSnapshotReply) -> fetch_snapshot.FetchSna
 
 
 def snapshot_reply(
-    asked: core.FetchSnapshotRequest, response: fetch_snapshot.FetchSnapshotResponse
+    request: core.FetchSnapshotRequest, response: fetch_snapshot.FetchSnapshotResponse
 ) -> core.FetchSnapshotReply | None:
     if response.error_code or not response.topics or not response.topics[0].partitions:
         return None
-    answer = response.topics[0].partitions[0]
+    partition = response.topics[0].partitions[0]
     return core.FetchSnapshotReply(
-        asked.target,
-        asked.source,
-        answer.current_leader.leader_epoch,
-        answer.current_leader.leader_id,
-        core.EpochEnd(answer.snapshot_id.epoch, answer.snapshot_id.end_offset),
-        answer.position,
-        asked.max_bytes,
-        answer.size,
-        bytes(answer.unaligned_records or b""),
-        ErrorCode(answer.error_code),
-        asked.request_id,
+        request.target,
+        request.source,
+        partition.current_leader.leader_epoch,
+        partition.current_leader.leader_id,
+        core.EpochEnd(partition.snapshot_id.epoch, partition.snapshot_id.end_offset),
+        partition.position,
+        request.max_bytes,
+        partition.size,
+        bytes(partition.unaligned_records or b""),
+        ErrorCode(partition.error_code),
+        request.request_id,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from odradek.broker.config.addresses import Voter
-from odradek.broker.config.controller import answer_timeout_ms, controller_config
+from odradek.broker.config.controller import controller_config, controller_response_timeout_ms
 from odradek.broker.contexts import NodeContext, QuorumContext
 from odradek.broker.process.env import Env
 from odradek.broker.quorum.controller_client import ControllerClient
@@ -56,7 +56,7 @@ class QuorumServer:
             self.peers,
             self.forwarding,
             request_timeout_ms=config.request_timeout_ms,
-            answer_timeout_ms=answer_timeout_ms(config),
+            response_timeout_ms=controller_response_timeout_ms(config),
         )
         self.suspected_leaders = SuspectedLeaders(self.peers, node.metadata, env.clock)
         self.context = QuorumContext(raft=self.raft, network=network, controller=self.controller, peers=self.peers)

@@ -43,7 +43,7 @@ def open_log(directory: Path) -> tuple[LogManager, PartitionLog]:
 async def live(directory: Path, incarnation: int, topics: list[NewTopic]) -> MetadataImage:
     """One life of a node on `directory`: start, change the metadata, die without a good-bye."""
     logs, log = open_log(directory)
-    storage = PartitionRaftStorage(logs, log, logs.disk, [1], SystemClock(), alone=True)
+    storage = PartitionRaftStorage(logs, log, logs.disk, [1], SystemClock(), sole_voter=True)
     node = ControllerNode(storage, incarnation)
     await node.start()
     service = node.service

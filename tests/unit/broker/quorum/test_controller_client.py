@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.config.addresses import Voter
-from odradek.broker.config.controller import answer_timeout_ms, lifecycle_config
+from odradek.broker.config.controller import controller_response_timeout_ms, lifecycle_config
 from odradek.broker.quorum.controller_client import ControllerClient
 from odradek.broker.quorum.peers import NEVER_MS, Channel
 from odradek.broker.quorum.voters import RECENT_MS, without_quorum
@@ -55,17 +55,21 @@ async def test_a_silent_controller_is_given_up_before_a_session_is_over(name: st
         peers,  # type: ignore[arg-type]  # likewise
         None,  # type: ignore[arg-type]  # nothing is forwarded
         request_timeout_ms=CONFIG.request_timeout_ms,
-        answer_timeout_ms=answer_timeout_ms(CONFIG),
+        response_timeout_ms=controller_response_timeout_ms(CONFIG),
     )
     channel, call = CALLS[name]
     with pytest.raises(Refusal) as refused:
         await call(client)
     assert refused.value.error is ErrorCode.REQUEST_TIMED_OUT, "it may have been done"
-    assert peers.asked == [(2, channel, answer_timeout_ms(CONFIG))]
+    assert peers.asked == [(2, channel, controller_response_timeout_ms(CONFIG))]
 
 
 def test_two_tries_fit_into_the_time_that_a_life_cycle_waits() -> None:
-    assert 2 * answer_timeout_ms(CONFIG) <= lifecycle_config(CONFIG).request_timeout_ms < CONFIG.request_timeout_ms
+    assert (
+        2 * controller_response_timeout_ms(CONFIG)
+        <= lifecycle_config(CONFIG).request_timeout_ms
+        < CONFIG.request_timeout_ms
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,7 +87,7 @@ def test_controllers_whose_hosts_refuse_cannot_elect(
     refused: dict[int, int], heard: dict[int, int], without: bool
 ) -> None:
     peers: Any = SimpleNamespace(
-        refused_ms=lambda node: refused.get(node, NEVER_MS), heard_ms=lambda node: heard.get(node, NEVER_MS)
+        last_refusal_ms=lambda node: refused.get(node, NEVER_MS), last_contact_ms=lambda node: heard.get(node, NEVER_MS)
     )
     clock: Any = SimpleNamespace(monotonic_ms=lambda: 10_000)
     assert without_quorum([Voter(node, "h", 9) for node in (1, 2, 3)], peers, clock) is without

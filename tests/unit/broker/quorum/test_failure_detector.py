@@ -16,7 +16,7 @@ import pytest
 from odradek.broker.config.addresses import Voter
 from odradek.broker.node import CannotStartError
 from odradek.broker.process.clock import SystemClock
-from odradek.broker.quorum.failure_detector import CannotWatchError, Membership, life_of
+from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector, short_incarnation
 from odradek.broker.quorum.peers import NEVER_MS, Channel
 from odradek.cluster.membership.members import UNREGISTERED, Change
 from odradek.cluster.membership.transitions import Event, State
@@ -58,7 +58,7 @@ class Parts:
         self.tasks = Tasks(lambda name, error: self.errors.append((name, error)))
         image = MetadataImage(0, 0, {each.broker_id: each for each in brokers}) if brokers else EMPTY_IMAGE
         self.metadata = SimpleNamespace(image=image, subscribe_from_start=lambda hear: hear(None, image))
-        peers = SimpleNamespace(heard_ms=lambda _: NEVER_MS, on_lost=self.lost.append, request=self.request)
+        peers = SimpleNamespace(last_contact_ms=lambda _: NEVER_MS, on_lost=self.lost.append, request=self.request)
         others: Any = {
             "metadata": self.metadata,
             "peers": peers,
@@ -68,7 +68,7 @@ class Parts:
             "tasks": self.tasks,
         }
         env: Any = SimpleNamespace(rng=Random(1), clock=SystemClock())
-        self.membership = Membership(
+        self.membership = FailureDetector(
             config("node.id=1"),
             env,
             "c",
@@ -175,7 +175,7 @@ async def test_brokers_and_voters_are_watched() -> None:
 
 def test_a_life_is_never_mistaken_for_none() -> None:
     """A random UUID (version 4) has set bits in its lower half."""
-    assert life_of(UUID(int=0, version=4)) != 0
+    assert short_incarnation(UUID(int=0, version=4)) != 0
 
 
 async def test_a_taken_port_names_node_and_remedy() -> None:
@@ -184,7 +184,7 @@ async def test_a_taken_port_names_node_and_remedy() -> None:
         port = taken.getsockname()[1]
         parts = Parts()
         with pytest.raises(
-            CannotWatchError, match=rf"node 1 cannot take the UDP port 127.0.0.1:{port} .*membership\.port"
+            CannotBindError, match=rf"node 1 cannot bind the UDP port 127.0.0.1:{port} .*membership\.port"
         ):
             await parts.membership.start("127.0.0.1", port)
 
@@ -193,7 +193,7 @@ async def test_a_node_does_not_start_without_its_port(tmp_path: Path) -> None:
     nodes = Nodes(tmp_path, 1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", nodes.port(1)))
-        with pytest.raises(CannotStartError, match="node 1 cannot take the UDP port"):
+        with pytest.raises(CannotStartError, match="node 1 cannot bind the UDP port"):
             await nodes.start()
     await nodes.stop()
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.quorum import network as raft_network
-from odradek.broker.quorum.network import IdInUse, PeerRaftNetwork
+from odradek.broker.quorum.network import DuplicateNodeId, PeerRaftNetwork
 from odradek.cluster.raft import messages as core
 from odradek.protocol.messages.vote import ResponsePartitionData, ResponseTopicData, VoteResponse
 
@@ -26,7 +26,7 @@ class PeersOf:
 
 async def asked(monkeypatch: pytest.MonkeyPatch, *leaders: int, patience_s: float) -> list[BaseException]:
     """What node 2 fails with when its requests for votes are answered with these leaders."""
-    monkeypatch.setattr(raft_network, "TWIN_AFTER_S", patience_s)
+    monkeypatch.setattr(raft_network, "DUPLICATE_AFTER_S", patience_s)
     peers = PeersOf()
     failures: list[BaseException] = []
     network = PeerRaftNetwork(
@@ -51,7 +51,7 @@ async def test_who_is_told_again_and_again_that_it_leads_though_it_does_not_has_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     [failure] = await asked(monkeypatch, 2, 2, patience_s=-1.0)
-    assert isinstance(failure, IdInUse)
+    assert isinstance(failure, DuplicateNodeId)
     assert str(failure) == (
         "node 1 follows another process with node.id 2 as its controller: every node needs an id of its own"
     )

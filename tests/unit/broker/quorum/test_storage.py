@@ -38,7 +38,9 @@ class Replica:
         self.logs.load_all(0, refuse_loss=(CLUSTER_METADATA,) if alone else ())
         self.log = self.logs.create(CLUSTER_METADATA, 0, METADATA_TOPIC_ID, CONFIG, 0)
         voters = [1] if alone else [1, 2, 3]
-        self.storage = PartitionRaftStorage(self.logs, self.log, self.logs.disk, voters, SystemClock(), alone=alone)
+        self.storage = PartitionRaftStorage(
+            self.logs, self.log, self.logs.disk, voters, SystemClock(), sole_voter=alone
+        )
 
     @property
     def folder(self) -> Path:

@@ -17,7 +17,7 @@ class Rig:
         self.lose: Callable[[int, bool], None]
         self.publish: Callable[[Any, Any], None]
         self.metadata = SimpleNamespace(image=image(brokers=(broker(1), broker(2))), subscribe=self._subscribe)
-        peers = SimpleNamespace(on_lost=self._on_lost, heard_ms=self.heard.__getitem__)
+        peers = SimpleNamespace(on_lost=self._on_lost, last_contact_ms=self.heard.__getitem__)
         clock = SimpleNamespace(monotonic_ms=lambda: self.now_ms)
         self.suspected = SuspectedLeaders(peers, self.metadata, clock)  # type: ignore[arg-type]  # what is needed of them
 

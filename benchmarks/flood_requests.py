@@ -15,7 +15,7 @@ from odradek.coordinator.group.memory_accounting import (
     ASSIGNED_BYTES,
     MEMBER_BYTES,
     MEMBERS_BYTES_MAX,
-    SPARE_SHARE,
+    RESERVED_FRACTION,
     text_bytes,
 )
 from odradek.coordinator.group.offsets.commit import METADATA_BYTES_MAX, OFFSETS_MAX
@@ -107,7 +107,7 @@ def floods(limits: Limits) -> list[Flood]:
 def _group_floods(limits: Limits) -> list[Flood]:
     member_bytes = MEMBER_BYTES + len(METADATA) + text_bytes("range", GIVEN_ID, *CALLER)
     subscriber_bytes = MEMBER_BYTES + text_bytes(TOPIC, MEMBER_ID, *CALLER)
-    for_new_members = limits.members_bytes - limits.members_bytes // SPARE_SHARE
+    for_new_members = limits.members_bytes - limits.members_bytes // RESERVED_FRACTION
     return [
         Flood(
             "JoinGroup, endless groups", f"GROUPS_MAX = {limits.groups:,} per partition", limits.groups,

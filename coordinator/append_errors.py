@@ -1,4 +1,4 @@
-"""Errors of an append to a coordinator's log, as clients of the coordinator receive them."""
+"""Map errors of an append to a coordinator's log to the errors that clients of the coordinator receive."""
 
 from typing import Final
 
@@ -14,4 +14,4 @@ APPEND_ERRORS: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""Error of the log -> error for the client, as in Kafka's TransactionStateManager. Other errors are not translated."""
+"""Log error -> client error, as in Kafka's TransactionStateManager. An error that is not a key stays unchanged."""

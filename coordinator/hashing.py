@@ -1,4 +1,4 @@
-"""From the name of a transaction or group to the partition of its coordinator's topic, as Java computes it."""
+"""Map a transactional id or group id to the partition of its coordinator's topic, with Java's hash function."""
 
 from functools import lru_cache
 from typing import Final
@@ -6,12 +6,13 @@ from typing import Final
 _INT32: Final = 1 << 32
 _INT_MIN: Final = -(1 << 31)
 CACHED_NAMES_MAX: Final = 10_000
+"""Maximum names in the cache of one process."""
 CACHED_LENGTH_MAX: Final = 255
-"""In characters. A name may be a hundred times as long: anybody could fill a gigabyte with names that are asked for once."""
+"""Maximum characters of a cached name. An id can have 32 KiB, and a client could fill the cache with such ids."""
 
 
 def java_hash(text: str) -> int:
-    """String.hashCode: s[0]*31^(n-1) + ..., over UTF-16 code units, as a signed 32-bit number."""
+    """Return String.hashCode of `text`: s[0]*31^(n-1) + ... over UTF-16 code units, as a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -20,7 +21,7 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(name: str, count: int) -> int:
-    """abs(hash) % count, where Kafka takes abs(-2^31) for 0."""
+    """Return abs(hash) % count. As in Kafka's Utils.abs, the absolute value of -2^31 is 0."""
     value = _cached_hash(name) if len(name) <= CACHED_LENGTH_MAX else java_hash(name)
     return 0 if value == _INT_MIN else abs(value) % count
 

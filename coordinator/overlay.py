@@ -1,7 +1,7 @@
-"""A dictionary whose changes are kept apart from the one below it until they are committed.
+"""A dictionary that collects changes to another dictionary and makes them there on `commit`.
 
-A decision works on overlays of the dictionaries of a group, so that it can see its own changes while the group does not change.
-Its cost depends on what the decision changes, not on the number of members.
+A decision about a group works on overlays of the dictionaries of the group. The decision reads its own changes, and the
+group does not change. The cost depends on the number of changes, not on the number of members.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -12,9 +12,9 @@ V = TypeVar("V")
 
 
 class Overlay(MutableMapping[K, V], Generic[K, V]):
-    """Reads like `base` with the changes made to it. Keys keep the order that a dictionary would give them.
+    """Dictionary with the entries of `base` and the changes made to the overlay. Keys have the order of a `dict`.
 
-    Like a dictionary, it must not gain or lose keys while it is iterated.
+    As with a `dict`, keys must not be added or removed during an iteration.
     """
 
     __slots__ = ("_added", "_base", "_changed", "_removed")
@@ -22,9 +22,9 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
     def __init__(self, base: MutableMapping[K, V]) -> None:
         self._base = base
         self._changed: dict[K, V] = {}
-        """New values of keys that keep their place in `base`."""
+        """New values of keys that keep their position in `base`."""
         self._removed: dict[K, None] = {}
-        """Keys of `base` that were removed; one that was set again since is also in `_added`, at its new place."""
+        """Removed keys of `base`. A key that was set again after its removal is also in `_added`."""
         self._added: dict[K, V] = {}
 
     def __getitem__(self, key: K) -> V:
@@ -61,13 +61,13 @@ class Overlay(MutableMapping[K, V], Generic[K, V]):
         return len(self._base) - len(self._removed) + len(self._added)
 
     def clear(self) -> None:
-        """Remove all keys. (The inherited method removes one after the other and searches for each.)"""
+        """Remove all keys. The inherited method removes keys one by one, with a search for each."""
         self._removed = dict.fromkeys(self._base)
         self._changed.clear()
         self._added.clear()
 
     def commit(self) -> None:
-        """Make the changes in the base. The overlay must not be used afterwards."""
+        """Make the changes in `base`. Do not use the overlay afterwards."""
         for key in self._removed:
             del self._base[key]
         if self._changed:

@@ -13,7 +13,7 @@ from odradek.broker.dispatch.request_metrics import BOUNDS_US, Histogram
 from odradek.broker.metrics.families import FAMILIES, Family, Kind
 from odradek.broker.metrics.loop_lag import US_PER_S
 from odradek.cluster.metadata.topic_names import is_internal
-from odradek.coordinator.group.offset_store import unpacked
+from odradek.coordinator.group.offset_store import unpack
 from odradek.coordinator.txn.state import TxnState
 from odradek.protocol.errors import ErrorCode
 
@@ -304,7 +304,7 @@ async def _lag(partitions: "Partitions", core: "GroupShard", group: str) -> tupl
             partition = partitions.get(topic, index)
             if partition is not None:
                 known = True
-                offset, log = unpacked(packed).offset, partition.log
+                offset, log = unpack(packed).offset, partition.log
                 lag += max(log.high_watermark - offset, 0)
                 stable += max(log.last_stable_offset - offset, 0)
     return (lag, stable) if known else None

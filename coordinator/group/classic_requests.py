@@ -1,7 +1,7 @@
 """The requests of the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
 
-What does not depend on the group is checked here; the protocol of the group decides the rest. Members of a consumer group may use
-these requests, too (KIP-848, online migration).
+Checks that do not depend on the group are made here. The group's protocol decides the rest: members of a consumer
+group can also send these requests (KIP-848, online migration).
 """
 
 from dataclasses import replace
@@ -18,14 +18,17 @@ from odradek.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupR
 from odradek.runtime.shard import Again, Decision
 
 REBALANCE_TIMEOUT_MIN: Final = 1
-"""The first version of JoinGroup with a rebalance time-out of its own. Before it the session time-out is used for both."""
+"""First version of JoinGroup with a rebalance time-out. Earlier versions use the session time-out for both."""
 BATCHES_MIN: Final = 3
-"""The first version of LeaveGroup that names several members (KIP-345)."""
+"""First version of LeaveGroup that names several members (KIP-345)."""
 
 
 def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] | Again:
-    """Reply: JoinGroupResponse, also where it refuses, or WAITING. Raise Refusal if a consumer group refuses."""
-    command = _timed(command)
+    """Reply: JoinGroupResponse, also for most errors, or WAITING.
+
+    Raise Refusal if a consumer group refuses the member.
+    """
+    command = _with_rebalance_timeout(command)
     request, config = command.request, state.configs.broker()
     if not request.group_id:
         return Decision(join_refused(ErrorCode.INVALID_GROUP_ID, request.member_id))
@@ -37,8 +40,8 @@ def decide_join(state: State, command: JoinGroup, now_ms: int) -> Decision[Any] 
     return join.decide_join(state, command, now_ms)
 
 
-def _timed(command: JoinGroup) -> JoinGroup:
-    """Return the command with a rebalance time-out, whatever its version."""
+def _with_rebalance_timeout(command: JoinGroup) -> JoinGroup:
+    """Return the command with a rebalance time-out. Versions without one use the session time-out."""
     if command.caller.api_version >= REBALANCE_TIMEOUT_MIN:
         return command
     request = command.request
@@ -77,8 +80,8 @@ def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any
     decision = _leave(state, replace(command, request=request), now_ms)
     if isinstance(decision, Again) or not isinstance(decision.reply, LeaveGroupResponse):
         return decision
-    only = decision.reply.error_code or decision.reply.members[0].error_code
-    return replace(decision, reply=LeaveGroupResponse(error_code=only))
+    error = decision.reply.error_code or decision.reply.members[0].error_code
+    return replace(decision, reply=LeaveGroupResponse(error_code=error))
 
 
 def _leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any] | Again:

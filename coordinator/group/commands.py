@@ -1,6 +1,6 @@
-"""What a group coordinator is asked for: the clients' requests as they came, and who sent them.
+"""Commands of the group coordinator: client requests with the client that sent them.
 
-Commands that only a timer sends stand with the core that sets the timer.
+Commands that only timers submit are defined beside the core that sets the timer.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from odradek.protocol.schema import Message
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The client behind a request."""
+    """The client that sent a request."""
 
     client_id: str
     client_host: str
@@ -29,18 +29,18 @@ class Caller:
 
 
 class _Waiting:
-    """See WAITING."""
+    """Type of WAITING."""
 
 
 WAITING: Final = _Waiting()
-"""A reply: the answer comes later, as the effect `Answer` with the command's `waiter`."""
+"""Reply without a response: a later decision responds with the effect `Respond` and the command's `waiter`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Effect: the answer of the command that came with `waiter`, however many decisions ago.
+    """Effect: complete the request that was submitted with `waiter`, by this decision or an earlier one.
 
-    A waiter that has been answered, or whose client is gone, is unknown: the effect is ignored then.
+    The effect is ignored if the request has its response already, or if its client has disconnected.
     """
 
     waiter: int
@@ -49,7 +49,7 @@ class Respond:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """Reply: JoinGroupResponse or WAITING."""
+    """JoinGroup request. Reply: JoinGroupResponse, or WAITING until the join phase ends."""
 
     request: JoinGroupRequest
     caller: Caller
@@ -58,7 +58,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """Reply: SyncGroupResponse or WAITING."""
+    """SyncGroup request. Reply: SyncGroupResponse, or WAITING until the leader sends the assignment."""
 
     request: SyncGroupRequest
     caller: Caller
@@ -67,7 +67,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Reply: HeartbeatResponse."""
+    """Heartbeat request. Reply: HeartbeatResponse."""
 
     request: HeartbeatRequest
     caller: Caller
@@ -75,7 +75,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Reply: LeaveGroupResponse."""
+    """LeaveGroup request. Reply: LeaveGroupResponse."""
 
     request: LeaveGroupRequest
     caller: Caller
@@ -83,7 +83,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupHeartbeat:
-    """Reply: ConsumerGroupHeartbeatResponse."""
+    """ConsumerGroupHeartbeat request. Reply: ConsumerGroupHeartbeatResponse."""
 
     request: ConsumerGroupHeartbeatRequest
     caller: Caller
@@ -91,7 +91,7 @@ class ConsumerGroupHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Reply: OffsetCommitResponse. Topics that do not exist were answered before."""
+    """OffsetCommit request, without the topics that do not exist. Reply: OffsetCommitResponse."""
 
     request: OffsetCommitRequest
     caller: Caller
@@ -99,7 +99,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsetsInTransaction:
-    """Reply: TxnOffsetCommitResponse. The transaction has been verified."""
+    """TxnOffsetCommit request of a verified transaction. Reply: TxnOffsetCommitResponse."""
 
     request: TxnOffsetCommitRequest
     caller: Caller
@@ -107,7 +107,7 @@ class CommitOffsetsInTransaction:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """Reply: OffsetFetchResponseGroup. `request.topics` None asks for all."""
+    """OffsetFetch request for one group. `request.topics` None requests all topics. Reply: OffsetFetchResponseGroup."""
 
     request: OffsetFetchRequestGroup
     require_stable: bool
@@ -116,21 +116,24 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets:
-    """Reply: OffsetDeleteResponse."""
+    """OffsetDelete request. Reply: OffsetDeleteResponse."""
 
     request: OffsetDeleteRequest
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup:
-    """Reply: None, or a Refusal (GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP ...)."""
+    """DeleteGroups request for one group. Reply: None, or a Refusal (GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP ...)."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """Reply: list of ListedGroup (protocol.messages.list_groups). Empty filters let everything pass."""
+    """ListGroups request.
+
+    An empty filter matches all groups. Reply: list of protocol.messages.list_groups.ListedGroup.
+    """
 
     states: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -138,7 +141,10 @@ class ListGroups:
 
 @dataclass(frozen=True, slots=True)
 class DescribeClassic:
-    """Reply: DescribedGroup (protocol.messages.describe_groups), of unknown groups too (Dead)."""
+    """DescribeGroups request for one group.
+
+    Reply: protocol.messages.describe_groups.DescribedGroup; Dead if unknown.
+    """
 
     group_id: str
     api_version: int
@@ -146,7 +152,7 @@ class DescribeClassic:
 
 @dataclass(frozen=True, slots=True)
 class DescribeConsumer:
-    """Reply: DescribedGroup (protocol.messages.consumer_group_describe)."""
+    """ConsumerGroupDescribe request for one group. Reply: protocol.messages.consumer_group_describe.DescribedGroup."""
 
     group_id: str
 
@@ -159,10 +165,10 @@ class DeletedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicsDeleted:
-    """Reply: None. Their offsets are dropped, as tombstones; those of another topic of that name are kept."""
+    """Deletion of topics: write tombstones for their offsets, but not for those of a newer topic with the same name."""
 
     topics: tuple[DeletedTopic, ...]
 
 
 Command = Any
-"""One of the above, or a timer's own."""
+"""A command of this module, or a timer command of a core."""

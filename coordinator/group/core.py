@@ -1,7 +1,8 @@
-"""The replicated core of the group coordinator: the groups of one `__consumer_offsets` partition.
+"""The replicated core of the group coordinator: the groups and offsets of one `__consumer_offsets` partition.
 
-It hands each command and each record to the part that knows it: `offsets`, `classic` or `modern` (KIP-848), and requests of the
-classic protocol to `classic_requests`. A part is a table of decisions by type of command and of applications by type of key.
+The core passes each command and each record to one part: `offsets`, `classic` or `modern` (KIP-848). Requests of the
+classic protocol pass through `classic_requests`. A part has two tables: command type -> decision, and key type ->
+application.
 """
 
 from collections.abc import Callable
@@ -21,40 +22,43 @@ from odradek.runtime.shard import Again, Decision, Loaded, Marker, ShardRecord
 
 _PARTS: Final = (offsets, classic, modern)
 _APPEND_ERRORS: Final = {**APPEND_ERRORS, ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR}
-"""Error of the log -> error for the client, as in Kafka's CoordinatorOperationExceptionHelper. Other errors are not translated."""
+"""Log error -> client error, as in Kafka's CoordinatorOperationExceptionHelper.
+
+An error that is not a key stays unchanged.
+"""
 
 Decide = Callable[[State, Any, int], Decision[Any] | Again]
 Apply = Callable[[State, int, Entry, int], None]
 
 
-def _joined(tables: list[dict[type[Any], Any]]) -> dict[type[Any], Any]:
-    table: dict[type[Any], Any] = {}
-    for part in tables:
-        twice = table.keys() & part.keys()
-        assert not twice, f"decided twice: {twice}"
-        table.update(part)
-    return table
+def _merged(tables: list[dict[type[Any], Any]]) -> dict[type[Any], Any]:
+    merged: dict[type[Any], Any] = {}
+    for table in tables:
+        duplicates = merged.keys() & table.keys()
+        assert not duplicates, f"types in the tables of two parts: {duplicates}"
+        merged.update(table)
+    return merged
 
 
-_DECISIONS: Final[dict[type[Any], Decide]] = _joined([classic_requests.DECISIONS, *(part.DECISIONS for part in _PARTS)])
-_APPLICATIONS: Final[dict[type[Any], Apply]] = _joined([part.APPLICATIONS for part in _PARTS])
+_DECISIONS: Final[dict[type[Any], Decide]] = _merged([classic_requests.DECISIONS, *(part.DECISIONS for part in _PARTS)])
+_APPLICATIONS: Final[dict[type[Any], Apply]] = _merged([part.APPLICATIONS for part in _PARTS])
 
 
 class GroupShard:
-    """Implements runtime.shard.Shard for `__consumer_offsets`."""
+    """State machine of one partition of `__consumer_offsets`. Implements runtime.shard.Shard."""
 
     def __init__(
         self, configs: GroupConfigs, topics: Topics, features: FeatureLevels, new_id: Callable[[], str]
     ) -> None:
-        """`new_id` makes the ids of members."""
+        """`new_id` generates member ids."""
         self.state = State(configs, topics, features, new_id, OffsetStore())
 
     def decide(self, command: Any, now_ms: int) -> Decision[Any] | Again:
-        """Judge one command. Raises Refusal; changes nothing that is in the log."""
+        """Decide on one command, without changing the state. Raise Refusal if the command is refused."""
         return _DECISIONS[type(command)](self.state, command, now_ms)
 
     def apply(self, offset: int, record: ShardRecord, leader_epoch: int) -> None:
-        """Take one record into the state. Raises Malformed for one without a key or with a broken body."""
+        """Apply one record to the state. Raise Malformed if the record has no key or cannot be decoded."""
         entry = from_record(record)
         if entry is None:
             self.state.skipped_records += 1
@@ -65,15 +69,15 @@ class GroupShard:
             _APPLICATIONS[type(entry.key)](self.state, offset, entry, leader_epoch)
 
     def apply_marker(self, offset: int, marker: Marker, leader_epoch: int) -> None:
-        """Offsets of the transaction become the group's, or are forgotten."""
+        """Make the pending offsets of a transaction committed offsets, or drop them if it was aborted."""
         offsets.apply_marker(self.state, offset, marker)
 
     def on_committed(self, high_watermark: int) -> None:
-        """Everything below is committed."""
+        """Store the high watermark: all records below it are committed."""
         self.state.committed = high_watermark
 
     def on_loaded(self, leader_epoch: int, now_ms: int) -> Loaded:
-        """The state is what the log says: timers of members and sweeps begin."""
+        """Start the timers of members, and of the expiration of offsets, after the replay of the log."""
         self.state.leader_epoch = leader_epoch
         loaded = [part.on_loaded(self.state, now_ms) for part in _PARTS]
         return Loaded(
@@ -82,5 +86,5 @@ class GroupShard:
         )
 
     def append_refusal(self, error: ErrorCode) -> ErrorCode:
-        """What a client is told when the log refuses a batch, or has not committed it in time."""
+        """Return the client's error for a batch that the log refused, or did not commit in time."""
         return _APPEND_ERRORS.get(error, error)

@@ -1,4 +1,4 @@
-"""One decision about a group, as it grows. It changes nothing until the engine carries it out."""
+"""The draft of one decision about a group. The group does not change until the engine carries out the decision."""
 
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -15,7 +15,7 @@ G = TypeVar("G", bound=Group)
 
 @dataclass(slots=True)
 class Draft(Generic[G]):
-    """Collects what a decision about `group` leads to beside its reply: records, effects, timers, changes of soft state."""
+    """Collects the parts of a decision about `group` other than its reply: records, effects, timers, soft changes."""
 
     state: State
     group: G
@@ -26,36 +26,37 @@ class Draft(Generic[G]):
     soft: list[SoftChange] = field(default_factory=list)
     soft_survives: bool = False
     counted: MemoryAccounting = field(init=False)
-    """The accounting as last counted, for decisions that take no memory."""
+    """Memory accounting after the last count, without the memory that this decision reserves."""
     memory: MemoryAccounting = field(init=False)
-    """The accounting with what this decision takes."""
+    """Memory accounting with the memory that this decision reserves."""
 
     def __post_init__(self) -> None:
         self.counted = self.memory = self.state.memory
 
     def respond(self, waiter: int | None, response: Message | Refusal) -> None:
-        """Answer the request that waits under this number, if there is one."""
+        """Complete the request that waits as `waiter`. Do nothing if `waiter` is None."""
         if waiter is not None:
             self.effects.append(Respond(waiter, response))
 
-    def reserve(self, cost: int, *, newcomer: bool) -> bool:
-        """Take `cost` bytes of memory for a member. Return False if so much is not left."""
+    def reserve(self, cost: int, *, is_new_member: bool) -> bool:
+        """Reserve `cost` bytes of memory for a member. Return False if not enough memory is free."""
         if cost <= 0:
             return True
         members_bytes = (group.members_bytes for group in self.state.groups.values())
-        self.counted = self.memory.counted(members_bytes, cost, self.now_ms, newcomer=newcomer)
-        if not self.counted.has_capacity(cost, newcomer=newcomer):
+        self.counted = self.memory.recounted(members_bytes, cost, self.now_ms, is_new_member=is_new_member)
+        if not self.counted.has_capacity(cost, is_new_member=is_new_member):
             return False
-        self.memory = self.counted.taken(cost)
+        self.memory = self.counted.after_reserving(cost)
         return True
 
-    def take(self, cost: int) -> None:
+    def charge(self, cost: int) -> None:
+        """Reserve `cost` bytes for an existing member without a limit. A negative cost releases memory."""
         """Take `cost` bytes (or give them back) for an existing member, whatever is left."""
         if cost:
-            self.memory = self.memory.taken(cost)
+            self.memory = self.memory.after_reserving(cost)
 
     def decision(self, reply: Any) -> Decision[Any]:
-        """Return the decision with everything that was collected."""
+        """Return the decision with all collected parts."""
         return Decision(
             reply,
             records=tuple(self.records),
@@ -66,11 +67,11 @@ class Draft(Generic[G]):
         )
 
     def refused(self, reply: Any) -> Decision[Any]:
-        """Return a decision that changes nothing, except that members need not be counted again so soon."""
+        """Return a decision that keeps only the memory count, so that the next request need not count again."""
         return Decision(reply, soft=self._accounts(self.counted))
 
     def fail(self, refusal: Refusal) -> Decision[Any]:
-        """Raise `refusal`, or return it as the reply if members were counted for this decision."""
+        """Raise `refusal`. If this decision counted the members, return the refusal as its reply, to keep the count."""
         if self.counted is self.state.memory:
             raise refusal
         return self.refused(refusal)

@@ -1,59 +1,64 @@
-"""What the members of one partition's groups take in memory: bounded whatever `group.max.size` allows.
+"""Bound the memory of the members of all groups in one partition, independently of `group.max.size`.
 
-Members are counted only when what was found free by the last count is used up, so that they need no books of their own.
+Members are counted only when the free memory of the last count is used up. No group keeps a running total.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from odradek.coordinator.by_id import text_bytes_max
+from odradek.coordinator.bounded_ids import text_bytes_max
 
 MEMBERS_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of all members of one partition of `__consumer_offsets`; Kafka has no limit, and neither has its `group.max.size` by default.
-Who would take more must try again (COORDINATOR_NOT_AVAILABLE); members that say nothing longer than before go on.
+"""Maximum bytes of all members in one partition of `__consumer_offsets`.
+
+Kafka has no limit, nor a default `group.max.size`.
+
+Beyond it, JoinGroup receives COORDINATOR_NOT_AVAILABLE. A member whose metadata does not grow is never refused.
 """
 MEMBER_BYTES: Final = 1_024
-"""Taken for every member, or id that was given out, beside what it says: its records in memory, and its timer."""
+"""Bytes per member or pending member id, in addition to its ids and metadata: its objects in memory, and its timer."""
 TEXT_BYTES: Final = 100
-"""Taken for every name that a member says, beside its letters: the object, and its places in containers."""
-SPARE_SHARE: Final = 4
-"""One part of so many is left free by newcomers: those that are in say more in a rebalance than they said first."""
+"""Bytes per id or name of a member, in addition to its characters: the object, and its entries in containers."""
+RESERVED_FRACTION: Final = 4
+"""New members leave 1/4 of the limit free, because the metadata of existing members grows when they rejoin."""
 ASSIGNED_BYTES: Final = 200
-"""Taken for every partition that a group of the consumer protocol has given to a member."""
-RECOUNT_PAUSE_MS: Final = 1_000
-"""A count looks at every member, so a flood does not lead to one for each of its requests."""
+"""Bytes per partition that a group of the consumer protocol has assigned to a member."""
+RECOUNT_INTERVAL_MS: Final = 1_000
+"""Minimum time between two counts. A count visits every member, so not every request of a flood may start one."""
 
 
 def text_bytes(*texts: str | None) -> int:
-    """What ids and names take."""
+    """Return the bytes that ids and names take in memory."""
     return sum(text_bytes_max(text) + TEXT_BYTES for text in texts if text)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccounting:
-    """Memory that members of one shard may still take. Soft state: a value, replaced whole.
+    """Memory that the members of one shard can still take. Soft state: an immutable value that is replaced.
 
-    `left`: bytes that may still be taken before members are counted again.
+    `free_bytes`: bytes that members can take before the next count.
     """
 
-    left: int = 0
+    free_bytes: int = 0
     counted_ms: int | None = None
 
-    def counted(self, members_bytes: Iterable[int], cost: int, now_ms: int, *, newcomer: bool) -> "MemoryAccounting":
-        """Count the members anew if `cost` bytes are more than what is left and the last count is not too recent.
+    def recounted(
+        self, members_bytes: Iterable[int], cost: int, now_ms: int, *, is_new_member: bool
+    ) -> "MemoryAccounting":
+        """Count the members if `cost` bytes are more than what is free, but at most once per RECOUNT_INTERVAL_MS.
 
-        `members_bytes` has the bytes of the members of each group. It is read only for a count.
+        `members_bytes` yields the bytes of the members of each group. It is read only for a count.
         """
-        recent = self.counted_ms is not None and abs(now_ms - self.counted_ms) < RECOUNT_PAUSE_MS
-        if recent or self.has_capacity(cost, newcomer=newcomer):
+        is_recent = self.counted_ms is not None and abs(now_ms - self.counted_ms) < RECOUNT_INTERVAL_MS
+        if is_recent or self.has_capacity(cost, is_new_member=is_new_member):
             return self
         return MemoryAccounting(MEMBERS_BYTES_MAX - sum(members_bytes), now_ms)
 
-    def has_capacity(self, cost: int, *, newcomer: bool) -> bool:
-        """Determine whether a member may take `cost` bytes more."""
-        return cost + (MEMBERS_BYTES_MAX // SPARE_SHARE if newcomer else 0) <= self.left
+    def has_capacity(self, cost: int, *, is_new_member: bool) -> bool:
+        """Return True if a member may take `cost` more bytes."""
+        return cost + (MEMBERS_BYTES_MAX // RESERVED_FRACTION if is_new_member else 0) <= self.free_bytes
 
-    def taken(self, cost: int) -> "MemoryAccounting":
-        """Return the accounting after `cost` bytes were taken."""
-        return replace(self, left=self.left - cost)
+    def after_reserving(self, cost: int) -> "MemoryAccounting":
+        """Return the accounting with `cost` fewer free bytes."""
+        return replace(self, free_bytes=self.free_bytes - cost)

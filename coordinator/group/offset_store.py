@@ -1,7 +1,7 @@
-"""The offsets of the groups of one partition of `__consumer_offsets`: committed ones, and those of open transactions.
+"""Committed and pending offsets of the groups of one partition of `__consumer_offsets`.
 
-There may be hundreds of thousands, so an offset is kept as packed bytes (`Stored` opens them): a third of what an object
-with its numbers takes, and nothing for the garbage collector to walk.
+A partition can have hundreds of thousands of offsets, so an offset is stored as packed bytes (see `StoredOffset`).
+They take a third of the memory of an object with its numbers, and the garbage collector does not visit them.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ _FIXED: Final = Struct(">qiqqq16s")
 _RECORD_OFFSET: Final = slice(28, 36)
 NO_EPOCH: Final = -1
 NEVER_MS: Final = -1
-"""`Stored.expire_ms` of an offset without a retention of its own."""
+"""`StoredOffset.expire_ms` of an offset without its own retention."""
 ZERO_TOPIC_ID: Final = ZERO_UUID.bytes
 
 Partitions = dict[int, bytes]
-"""partition -> packed offset"""
-Place = tuple[str, str, int]
-"""(group, topic, partition)"""
+"""Partition -> packed offset."""
+OffsetKey = tuple[str, str, int]
+"""(group id, topic, partition)"""
 
 
-class Stored(NamedTuple):
-    """One offset as its record said it. `record_offset` is where that record stands in the log."""
+class StoredOffset(NamedTuple):
+    """Content of one offset record. `record_offset` is the offset of the record itself in the log."""
 
     offset: int
     leader_epoch: int
@@ -37,81 +37,81 @@ class Stored(NamedTuple):
     metadata: str
 
     def packed(self) -> bytes:
-        """The form it is kept in."""
+        """Return the offset as bytes: the numbers in fixed size, then the metadata."""
         return _FIXED.pack(*self[:6]) + self.metadata.encode()
 
 
-def unpacked(packed: bytes) -> Stored:
-    """What `Stored.packed` made."""
-    return Stored._make((*_FIXED.unpack_from(packed), packed[_FIXED.size :].decode()))
+def unpack(packed: bytes) -> StoredOffset:
+    """Return the offset that `StoredOffset.packed` packed."""
+    return StoredOffset._make((*_FIXED.unpack_from(packed), packed[_FIXED.size :].decode()))
 
 
 def record_offset_of(packed: bytes) -> int:
-    """Where the record of a packed offset stands in the log."""
+    """Return the log offset of the record that a packed offset comes from."""
     return int.from_bytes(packed[_RECORD_OFFSET], "big")
 
 
 def metadata_bytes_of(packed: bytes) -> int:
-    """What the client has said beside the offset."""
+    """Return the size of the client's metadata in a packed offset."""
     return len(packed) - _FIXED.size
 
 
 @dataclass(slots=True)
 class OffsetStore:
-    """Offsets by (group, topic, partition), committed and pending ones apart.
+    """Offsets by (group, topic, partition): committed ones, and those pending in open transactions.
 
-    Equal stores say the same; what was emptied leaves nothing behind.
+    Entries without content are removed, so two stores with the same offsets are equal.
     """
 
     groups: dict[str, dict[str, Partitions]] = field(default_factory=dict)
-    """What is committed: group -> topic -> partition -> packed offset."""
-    pending: dict[int, dict[Place, bytes]] = field(default_factory=dict)
-    """What waits for the end of its transaction, by producer id."""
+    """Committed offsets: group id -> topic -> partition -> packed offset."""
+    pending: dict[int, dict[OffsetKey, bytes]] = field(default_factory=dict)
+    """Pending offsets: producer id -> key -> packed offset."""
     open: dict[str, dict[tuple[str, int], dict[int, None]]] = field(default_factory=dict)
-    """The same seen from the group: group -> (topic, partition) -> producers with something pending there."""
+    """Index of `pending` by group: group id -> (topic, partition) -> ids of the producers with a pending offset."""
     count: int = 0
-    """Committed offsets."""
+    """Number of committed offsets."""
     pending_count: int = 0
-    """Offsets in open transactions; one in two of them counts twice."""
+    """Number of pending offsets. A key that is pending in two transactions counts twice."""
     metadata_bytes: int = 0
-    """In all of them."""
+    """Bytes of metadata of all committed and pending offsets."""
     end: int = field(default=0, compare=False)
-    """Every offset that is here comes from a record below this one of the log."""
+    """All offsets in the store come from records below this log offset."""
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     def topics(self, group_id: str) -> Mapping[str, Mapping[int, bytes]]:
-        """The committed offsets of a group, packed."""
-        return self.groups.get(group_id, _NOTHING)
+        """Return the committed offsets of a group: topic -> partition -> packed offset."""
+        return self.groups.get(group_id, _NO_TOPICS)
 
-    def get(self, group_id: str, topic: str, partition: int) -> Stored | None:
-        """The committed offset."""
+    def get(self, group_id: str, topic: str, partition: int) -> StoredOffset | None:
+        """Return the committed offset, or None."""
         packed = self.topics(group_id).get(topic, _NO_PARTITIONS).get(partition)
-        return None if packed is None else unpacked(packed)
+        return None if packed is None else unpack(packed)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """An open transaction has an offset for this partition."""
-        places = self.open.get(group_id)
-        return places is not None and (topic, partition) in places
+        """Return True if an open transaction has an offset for this partition."""
+        open_partitions = self.open.get(group_id)
+        return open_partitions is not None and (topic, partition) in open_partitions
 
     def has_pending(self, group_id: str) -> bool:
-        """An open transaction has an offset for this group."""
+        """Return True if an open transaction has an offset for this group."""
         return group_id in self.open
 
     def count_of(self, group_id: str) -> int:
-        """Committed offsets of a group."""
+        """Return the number of committed offsets of a group."""
         return sum(map(len, self.topics(group_id).values()))
 
-    def packed(self, place: Place) -> bytes | None:
-        """The committed offset as it is kept."""
-        group_id, topic, partition = place
+    def packed(self, key: OffsetKey) -> bytes | None:
+        """Return the committed offset in packed form, or None."""
+        group_id, topic, partition = key
         return self.topics(group_id).get(topic, _NO_PARTITIONS).get(partition)
 
     # ---- writing, by `apply` alone ----------------------------------------------------------------------------------
 
-    def put(self, place: Place, packed: bytes) -> None:
-        """A plain commit."""
-        group_id, topic, partition = place
+    def put(self, key: OffsetKey, packed: bytes) -> None:
+        """Store a committed offset."""
+        group_id, topic, partition = key
         topics = self.groups.get(group_id)
         if topics is None:
             topics = self.groups[group_id] = {}
@@ -126,24 +126,27 @@ class OffsetStore:
         self.metadata_bytes += metadata_bytes_of(packed)
         partitions[partition] = packed
 
-    def put_pending(self, producer_id: int, place: Place, packed: bytes) -> None:
-        """A commit within a transaction; one for the same place in the same transaction is replaced."""
-        group_id, topic, partition = place
-        place = (intern(group_id), intern(topic), partition)  # one text for all that wait, and not one for each
+    def put_pending(self, producer_id: int, key: OffsetKey, packed: bytes) -> None:
+        """Store an offset of an open transaction.
+
+        It replaces an earlier one of the same transaction with the same key.
+        """
+        group_id, topic, partition = key
+        key = (intern(group_id), intern(topic), partition)  # all pending offsets share one string per group and topic
         offsets = self.pending.setdefault(producer_id, {})
-        before = offsets.get(place)
+        before = offsets.get(key)
         if before is None:
             self.pending_count += 1
         else:
             self.metadata_bytes -= metadata_bytes_of(before)
         self.metadata_bytes += metadata_bytes_of(packed)
-        offsets[place] = packed
-        places = self.open.setdefault(group_id, {})
-        places.setdefault((topic, partition), {})[producer_id] = None
+        offsets[key] = packed
+        open_partitions = self.open.setdefault(group_id, {})
+        open_partitions.setdefault((topic, partition), {})[producer_id] = None
 
-    def remove(self, place: Place) -> None:
-        """A tombstone: of the committed offset, and of all that is pending for the same place."""
-        group_id, topic, partition = place
+    def remove(self, key: OffsetKey) -> None:
+        """Remove the committed offset and all pending offsets of a key, for a tombstone."""
+        group_id, topic, partition = key
         topics = self.groups.get(group_id)
         partitions = None if topics is None else topics.get(topic)
         packed = None if partitions is None else partitions.pop(partition, None)
@@ -156,40 +159,40 @@ class OffsetStore:
                     del self.groups[group_id]
         for producer_id in tuple(self.open.get(group_id, {}).get((topic, partition), ())):
             offsets = self.pending[producer_id]
-            self.metadata_bytes -= metadata_bytes_of(offsets.pop(place))
+            self.metadata_bytes -= metadata_bytes_of(offsets.pop(key))
             if not offsets:
                 del self.pending[producer_id]
-            self._close(producer_id, place)
+            self._close(producer_id, key)
 
     def complete(self, producer_id: int, *, commit: bool) -> list[str]:
-        """The marker of a transaction. Returns the group of each offset that has become the committed one by it.
+        """Complete a transaction. Return the group id of each offset that became the committed one.
 
-        Of a plain commit and one in a transaction the record that stands later in the log is in force, whenever the
-        marker came: it is the one that compaction keeps.
+        Of a plain commit and a transactional commit, the one with the later record in the log wins. The order of the
+        markers does not matter: compaction keeps the later record.
         """
-        moved: list[str] = []
-        for place, packed in self.pending.pop(producer_id, {}).items():
-            self._close(producer_id, place)
+        group_ids: list[str] = []
+        for key, packed in self.pending.pop(producer_id, {}).items():
+            self._close(producer_id, key)
             self.metadata_bytes -= metadata_bytes_of(packed)
             if commit:
-                group_id, topic, partition = place
+                group_id, topic, partition = key
                 present = self.topics(group_id).get(topic, _NO_PARTITIONS).get(partition)
                 if present is None or record_offset_of(present) < record_offset_of(packed):
-                    self.put(place, packed)
-                    moved.append(group_id)
-        return moved
+                    self.put(key, packed)
+                    group_ids.append(group_id)
+        return group_ids
 
-    def _close(self, producer_id: int, place: Place) -> None:
-        group_id, topic, partition = place
+    def _close(self, producer_id: int, key: OffsetKey) -> None:
+        group_id, topic, partition = key
         self.pending_count -= 1
-        places = self.open[group_id]
-        producers = places[topic, partition]
+        open_partitions = self.open[group_id]
+        producers = open_partitions[topic, partition]
         del producers[producer_id]
         if not producers:
-            del places[topic, partition]
-            if not places:
+            del open_partitions[topic, partition]
+            if not open_partitions:
                 del self.open[group_id]
 
 
-_NOTHING: Final[Mapping[str, Partitions]] = {}
+_NO_TOPICS: Final[Mapping[str, Partitions]] = {}
 _NO_PARTITIONS: Final[Partitions] = {}

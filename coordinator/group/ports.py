@@ -1,4 +1,4 @@
-"""What the group coordinator needs from the rest of the broker."""
+"""Ports of the group coordinator: metadata, feature levels and configuration."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic as the metadata has it. `racks[p]` are the racks of the replicas of partition p, unknown ones left out."""
+    """Metadata of one topic. `racks[p]` are the racks of the replicas of partition p, without unknown racks."""
 
     topic_id: bytes
     name: str
@@ -16,31 +16,33 @@ class TopicInfo:
 
 
 class Topics(Protocol):
-    """The metadata, as far as groups look at it. Each call sees the newest image; `version` says when it has changed."""
+    """Topics in the metadata image. Each call reads the newest image."""
 
     def version(self) -> int:
-        """Rises whenever a topic is made or deleted or gets more partitions."""
+        """Return a number that increases when a topic is created or deleted, or gets more partitions."""
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """None when there is no such topic."""
+        """Return the topic, or None if it does not exist."""
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """None when there is no such topic."""
+        """Return the topic, or None if it does not exist."""
 
     def names(self) -> Sequence[str]:
-        """All topics, internal ones included, in a fixed order."""
+        """Return the names of all topics, including internal ones, in a fixed order."""
 
 
 class FeatureLevels(Protocol):
+    """Finalized feature levels of the cluster."""
+
     def group_version(self) -> int:
-        """The finalized level of `group.version`: 0 or 1 (KIP-848)."""
+        """Return the finalized level of `group.version`: 0 or 1 (KIP-848)."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """Kafka's properties of the group coordinator, in milliseconds and bytes.
+    """Kafka's broker properties of the group coordinator, in milliseconds and bytes.
 
-    Where a topic of configuration exists per group (KIP-848's `consumer.session.timeout.ms` ...), `GroupConfigs` has it.
+    Properties that a group can override (KIP-848's `consumer.session.timeout.ms` ...) are methods of `GroupConfigs`.
     """
 
     group_min_session_timeout_ms: int = 6_000
@@ -69,15 +71,16 @@ class GroupConfig:
 
 
 class GroupConfigs(Protocol):
-    """What is in force now: dynamic configuration included."""
+    """Properties that are in force now, including dynamic configuration."""
 
-    def broker(self) -> GroupConfig: ...
+    def broker(self) -> GroupConfig:
+        """Return the properties of this broker."""
 
     def session_timeout_ms(self, group_id: str) -> int:
-        """`consumer.session.timeout.ms` of a group of the consumer protocol."""
+        """Return `consumer.session.timeout.ms` of a group of the consumer protocol."""
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """`consumer.heartbeat.interval.ms` of a group of the consumer protocol."""
+        """Return `consumer.heartbeat.interval.ms` of a group of the consumer protocol."""
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """`consumer.assignment.interval.ms` of a group of the consumer protocol."""
+        """Return `consumer.assignment.interval.ms` of a group of the consumer protocol."""

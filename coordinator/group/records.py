@@ -1,7 +1,7 @@
-"""The records of `__consumer_offsets`: (key message, value message) <-> bytes, byte for byte Kafka's.
+"""Encode and decode the records of `__consumer_offsets`, byte for byte as Kafka does (GroupCoordinatorRecordSerde).
 
-A key is an int16 record type and the key's fields; a value an int16 version and the value's fields; a tombstone has no
-value (kafka-facts 4). What a record means is the business of who applies it.
+A key is an int16 record type and the fields of the key. A value is an int16 version and the fields of the value. A
+tombstone has no value.
 """
 
 from dataclasses import dataclass
@@ -51,13 +51,17 @@ _TYPES: Final[dict[int, tuple[type[Message], type[Message]]]] = {
         regular_expression.ConsumerGroupRegularExpressionValue,
     ),
 }
-"""Record type -> messages of its key and its value."""
+"""Record type -> message classes of key and value."""
 _TYPE_OF: Final = {key: number for number, (key, _) in _TYPES.items()}
+"""Message class of the key -> record type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record, decoded. `value` None is a tombstone. `detail` is what the decision hands to `apply` beside it."""
+    """One decoded record.
+
+    `value` is None for a tombstone. `detail` is data from the decision for `apply`, not encoded.
+    """
 
     key: Any
     value: Any
@@ -73,9 +77,9 @@ def to_record(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> ShardRecord:
-    """The record that says `value` (in this version of its format) of `key`; a tombstone where it is None.
+    """Return the record with `value` for `key`, encoded in `version`. Without a value it is a tombstone.
 
-    `producer_id` and `producer_epoch` are those of the transaction that it is part of.
+    `producer_id` and `producer_epoch` identify the transaction that contains the record.
     """
     return ShardRecord(
         _TYPE_OF[type(key)].to_bytes(TYPE_BYTES, "big") + encode(key, KEY_VERSION),
@@ -87,12 +91,15 @@ def to_record(
 
 
 def from_record(record: ShardRecord) -> Entry | None:
-    """What a record says; None for types and versions that this broker does not know. Raises Malformed."""
+    """Decode a record.
+
+    Return None if this broker does not know its type or version. Raise Malformed if it is corrupt.
+    """
     if record.memo is not None:
         entry: Entry = record.memo
         return entry
     if record.key is None or len(record.key) < TYPE_BYTES:
-        raise Malformed("a record of __consumer_offsets without a key")
+        raise Malformed("a record of __consumer_offsets has no key")
     types = _TYPES.get(int.from_bytes(record.key[:TYPE_BYTES], "big", signed=True))
     if types is None:
         return None
@@ -100,7 +107,9 @@ def from_record(record: ShardRecord) -> Entry | None:
     if record.value is None:
         return Entry(key, None)
     if len(record.value) < VERSION_BYTES:
-        raise Malformed("a record of __consumer_offsets with half a version")
+        raise Malformed(
+            f"the value of a record of __consumer_offsets has {len(record.value)} bytes, too few for a version"
+        )
     version = int.from_bytes(record.value[:VERSION_BYTES], "big", signed=True)
     if not types[1].MIN_VERSION <= version <= types[1].MAX_VERSION:
         return None

@@ -1,7 +1,7 @@
-"""The group coordinator: a shard for each led partition of `__consumer_offsets`, and the clients that wait for a response.
+"""The group coordinator of a broker: a shard for each led partition of `__consumer_offsets`, and waiting requests.
 
-A driver: it checks what needs no state, finds the shard, and hands answers out. Every judgement on a group or an offset is
-made in the core.
+This driver checks what needs no state, finds the shard of a group, and completes waiting requests. All decisions about
+groups and offsets are made in the core.
 """
 
 from asyncio import Future, get_running_loop
@@ -40,15 +40,17 @@ if TYPE_CHECKING:
     from odradek.protocol.messages.describe_groups import DescribedGroup
 
 WAITERS_MAX: Final = 100_000
-"""JoinGroup and SyncGroup requests that wait for the other members of their groups, of all groups of a broker; who comes on top
-of that is told to come again.
+"""Maximum JoinGroup and SyncGroup requests that wait for other members, per broker.
+
+Further requests receive COORDINATOR_LOAD_IN_PROGRESS, which makes the client retry.
 """
 
 
 class GroupCoordinator:
-    """Kafka's group coordinator.
+    """Group coordinator of one broker.
 
-    Calls return a Future, done already where nothing has to be waited for. They raise, or their future raises, Refusal.
+    Methods return a Future, which is done already if the response needs no wait. The method or its future raises
+    Refusal.
     """
 
     def __init__(
@@ -65,14 +67,16 @@ class GroupCoordinator:
         on_failure: FailureHandler,
         waiters_max: int = WAITERS_MAX,
     ) -> None:
-        """`new_id` makes ids of members. `shard_count`: partitions of `__consumer_offsets`, which never change once the topic
-        is there. The others are as for `odradek.runtime.shards.LedShards`.
+        """`new_id` generates member ids. `shard_count` returns the number of partitions of `__consumer_offsets`.
+
+        That number never changes while the topic exists. See `odradek.runtime.shards.LedShards` for the other
+        arguments.
         """
         self._configs = configs
         self._shard_count = shard_count
         self._waiters_max = waiters_max
         self._waiters: dict[int, dict[int, Future[Any]]] = {}
-        """By shard and number."""
+        """Shard -> waiter number -> future of the response."""
         self._waiting = 0
         self._last_waiter = 0
         self._shards = LedShards(
@@ -89,45 +93,45 @@ class GroupCoordinator:
     # ---- leadership -------------------------------------------------------------------------------------------------
 
     def on_leadership(self, shard: int, leader_epoch: int, log: ShardLog) -> Coroutine[Any, Any, None]:
-        """As `odradek.runtime.shards.LedShards.on_leadership`."""
+        """Load a shard that this broker leads now. See `odradek.runtime.shards.LedShards.on_leadership`."""
         return self._shards.on_leadership(shard, leader_epoch, log)
 
     def on_resignation(self, shard: int, leader_epoch: int | None = None) -> None:
-        """As `odradek.runtime.shards.LedShards.on_resignation`."""
+        """Give up a shard. See `odradek.runtime.shards.LedShards.on_resignation`."""
         self._shards.on_resignation(shard, leader_epoch)
 
     def stop(self) -> None:
-        """Give up every shard: requests are told to look elsewhere, those that wait included."""
+        """Give up all shards. All requests, including waiting ones, receive NOT_COORDINATOR."""
         self._shards.stop()
 
     @property
     def shards(self) -> dict[int, Engine[c.Command, Any]]:
-        """The engines of this broker by partition, for metrics, inspection and tests."""
+        """The engines of this broker by partition, for metrics, diagnosis and tests."""
         return {led.shard: led.engine for led in self._shards}
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for other members."""
+        """Number of requests that wait for other members."""
         return self._waiting
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` whose leader coordinates the group."""
+        """Return the partition of `__consumer_offsets` whose leader coordinates the group."""
         return partition_for(group_id, self._shard_count())
 
     # ---- members ----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: c.Caller) -> "Future[JoinGroupResponse]":
-        """Answered when the rebalance has ended that the member takes part in."""
+        """Add a member to a group, or let it rejoin. The response waits for the end of the join phase."""
         _check_group(request.group_id)
         return self._wait(request.group_id, lambda waiter: c.JoinGroup(request, caller, waiter))
 
     def sync(self, request: SyncGroupRequest, caller: c.Caller) -> "Future[SyncGroupResponse]":
-        """Answered when the leader of the group has assigned the partitions."""
+        """Exchange the assignment. The response waits until the leader of the group has sent it."""
         _check_group(request.group_id)
         return self._wait(request.group_id, lambda waiter: c.SyncGroup(request, caller, waiter))
 
     async def heartbeat(self, request: HeartbeatRequest, caller: c.Caller) -> HeartbeatResponse:
-        """A member is alive. While the group is loading nobody knows better, so it is told that all is well."""
+        """Extend the session of a member. While the group's shard is loading, the response is NONE, as in Kafka."""
         _check_group(request.group_id)
         try:
             response: HeartbeatResponse = await self._submit(request.group_id, c.Heartbeat(request, caller))
@@ -138,30 +142,30 @@ class GroupCoordinator:
         return response
 
     def leave(self, request: LeaveGroupRequest, caller: c.Caller) -> "Future[LeaveGroupResponse]":
-        """Members go."""
+        """Remove members from a group."""
         _check_group(request.group_id)
         return self._submit(request.group_id, c.LeaveGroup(request, caller))
 
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: c.Caller
     ) -> "Future[ConsumerGroupHeartbeatResponse]":
-        """The one request of members of the consumer protocol (KIP-848)."""
+        """Process a heartbeat of the consumer protocol (KIP-848): join, reconcile or leave."""
         return self._submit(request.group_id, c.ConsumerGroupHeartbeat(request, caller))
 
     # ---- offsets ----------------------------------------------------------------------------------------------------
-    # A group without a name is no group with members, but may have offsets, as ever.
+    # The empty group id cannot have members, but it can have offsets, for compatibility with old clients.
 
     def commit_offsets(self, request: OffsetCommitRequest, caller: c.Caller) -> "Future[OffsetCommitResponse]":
-        """Offsets of partitions that exist."""
+        """Commit offsets of partitions that exist."""
         return self._submit(request.group_id, c.CommitOffsets(request, caller))
 
     def commit_offsets_in_transaction(
         self, request: TxnOffsetCommitRequest, caller: c.Caller, guard: int
     ) -> "Future[TxnOffsetCommitResponse]":
-        """Offsets that count when their transaction commits.
+        """Add offsets to a transaction. They become committed offsets when the transaction commits.
 
-        `guard` is what the log of the group's partition gave out before the transaction was verified, or the partition added
-        to it: a transaction that has ended since is refused by the log, with INVALID_TXN_STATE.
+        `guard` is the verification guard from before the verification, or before AddPartitionsToTxn. If the
+        transaction has ended since then, the log refuses the append with INVALID_TXN_STATE (KIP-890).
         """
         _check_group(request.group_id)
         return self._submit(request.group_id, c.CommitOffsetsInTransaction(request, caller), guard=guard)
@@ -169,46 +173,50 @@ class GroupCoordinator:
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, caller: c.Caller, *, require_stable: bool
     ) -> "Future[OffsetFetchResponseGroup]":
-        """The offsets of one group."""
+        """Return offsets of one group."""
         return self._submit(request.group_id, c.FetchOffsets(request, require_stable, caller))
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> "Future[OffsetDeleteResponse]":
-        """Forget offsets of a group."""
+        """Delete offsets of a group."""
         _check_group(request.group_id)
         return self._submit(request.group_id, c.DeleteOffsets(request))
 
     def topics_deleted(self, topics: tuple[c.DeletedTopic, ...]) -> None:
-        """Topics are gone: so are their offsets, in every shard."""
+        """Delete the offsets of deleted topics in all shards.
+
+        If an append fails, the offsets stay until they expire.
+        """
         for led in self._shards:
             submitted = led.engine.submit(c.TopicsDeleted(topics), timeout_ms=self._timeout_ms)
-            submitted.add_done_callback(
-                _ignore
-            )  # as long as the log does not take it, the offsets stay until they expire
+            submitted.add_done_callback(_ignore_error)
 
     # ---- administration ---------------------------------------------------------------------------------------------
 
     def describe(self, group_id: str, api_version: int) -> "Future[DescribedGroup]":
-        """One group as a classic one."""
+        """Describe one group of the classic protocol."""
         return self._submit(group_id, c.DescribeClassic(group_id, api_version))
 
     def describe_consumer(self, group_id: str) -> "Future[DescribedConsumerGroup]":
-        """One group of the consumer protocol."""
+        """Describe one group of the consumer protocol."""
         _check_group(group_id)
         return self._submit(group_id, c.DescribeConsumer(group_id))
 
     def delete(self, group_id: str) -> "Future[None]":
-        """A group without members, and its offsets."""
+        """Delete a group without members, and its offsets."""
         return self._submit(group_id, c.DeleteGroup(group_id))
 
     async def list_groups(self, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
-        """Every group coordinated here. Raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while any shard loads."""
+        """List all groups that this broker coordinates.
+
+        Raise Refusal(COORDINATOR_LOAD_IN_PROGRESS) while a shard loads.
+        """
         listed = await self._shards.submit_to_all(c.ListGroups(states, types), timeout_ms=self._timeout_ms)
-        return [group for _, found in listed for group in found]
+        return [group for _, groups in listed for group in groups]
 
     # ---- transactions -----------------------------------------------------------------------------------------------
 
     def mark(self, partition: int, marker: Marker, write: Callable[[], int]) -> None:
-        """As `odradek.broker.coordinators.marker_writer.MarkerListener`."""
+        """Append a marker by `write`. See `odradek.broker.coordinators.marker_writer.MarkerListener`."""
         self._shards.find(partition).engine.mark(marker, write)
 
     # ---- shards and waiters -----------------------------------------------------------------------------------------
@@ -222,37 +230,35 @@ class GroupCoordinator:
         return engine.submit(command, timeout_ms=self._timeout_ms, guard=guard)
 
     def _wait(self, group_id: str, command: Callable[[int], c.Command]) -> "Future[Any]":
-        """The answer, which may come with a later decision."""
+        """Submit a command with a new waiter. Return the future of its response, which a later decision may produce."""
         shard = self.partition_of(group_id)
         engine = self._shards.find(shard).engine
         if self._waiting >= self._waiters_max:
-            raise Refusal(
-                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            )  # which makes it come again, to this broker, in a while
+            raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # clients retry it at the same broker, with a backoff
         response: Future[Any] = get_running_loop().create_future()
         self._last_waiter = waiter = self._last_waiter + 1
         self._waiters.setdefault(shard, {})[waiter] = response
         self._waiting += 1
-        # A client that is gone does not wait: its future is cancelled.
+        # The connection cancels the future when the client disconnects.
         response.add_done_callback(lambda _: self._forget(shard, waiter))
-        decided = engine.submit(command(waiter), timeout_ms=self._timeout_ms)
-        if decided.done():
-            self._decided(response, decided)
+        decision = engine.submit(command(waiter), timeout_ms=self._timeout_ms)
+        if decision.done():
+            self._on_decided(response, decision)
         else:
-            decided.add_done_callback(partial(self._decided, response))
+            decision.add_done_callback(partial(self._on_decided, response))
         return response
 
     @staticmethod
-    def _decided(response: "Future[Any]", decided: "Future[Any]") -> None:
-        if decided.cancelled():
+    def _on_decided(response: "Future[Any]", decision: "Future[Any]") -> None:
+        if decision.cancelled():
             return
-        refusal = decided.exception()
+        refusal = decision.exception()
         if response.done():
             return
         if refusal is not None:
             response.set_exception(refusal)
-        elif decided.result() is not c.WAITING:
-            response.set_result(decided.result())
+        elif decision.result() is not c.WAITING:
+            response.set_result(decision.result())
 
     def _forget(self, shard: int, waiter: int) -> None:
         waiters = self._waiters.get(shard)
@@ -284,6 +290,6 @@ def _check_group(group_id: str) -> None:
         raise Refusal(ErrorCode.INVALID_GROUP_ID)
 
 
-def _ignore(submitted: "Future[Any]") -> None:
+def _ignore_error(submitted: "Future[Any]") -> None:
     if not submitted.cancelled():
         submitted.exception()

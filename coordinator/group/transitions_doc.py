@@ -1,6 +1,6 @@
-"""Draws docs/groups.md from the tables: `python -m odradek.coordinator.group.transitions_doc [--check]`.
+"""Generate the tables of docs/groups.md: `python -m odradek.coordinator.group.transitions_doc [--check]`.
 
-What stands between the marker lines of each table is replaced; the rest of the page is written by hand.
+The text between the marker lines of each table is replaced. The other text of the page is written by hand.
 """
 
 import sys
@@ -18,14 +18,14 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "groups.md"
 
 
 def rendered(head: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown."""
+    """Return a table in Markdown."""
     lines = [f"| {head} | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def classic() -> str:
-    """A Mermaid state diagram, in which what leaves the state as it is has no arrow, and one row for each event."""
+    """Return a Mermaid diagram of the state changes of classic groups, and a table with one row per event."""
     edges: dict[tuple[ClassicState, ClassicState], list[str]] = {}
     for (state, event), action in TRANSITIONS.cells.items():
         if isinstance(action, To) and action.state is not state:
@@ -53,7 +53,7 @@ def _cell(state: ClassicState, event: Event) -> str:
 
 
 def modern() -> str:
-    """How members of the consumer protocol are reconciled; an arrow for each state that an action may lead to."""
+    """Return a Mermaid diagram of the possible state changes of consumer protocol members, and a table of their events."""
     lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {MemberState.STABLE.name}: joins"]
     edges: dict[tuple[MemberState, MemberState], list[str]] = {}
     for (before, event), next_states in modern_table.TRANSITIONS.next_states.items():
@@ -63,11 +63,11 @@ def modern() -> str:
     lines += [f"    {before.name} --> {after.name}: {' / '.join(events)}" for (before, after), events in edges.items()]
     lines += [f"    {MemberState.UNREVOKED_PARTITIONS.name} --> [*]: REBALANCE_TIME_OUT", "```"]
     states = list(MemberState)
-    rows = [[event.value, *(_step(state, event) for state in states)] for event in modern_table.Event]
+    rows = [[event.value, *(_member_cell(state, event) for state in states)] for event in modern_table.Event]
     return "\n".join(lines) + "\n\n" + rendered("event", [state.name for state in states], rows)
 
 
-def _step(state: MemberState, event: modern_table.Event) -> str:
+def _member_cell(state: MemberState, event: modern_table.Event) -> str:
     action = modern_table.TRANSITIONS.cells[state, event]
     return "-" if action is BUG else action.value
 
@@ -76,18 +76,18 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
     "coordinator/group/classic/transitions.py": classic,
     "coordinator/group/modern/transitions.py": modern,
 }
-"""Source of a table -> what is drawn between its marker lines."""
+"""Source file of a table -> function that generates the text between its marker lines."""
 
 
 def page(text: str) -> str:
-    """`text` with the parts between the marker lines drawn anew. Raises ValueError when they are not there."""
+    """Return `text` with newly generated tables. Raise ValueError if a marker line is missing."""
     for source, generate in GENERATED.items():
         text = with_generated(PAGE, text, source, generate())
     return text
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 1 when --check finds the page out of date."""
+    """Write the page, or compare it with --check. Exit code 1: the page is out of date."""
     return write_or_check(
         PAGE, page(PAGE.read_text()), "coordinator.group.transitions_doc", check="--check" in arguments
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from odradek.coordinator.by_id import ById
+from odradek.coordinator.bounded_ids import BoundedIdDict
 from odradek.coordinator.txn.ports import Marker, TopicPartition, TxnConfig
 from odradek.coordinator.txn.state import Transaction
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -152,7 +152,7 @@ class Situation:
     feature_level: int
     config: TxnConfig
     take_producer_id: Callable[[], int]
-    ids: ById[Transaction]
+    ids: BoundedIdDict[Transaction]
 
     @property
     def pending(self) -> bool:

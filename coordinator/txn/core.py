@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.coordinator.append_errors import APPEND_ERRORS
-from odradek.coordinator.by_id import ById
+from odradek.coordinator.bounded_ids import BoundedIdDict
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn.add_partitions import decide_add, decide_verify
 from odradek.coordinator.txn.changes import check_step
@@ -38,7 +38,7 @@ class TransactionShard:
         stats: TxnStats | None = None,
     ) -> None:
         """`take_producer_id` raises Refusal(COORDINATOR_LOAD_IN_PROGRESS) while there is none."""
-        self.transactions: ById[Transaction] = ById()
+        self.transactions: BoundedIdDict[Transaction] = BoundedIdDict()
         self.skipped_records = 0
         """Records of versions that this broker does not know."""
         self.leader_epoch = -1

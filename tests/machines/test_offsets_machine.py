@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.offset_store import Stored, unpacked
+from odradek.coordinator.group.offset_store import StoredOffset, unpack
 from odradek.coordinator.group.offsets import deletion, expiry
 from odradek.coordinator.group.offsets.records import tombstone
 from odradek.coordinator.group.ports import GroupConfig
@@ -195,15 +195,15 @@ class OffsetsMachine(RuleBasedStateMachine):
 
 
 def shown(packed: bytes) -> Offset:
-    stored: Stored = unpacked(packed)
+    stored: StoredOffset = unpack(packed)
     topic_id = int.from_bytes(stored.topic_id, "big")
     return Offset(stored.offset, stored.commit_ms, stored.expire_ms, topic_id, stored.record_offset)
 
 
 @pytest.mark.parametrize("examined_max", [2, 1_000])
 def test_offsets_behave_like_the_model(monkeypatch: pytest.MonkeyPatch, examined_max: int) -> None:
-    monkeypatch.setattr(expiry, "EXAMINED_MAX", examined_max)
-    monkeypatch.setattr(deletion, "EXAMINED_MAX", examined_max)
+    monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", examined_max)
+    monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
     run_state_machine_as_test(
         OffsetsMachine,
         settings=settings(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.offset_store import OffsetStore, Stored
+from odradek.coordinator.group.offset_store import OffsetStore, StoredOffset
 from odradek.coordinator.group.offsets import core as offsets
 from odradek.coordinator.group.offsets.expiry import SweepOffsets
 from odradek.coordinator.group.ports import GroupConfig
@@ -329,5 +329,5 @@ def fetched(reply: Any) -> dict[tuple[str, int], int | str] | str:
 
 def offset_of(rig: OffsetsRig, group_id: str, topic: str, partition: int) -> int | None:
     """The committed one."""
-    found: Stored | None = rig.store.get(group_id, topic, partition)
+    found: StoredOffset | None = rig.store.get(group_id, topic, partition)
     return None if found is None else found.offset

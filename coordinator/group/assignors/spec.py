@@ -1,15 +1,18 @@
-"""What an assignor of the server is given, and what it gives back (KIP-848, Server side assignors)."""
+"""Input and output of server-side assignors (KIP-848)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Target = Mapping[bytes, frozenset[int]]
-"""Topic id -> partitions, never an empty set of them."""
+"""Target assignment of one member: topic id -> partitions. No set of partitions is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """`topics`: ids of what it subscribes to, each in `GroupSpec.partitions`. `target`: what it was to have until now."""
+    """One member.
+
+    `topics` are the ids of its subscribed topics, all in `GroupSpec.partitions`. `target` is the last target.
+    """
 
     topics: tuple[bytes, ...]
     target: Target
@@ -18,7 +21,10 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """`members` in the order of their ids. `homogeneous`: all of them subscribe to the same topics."""
+    """The group to assign.
+
+    `members` are sorted by member id. `homogeneous`: all members subscribe to the same topics.
+    """
 
     members: Mapping[str, MemberSpec]
     partitions: Mapping[bytes, int]
@@ -27,4 +33,4 @@ class GroupSpec:
 
 
 Assignor = Callable[[GroupSpec], dict[str, Target]]
-"""The new target of each member. A target that has not changed is the same object as before."""
+"""Return the new target of each member. An unchanged target is the same object as before."""

@@ -1,4 +1,4 @@
-"""`uniform`: as many partitions for each member as for any other, as far as subscriptions allow, and as few moves."""
+"""The `uniform` assignor: balance the number of partitions per member with few moves, as far as subscriptions allow."""
 
 import heapq
 from collections.abc import Iterable
@@ -7,20 +7,20 @@ from itertools import islice
 from odradek.coordinator.group.assignors.spec import GroupSpec, Target
 
 PASSES_MAX = 16
-"""How often the topics are gone through again to even out groups whose members subscribe to different topics."""
+"""Maximum passes over the topics to balance a group whose members subscribe to different topics."""
 
 Partition = tuple[bytes, int]
 
 
 def assign_uniform(spec: GroupSpec) -> dict[str, Target]:
-    """Sticky: a partition leaves a member only when the balance asks for it."""
+    """Return the target assignment of each member. It is sticky: partitions move only to improve the balance."""
     if not spec.members:
         return {}
-    return _assign_same(spec) if spec.homogeneous else _Mixed(spec).assign()
+    return _assign_homogeneous(spec) if spec.homogeneous else _Heterogeneous(spec).assign()
 
 
-def _valid(spec: GroupSpec, member_id: str, topics: Iterable[bytes], taken: dict[Partition, None]) -> list[Partition]:
-    """What the member keeps of its old target before any balancing; it is `taken` then."""
+def _keep(spec: GroupSpec, member_id: str, topics: Iterable[bytes], taken: dict[Partition, None]) -> list[Partition]:
+    """Return the partitions of the last target that the member may keep before balancing, and add them to `taken`."""
     target = spec.members[member_id].target
     kept = []
     for topic_id in topics:
@@ -41,16 +41,16 @@ def _as_target(partitions: Iterable[Partition], before: Target) -> Target:
     return before if target == before else target
 
 
-def _assign_same(spec: GroupSpec) -> dict[str, Target]:
-    """All members subscribe to the same topics: everybody gets `share` partitions, `extra` members one more.
+def _assign_homogeneous(spec: GroupSpec) -> dict[str, Target]:
+    """Assign the same topics to all members: each gets `share` partitions, and `extra` members get one more.
 
-    Who had more than a share keeps one of the extra partitions, as long as there are some.
+    Members that held more than `share` partitions come first for one of the extra ones.
     """
     topics = sorted(next(iter(spec.members.values())).topics)
     total = sum(spec.partitions[topic_id] for topic_id in topics)
     share, extra = divmod(total, len(spec.members))
     taken: dict[Partition, None] = {}
-    held = {member_id: _valid(spec, member_id, topics, taken) for member_id in spec.members}
+    held = {member_id: _keep(spec, member_id, topics, taken) for member_id in spec.members}
     quotas = {}
     for member_id, kept in held.items():
         has_extra = extra > 0 and len(kept) > share
@@ -72,8 +72,8 @@ def _assign_same(spec: GroupSpec) -> dict[str, Target]:
     return {member_id: _as_target(kept, spec.members[member_id].target) for member_id, kept in held.items()}
 
 
-class _Mixed:
-    """Members subscribe to different topics: partitions go to the subscriber with the fewest, then topics are evened out."""
+class _Heterogeneous:
+    """Assignment of members with different topics: fill the least loaded subscribers, then balance topic by topic."""
 
     def __init__(self, spec: GroupSpec) -> None:
         self.spec = spec
@@ -83,7 +83,7 @@ class _Mixed:
         for position, member in enumerate(spec.members.values()):
             for topic_id in member.topics:
                 self.subscribers.setdefault(topic_id, []).append(position)
-        # The fuller a topic's subscribers get by it, the earlier: what can go to few members goes before they are full.
+        # Topics with the most partitions per subscriber come first: later topics can still balance the load.
         self.topics = sorted(
             self.subscribers,
             key=lambda topic_id: (
@@ -99,7 +99,7 @@ class _Mixed:
     def assign(self) -> dict[str, Target]:
         taken: dict[Partition, None] = {}
         for position, member_id in enumerate(self.members):
-            for topic_id, partition in _valid(self.spec, member_id, self.spec.members[member_id].topics, taken):
+            for topic_id, partition in _keep(self.spec, member_id, self.spec.members[member_id].topics, taken):
                 self._give(topic_id, partition, position)
         for topic_id in self.topics:
             self._fill(topic_id, taken)
@@ -120,19 +120,19 @@ class _Mixed:
                 heapq.heapreplace(least, (load + 1, position))
 
     def _balance(self) -> None:
-        """Go through the topics until a whole round has moved nothing."""
+        """Balance each topic with several subscribers until a pass over all topics moves nothing."""
         shared = [topic_id for topic_id in self.topics if len(self.subscribers[topic_id]) > 1]
-        quiet = 0
+        unchanged = 0
         for _ in range(PASSES_MAX):
             for topic_id in shared:
-                quiet = 0 if self._even_out(topic_id) else quiet + 1
-                if quiet >= len(shared):
+                unchanged = 0 if self._balance_topic(topic_id) else unchanged + 1
+                if unchanged >= len(shared):
                     return
 
-    def _even_out(self, topic_id: bytes) -> bool:
-        """Move partitions of the topic from its fullest to its emptiest subscribers. True when something has moved.
+    def _balance_topic(self, topic_id: bytes) -> bool:
+        """Move partitions of the topic from its most to its least loaded subscribers. Return True if one was moved.
 
-        A load is at most 1 from another when this ends, or the fuller member has nothing of this topic.
+        Afterwards the loads differ by at most 1, or the more loaded members have no partition of this topic.
         """
         loads, held = self.loads, self.held[topic_id]
         least = [(loads[position], position) for position in self.subscribers[topic_id]]
@@ -142,7 +142,7 @@ class _Mixed:
         moved = False
         while most:
             donor, receiver = -most[0][1], least[0][1]
-            if -most[0][0] != loads[donor]:  # it has become a receiver since
+            if -most[0][0] != loads[donor]:  # the member has received a partition since
                 heapq.heapreplace(most, (-loads[donor], -donor))
                 continue
             if least[0][0] != loads[receiver]:

@@ -93,7 +93,7 @@ def _join(joining: _Joining, state: State) -> Any:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member = _existing_member(joining)
     cost = _cost(joining, member)
-    if not joining.draft.reserve(cost, newcomer=member is None):
+    if not joining.draft.reserve(cost, is_new_member=member is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if request.member_id in group.pending:
         if request.group_instance_id is not None:

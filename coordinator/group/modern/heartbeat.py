@@ -193,7 +193,7 @@ def reconciled(
         ),
     )
     if after != member:
-        draft.take(ASSIGNED_BYTES * (_count(after.assigned) - _count(member.assigned)))
+        draft.charge(ASSIGNED_BYTES * (_count(after.assigned) - _count(member.assigned)))
         draft.records.append(r.current_assignment_record(draft.group.group_id, after))
         if not after.uses_classic:
             if after.state is MemberState.UNREVOKED_PARTITIONS:

@@ -1,14 +1,14 @@
 """OffsetCommit and TxnOffsetCommit.
 
-Who may commit is asked of the group. A group that nobody knows yet may be committed for by clients that are no members
-(generation below 0): the record makes it a "simple" group.
+The group checks its members. Clients that are not members (generation below 0) can commit for a group that does not
+exist. The record creates a "simple" group, which has offsets but no members.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from odradek.coordinator.group.commands import CommitOffsets, CommitOffsetsInTransaction
-from odradek.coordinator.group.offset_store import NEVER_MS, ZERO_TOPIC_ID, Place, metadata_bytes_of
+from odradek.coordinator.group.offset_store import NEVER_MS, ZERO_TOPIC_ID, OffsetKey, metadata_bytes_of
 from odradek.coordinator.group.offsets.records import commit_record
 from odradek.coordinator.group.state import Group, GroupKind, State
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -25,28 +25,30 @@ from odradek.protocol.messages.txn_offset_commit import (
 from odradek.runtime.shard import Decision, ShardRecord
 
 OFFSETS_MAX: Final = 200_000
-"""Offsets in one partition of `__consumer_offsets`, pending ones included: whoever floods it is told
-INVALID_COMMIT_OFFSET_SIZE for places that have none yet."""
+"""Maximum offsets in one partition of `__consumer_offsets`, including pending ones.
+
+Beyond it, a commit for a further key receives INVALID_COMMIT_OFFSET_SIZE.
+"""
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What all those offsets may say beside themselves; more than there was is refused in the same words."""
+"""Maximum bytes of metadata of all those offsets. Beyond it, longer metadata receives INVALID_COMMIT_OFFSET_SIZE."""
 
 DEFAULT_RETENTION: Final = -1
-GROUP_ID_NOT_FOUND_SINCE: Final = 9
-"""Versions of OffsetCommit before say ILLEGAL_GENERATION of a group that does not exist."""
+GROUP_ID_NOT_FOUND_MIN: Final = 9
+"""First version of OffsetCommit with GROUP_ID_NOT_FOUND. Earlier ones use ILLEGAL_GENERATION for an unknown group."""
 _INT64_MAX: Final = 2**63 - 1
 _E: Final = ErrorCode
 
-Known = Callable[[Place], bytes | None]
-"""The offset that is there already, packed."""
+FindOffset = Callable[[OffsetKey], bytes | None]
+"""Return the packed offset of a key, or None."""
 
 
 def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision[OffsetCommitResponse]:
-    """OffsetCommit. The members of a classic group stay alive by it."""
+    """Decide on OffsetCommit. It extends the session of a member of a classic group."""
     request, caller = command.request, command.caller
     group_id, member_id, generation = request.group_id, request.member_id, request.generation_id_or_member_epoch
     group = state.groups.get(group_id)
     if group is None:
-        unknown = _E.GROUP_ID_NOT_FOUND if caller.api_version >= GROUP_ID_NOT_FOUND_SINCE else _E.ILLEGAL_GENERATION
+        unknown = _E.GROUP_ID_NOT_FOUND if caller.api_version >= GROUP_ID_NOT_FOUND_MIN else _E.ILLEGAL_GENERATION
         _check_new_group(state, group_id, generation, unknown)
     else:
         group.check_offset_commit(
@@ -60,12 +62,12 @@ def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision
         responses: list[OffsetCommitResponsePartition] = []
         topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, responses))
         for partition in topic.partitions:
-            place = (group_id, topic.name, partition.partition_index)
-            error = capacity.check(place, partition.committed_metadata)
+            offset_key = (group_id, topic.name, partition.partition_index)
+            error = capacity.check(offset_key, partition.committed_metadata)
             if error is _E.NONE:
-                _check_partition(group, member_id, generation, topic.topic_id.bytes, place)
+                _check_partition(group, member_id, generation, topic.topic_id.bytes, offset_key)
                 record = commit_record(
-                    place,
+                    offset_key,
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata,
@@ -82,9 +84,9 @@ def decide_commit(state: State, command: CommitOffsets, now_ms: int) -> Decision
 def decide_commit_in_transaction(
     state: State, command: CommitOffsetsInTransaction, now_ms: int
 ) -> Decision[TxnOffsetCommitResponse]:
-    """TxnOffsetCommit: the same, pending until the marker of the transaction (KIP-447).
+    """Decide on TxnOffsetCommit: the offsets are pending until the marker of the transaction (KIP-447).
 
-    As in Kafka these records have no topic id, and no retention of their own.
+    As in Kafka, these records have no topic id and no retention.
     """
     request, caller = command.request, command.caller
     group_id, member_id, generation = request.group_id, request.member_id, request.generation_id
@@ -104,12 +106,12 @@ def decide_commit_in_transaction(
             responses: list[TxnOffsetCommitResponsePartition] = []
             topics.append(TxnOffsetCommitResponseTopic(topic.name, responses))
             for partition in topic.partitions:
-                place = (group_id, topic.name, partition.partition_index)
-                error = capacity.check(place, partition.committed_metadata)
+                offset_key = (group_id, topic.name, partition.partition_index)
+                error = capacity.check(offset_key, partition.committed_metadata)
                 if error is _E.NONE:
-                    _check_partition(group, member_id, generation, _topic_id(state, group, topic.name), place)
+                    _check_partition(group, member_id, generation, _topic_id(state, group, topic.name), offset_key)
                     record = commit_record(
-                        place,
+                        offset_key,
                         partition.committed_offset,
                         partition.committed_leader_epoch,
                         partition.committed_metadata,
@@ -120,43 +122,47 @@ def decide_commit_in_transaction(
                     records.append(record)
                 responses.append(TxnOffsetCommitResponsePartition(partition.partition_index, error))
     except Refusal as refusal:
-        if refusal.error is _E.STALE_MEMBER_EPOCH:  # no version of TxnOffsetCommit that is served knows it
+        if refusal.error is _E.STALE_MEMBER_EPOCH:  # no supported version of TxnOffsetCommit has this error
             raise Refusal(_E.ILLEGAL_GENERATION) from refusal
         raise
     return Decision(TxnOffsetCommitResponse(topics=topics), tuple(records))
 
 
 class _Capacity:
-    """What one offset may be refused for, whoever commits it."""
+    """Capacity checks of the offsets of one request."""
 
-    def __init__(self, state: State, known: Known, kept: Known = lambda _: None) -> None:
-        """`known`: what the offset replaces. `kept`: what stays beside it until its transaction ends; such places may have as much
-        again, since a transaction that cannot commit its offsets is lost, whoever has filled the partition.
+    def __init__(self, state: State, find_replaced: FindOffset, find_kept: FindOffset = lambda _: None) -> None:
+        """`find_replaced` finds the offset that a commit replaces, `find_kept` a committed offset that stays beside it.
+
+        A key with a committed offset may exceed each limit by as much again. Otherwise a full partition would abort
+        transactions that only advance existing offsets.
         """
         self._metadata_max = state.configs.broker().offset_metadata_max_bytes
-        self._left = OFFSETS_MAX - state.offsets.count - state.offsets.pending_count
+        self._count_left = OFFSETS_MAX - state.offsets.count - state.offsets.pending_count
         self._metadata_left = METADATA_BYTES_MAX - state.offsets.metadata_bytes
-        self._known = known
-        self._kept = kept
+        self._find_replaced = find_replaced
+        self._find_kept = find_kept
 
-    def check(self, place: Place, metadata: str | None) -> ErrorCode:
+    def check(self, offset_key: OffsetKey, metadata: str | None) -> ErrorCode:
+        """Return the error for one offset, or NONE after reserving its capacity."""
         if metadata and is_too_large(metadata, self._metadata_max):
             return _E.OFFSET_METADATA_TOO_LARGE
-        before = self._known(place)
-        longer = 0
+        replaced = self._find_replaced(offset_key)
+        growth = 0
         if metadata:
-            longer = len(metadata.encode()) - (0 if before is None else metadata_bytes_of(before))
-        spare = before is None and self._kept(place) is not None
-        left = self._left + OFFSETS_MAX * spare
-        if (before is None and left <= 0) or longer > max(self._metadata_left + METADATA_BYTES_MAX * spare, 0):
+            growth = len(metadata.encode()) - (0 if replaced is None else metadata_bytes_of(replaced))
+        may_exceed = replaced is None and self._find_kept(offset_key) is not None
+        count_left = self._count_left + OFFSETS_MAX * may_exceed
+        metadata_left = self._metadata_left + METADATA_BYTES_MAX * may_exceed
+        if (replaced is None and count_left <= 0) or growth > max(metadata_left, 0):
             return _E.INVALID_COMMIT_OFFSET_SIZE
-        self._left -= before is None
-        self._metadata_left -= max(longer, 0)
+        self._count_left -= replaced is None
+        self._metadata_left -= max(growth, 0)
         return _E.NONE
 
 
 def is_too_large(metadata: str, max_: int) -> bool:
-    """Kafka's `offset.metadata.max.bytes` counts the units of UTF-16."""
+    """Return True if `metadata` has more than `max_` UTF-16 code units, the unit of `offset.metadata.max.bytes`."""
     if len(metadata) > max_:
         return True
     return not metadata.isascii() and len(metadata.encode("utf-16-le")) // 2 > max_
@@ -169,9 +175,11 @@ def _check_new_group(state: State, group_id: str, generation: int, unknown: Erro
         raise Refusal(_E.INVALID_COMMIT_OFFSET_SIZE)
 
 
-def _check_partition(group: Group | None, member_id: str, generation: int, topic_id: bytes, place: Place) -> None:
+def _check_partition(
+    group: Group | None, member_id: str, generation: int, topic_id: bytes, offset_key: OffsetKey
+) -> None:
     if group is not None and group.kind is GroupKind.CONSUMER:
-        _, topic, partition = place
+        _, topic, partition = offset_key
         group.check_offset_commit_of(member_id, generation, topic_id, topic, partition)
 
 
@@ -183,7 +191,10 @@ def _topic_id(state: State, group: Group | None, name: str) -> bytes:
 
 
 def _expire_ms(retention_ms: int, now_ms: int) -> int:
-    """The retention is the client's word: what it adds up to must fit the record and must not read as "none"."""
+    """Return when the offset expires.
+
+    The client chose the retention, so the sum is limited to the range of the field.
+    """
     if retention_ms == DEFAULT_RETENTION:
         return NEVER_MS
     return min(max(now_ms + retention_ms, 0), _INT64_MAX)

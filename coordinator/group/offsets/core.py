@@ -1,4 +1,4 @@
-"""The offsets' part of the replicated core: commits, fetches, deletion, expiry; and the list of groups."""
+"""The part of the group core for offsets (commit, fetch, deletion, expiration) and for ListGroups."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from odradek.coordinator.group.offsets.expiry import (
 )
 from odradek.coordinator.group.offsets.fetch import decide_fetch
 from odradek.coordinator.group.offsets.listing import decide_list
-from odradek.coordinator.group.offsets.records import packed_offset, place_of
+from odradek.coordinator.group.offsets.records import offset_key_of, packed_offset
 from odradek.coordinator.group.records import Entry
 from odradek.coordinator.group.state import State
 from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
@@ -32,45 +32,48 @@ from odradek.runtime.shard import Loaded, Marker
 
 
 def apply_offset(state: State, offset: int, entry: Entry, leader_epoch: int) -> None:
-    """A commit outside of transactions, or a tombstone."""
+    """Apply a commit outside of transactions, or a tombstone."""
     packed = packed_offset(entry, offset)
-    place = place_of(entry)
+    offset_key = offset_key_of(entry)
     if packed is None:
-        state.offsets.remove(place)
+        state.offsets.remove(offset_key)
         return
-    state.offsets.put(place, packed)
+    state.offsets.put(offset_key, packed)
     state.offsets.end = offset + 1
-    _ensure_group(state, place[0])
+    _ensure_group(state, offset_key[0])
 
 
 def apply_in_transaction(state: State, offset: int, entry: Entry, producer_id: int) -> None:
-    """A commit within a transaction. Nothing but offsets is ever written in one."""
+    """Apply a commit within a transaction. Transactions in this topic contain only offsets."""
     if not isinstance(entry.key, OffsetCommitKey | LegacyOffsetCommitKey):
         state.skipped_records += 1
         return
     packed = packed_offset(entry, offset)
-    place = place_of(entry)
+    offset_key = offset_key_of(entry)
     if packed is None:
-        state.offsets.remove(place)
+        state.offsets.remove(offset_key)
         return
-    state.offsets.put_pending(producer_id, place, packed)
+    state.offsets.put_pending(producer_id, offset_key, packed)
     state.offsets.end = offset + 1
-    _ensure_group(state, place[0])
+    _ensure_group(state, offset_key[0])
 
 
 def apply_marker(state: State, offset: int, marker: Marker) -> None:
-    """Offsets of the transaction become the group's, or are forgotten. One without offsets changes nothing."""
+    """Complete a transaction: its offsets become committed offsets, or are dropped."""
     for group_id in state.offsets.complete(marker.producer_id, commit=marker.commit):
         _ensure_group(state, group_id)
 
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
-    """Open transactions have been rebuilt by the replay; the sweeps begin."""
+    """Start the expiration of offsets. The replay of the log has restored the open transactions."""
     return Loaded(timers=(next_sweep(state),))
 
 
 def _ensure_group(state: State, group_id: str) -> None:
-    """Whoever has offsets is a group. It may be gone while a transaction was open: its marker brings it back."""
+    """Create a simple group for offsets without one.
+
+    A marker can do so, if the group was deleted during the transaction.
+    """
     if group_id not in state.groups:
         state.groups[group_id] = simple_group(group_id)
 

@@ -1,17 +1,17 @@
-"""OffsetDelete, DeleteGroups, and the offsets of topics that were deleted.
+"""OffsetDelete, DeleteGroups, and the deletion of the offsets of deleted topics.
 
-What an open transaction has promised is not taken from it by a request: its commit would then write the output and lose
-the offset of the input. The client may come again when the transaction has ended, which its time-out sees to. (Kafka
-drops the pending offset.) A topic that is gone has no input to lose.
+A request does not delete offsets of a group that are pending. Otherwise the transaction would commit its output, but
+not the offset of its input. The client can retry after the end of the transaction, which `transaction.timeout.ms`
+bounds. (Kafka drops the pending offset.) A deleted topic has no input, so its pending offsets are deleted.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from odradek.coordinator.group.commands import DeletedTopic, DeleteGroup, DeleteOffsets, TopicsDeleted
-from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, OffsetStore, Place, record_offset_of, unpacked
-from odradek.coordinator.group.offsets.expiry import EXAMINED_MAX, group_ids
+from odradek.coordinator.group.offset_store import ZERO_TOPIC_ID, OffsetKey, OffsetStore, record_offset_of, unpack
+from odradek.coordinator.group.offsets.expiry import CHECKS_PER_SLICE_MAX, group_ids
 from odradek.coordinator.group.offsets.records import Batch, tombstone
 from odradek.coordinator.group.state import Group, State
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -27,106 +27,109 @@ _E: Final = ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class ContinueDeletion:
-    """Timer: the deletion of a group that was too large for one batch goes on when what it has written is committed."""
+    """Timer: continue the deletion of a group that needs several batches, after the previous batch is committed."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class DropTopics:
-    """Timer: go on at `ids[at]`. Offsets of records from `before` on are of a topic that came later."""
+    """Timer: continue the deletion of the topics' offsets at `group_ids[position]`.
+
+    Records at or above log offset `end` are of a newer topic with the same name.
+    """
 
     topics: tuple[DeletedTopic, ...]
-    before: int
-    ids: tuple[str, ...]
-    at: int = 0
+    end: int
+    group_ids: tuple[str, ...]
+    position: int = 0
 
 
 def decide_delete_offsets(state: State, command: DeleteOffsets, now_ms: int) -> Decision[OffsetDeleteResponse]:
-    """OffsetDelete. Raises Refusal(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
+    """Decide on OffsetDelete. Raise Refusal(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP)."""
     group_id, store = command.request.group_id, state.offsets
-    group = _existing(state, group_id)
+    group = _existing_group(state, group_id)
     group.check_offset_delete()
-    records: dict[Place, ShardRecord] = {}
+    records: dict[OffsetKey, ShardRecord] = {}
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in command.request.topics:
         subscribed = group.is_subscribed_to(topic.name)
         responses: list[OffsetDeleteResponsePartition] = []
         for partition in topic.partitions:
-            place = (group_id, topic.name, partition.partition_index)
+            offset_key = (group_id, topic.name, partition.partition_index)
             error = _E.NONE
             if subscribed:
                 error = _E.GROUP_SUBSCRIBED_TO_TOPIC
-            elif store.is_pending(*place):
+            elif store.is_pending(*offset_key):
                 error = _E.UNSTABLE_OFFSET_COMMIT
-            elif store.packed(place) is not None:
-                records[place] = tombstone(place)
+            elif store.packed(offset_key) is not None:
+                records[offset_key] = tombstone(offset_key)
             responses.append(OffsetDeleteResponsePartition(partition.partition_index, error))
         topics.append(OffsetDeleteResponseTopic(topic.name, responses))
     return Decision(OffsetDeleteResponse(topics=topics), tuple(records.values()))
 
 
 def decide_delete_group(state: State, command: DeleteGroup, now_ms: int) -> Decision[None]:
-    """One group of DeleteGroups; its tombstone stands in one batch with the last of its offsets'.
+    """Delete one group and its offsets. The tombstone of the group is in the last batch of tombstones.
 
-    Raises Refusal(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP).
+    Raise Refusal(GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP).
     """
     group_id, store = command.group_id, state.offsets
-    group = _existing(state, group_id)
+    group = _existing_group(state, group_id)
     group.check_delete()
     if store.has_pending(group_id):
         raise Refusal(_E.NON_EMPTY_GROUP)
     batch = Batch(state.configs.broker().record_batch_bytes_max)
-    left = EXAMINED_MAX
-    for place in _places(store, group_id):
-        left -= 1
-        if left < 0 or not batch.add((tombstone(place),)):
-            return _later(group_id, batch)
+    checks_left = CHECKS_PER_SLICE_MAX
+    for offset_key in _offset_keys(store, group_id):
+        checks_left -= 1
+        if checks_left < 0 or not batch.add((tombstone(offset_key),)):
+            return _delete_later(group_id, batch)
     if not batch.add(group.tombstones()):
-        return _later(group_id, batch)
+        return _delete_later(group_id, batch)
     return Decision(None, tuple(batch.records))
 
 
 def decide_continue_deletion(state: State, command: ContinueDeletion, now_ms: int) -> Decision[None]:
-    """Wakes the command that waits."""
+    """Wake the DeleteGroup command that waits for the previous batch."""
     return Decision(None, keys=(_key(command.group_id),))
 
 
 def decide_topics_deleted(state: State, command: TopicsDeleted, now_ms: int) -> Decision[None]:
-    """In slices, like the sweep."""
-    return _drop_later(DropTopics(command.topics, state.offsets.end, group_ids(state)))
+    """Start the deletion of the topics' offsets, in slices."""
+    return _continue_dropping(DropTopics(command.topics, state.offsets.end, group_ids(state)))
 
 
 def decide_drop_topics(state: State, command: DropTopics, now_ms: int) -> Decision[None]:
-    """One slice of it."""
+    """Write the tombstones of one slice."""
     batch = Batch(state.configs.broker().record_batch_bytes_max)
-    left = EXAMINED_MAX
-    for at in range(command.at, len(command.ids)):
-        for place in _dropped(state.offsets, command, command.ids[at]):
-            left -= 1
-            if not batch.add((tombstone(place),)):
-                return _drop_later(DropTopics(command.topics, command.before, command.ids, at), batch)
-        left -= 1
-        if left <= 0:
-            return _drop_later(DropTopics(command.topics, command.before, command.ids, at + 1), batch)
+    checks_left = CHECKS_PER_SLICE_MAX
+    for position in range(command.position, len(command.group_ids)):
+        for offset_key in _dropped_keys(state.offsets, command, command.group_ids[position]):
+            checks_left -= 1
+            if not batch.add((tombstone(offset_key),)):
+                return _continue_dropping(replace(command, position=position), batch)
+        checks_left -= 1
+        if checks_left <= 0:
+            return _continue_dropping(replace(command, position=position + 1), batch)
     return Decision(None, tuple(batch.records))
 
 
-def _existing(state: State, group_id: str) -> Group:
+def _existing_group(state: State, group_id: str) -> Group:
     group = state.groups.get(group_id)
     if group is None:
         raise Refusal(_E.GROUP_ID_NOT_FOUND)
     return group
 
 
-def _places(store: OffsetStore, group_id: str) -> Iterator[Place]:
+def _offset_keys(store: OffsetStore, group_id: str) -> Iterator[OffsetKey]:
     for topic, partitions in store.topics(group_id).items():
         for partition in partitions:
             yield group_id, topic, partition
 
 
-def _later(group_id: str, batch: Batch) -> Decision[None]:
-    """These records, then (in a turn of the loop of its own, when they are committed) the same command again."""
+def _delete_later(group_id: str, batch: Batch) -> Decision[None]:
+    """Write the collected records, and decide on the DeleteGroup command again when they are committed."""
     again = Again(_key(group_id), Refusal(_E.COORDINATOR_LOAD_IN_PROGRESS))
     timer = Timer(_key(group_id), command=ContinueDeletion(group_id), delay_ms=0)
     return Decision(again, tuple(batch.records), timers=(timer,))
@@ -136,31 +139,31 @@ def _key(group_id: str) -> tuple[str, str]:
     return "delete group", group_id
 
 
-def _drop_later(command: DropTopics, batch: Batch | None = None) -> Decision[None]:
+def _continue_dropping(command: DropTopics, batch: Batch | None = None) -> Decision[None]:
     timer = Timer(("topics deleted", command.topics), command=command, delay_ms=0)
     return Decision(None, () if batch is None else tuple(batch.records), timers=(timer,))
 
 
-def _dropped(store: OffsetStore, command: DropTopics, group_id: str) -> Iterator[Place]:
-    """The places of a group whose offset, or all that is pending there, is of a deleted topic."""
+def _dropped_keys(store: OffsetStore, command: DropTopics, group_id: str) -> Iterator[OffsetKey]:
+    """Yield the keys of a group with a committed or pending offset of a deleted topic."""
     for topic in command.topics:
         committed = store.topics(group_id).get(topic.name, {})
-        stale = {partition: None for partition, packed in committed.items() if _is_of(packed, topic, command.before)}
+        stale = {partition: None for partition, packed in committed.items() if _is_of(packed, topic, command.end)}
         for name, partition in store.open.get(group_id, ()):
             if name == topic.name:
                 stale[partition] = None
         for partition in stale:
-            place = (group_id, topic.name, partition)
-            # A tombstone takes everything of its place along, so what is pending there must be of that topic too.
-            if all(_is_of(packed, topic, command.before) for packed in _pending(store, place)):
-                yield place
+            offset_key = (group_id, topic.name, partition)
+            # A tombstone also removes pending offsets of its key, so all of them must be of the deleted topic.
+            if all(_is_of(packed, topic, command.end) for packed in _pending(store, offset_key)):
+                yield offset_key
 
 
-def _pending(store: OffsetStore, place: Place) -> Iterator[bytes]:
-    group_id, topic, partition = place
+def _pending(store: OffsetStore, offset_key: OffsetKey) -> Iterator[bytes]:
+    group_id, topic, partition = offset_key
     for producer_id in store.open.get(group_id, {}).get((topic, partition), ()):
-        yield store.pending[producer_id][place]
+        yield store.pending[producer_id][offset_key]
 
 
-def _is_of(packed: bytes, topic: DeletedTopic, before: int) -> bool:
-    return record_offset_of(packed) < before and unpacked(packed).topic_id in {ZERO_TOPIC_ID, topic.topic_id}
+def _is_of(packed: bytes, topic: DeletedTopic, end: int) -> bool:
+    return record_offset_of(packed) < end and unpack(packed).topic_id in {ZERO_TOPIC_ID, topic.topic_id}

@@ -1,7 +1,7 @@
-"""OffsetFetch, for one group.
+"""OffsetFetch for one group.
 
-A read is decided in the order of the commits and answered when everything before it is committed. So it sees the newest
-offsets, and nobody hears of one that may yet be lost: with `require_stable` and without.
+A read is decided in the order of the commits, and its response waits until all earlier records are committed. The
+response has the newest offsets, and none of them can be lost in a fail-over, with or without `require_stable`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.coordinator.group.commands import FetchOffsets
-from odradek.coordinator.group.offset_store import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpacked
+from odradek.coordinator.group.offset_store import NO_EPOCH, ZERO_TOPIC_ID, OffsetStore, unpack
 from odradek.coordinator.group.state import State
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.offset_fetch import (
@@ -25,31 +25,34 @@ _NO_PARTITIONS: Final[Mapping[int, bytes]] = {}
 
 
 def decide_fetch(state: State, command: FetchOffsets, now_ms: int) -> Decision[OffsetFetchResponseGroup]:
-    """The offsets asked for, or all that are committed. A group that does not exist has none. Raises Refusal."""
+    """Return the requested offsets, or all committed ones.
+
+    An unknown group has none. Raise Refusal if a check fails.
+    """
     request, store = command.request, state.offsets
-    known = _is_known(state, command)
+    known = _group_exists(state, command)
     offsets = store.topics(request.group_id) if known else {}
     topics: list[OffsetFetchResponseTopics] = []
     if request.topics is None:
         for name, partitions in offsets.items():
-            found = [
+            responses = [
                 _response(store, command, name, partition, packed, ZERO_TOPIC_ID)
                 for partition, packed in partitions.items()
             ]
-            topics.append(OffsetFetchResponseTopics(name, ZERO_UUID, found))
+            topics.append(OffsetFetchResponseTopics(name, ZERO_UUID, responses))
     else:
         for topic in request.topics:
             partitions = offsets.get(topic.name, _NO_PARTITIONS)
-            wanted = _bytes_of(topic.topic_id)
-            found = [
-                _response(store, command, topic.name, partition, partitions.get(partition), wanted)
+            topic_id = _bytes_of(topic.topic_id)
+            responses = [
+                _response(store, command, topic.name, partition, partitions.get(partition), topic_id)
                 for partition in topic.partition_indexes
             ]
-            topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, found))
+            topics.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, responses))
     return Decision(OffsetFetchResponseGroup(request.group_id, topics))
 
 
-def _is_known(state: State, command: FetchOffsets) -> bool:
+def _group_exists(state: State, command: FetchOffsets) -> bool:
     request = command.request
     group = state.groups.get(request.group_id)
     if group is None:
@@ -64,16 +67,16 @@ def _is_known(state: State, command: FetchOffsets) -> bool:
 
 
 def _response(
-    store: OffsetStore, command: FetchOffsets, topic: str, partition: int, packed: bytes | None, wanted: bytes
+    store: OffsetStore, command: FetchOffsets, topic: str, partition: int, packed: bytes | None, topic_id: bytes
 ) -> OffsetFetchResponsePartitions:
     if command.require_stable and store.is_pending(command.request.group_id, topic, partition):
         unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
         return OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "", unstable)
     if packed is not None:
-        found = unpacked(packed)
-        # A topic that was made anew under the same name has none of the old one's offsets.
-        if found.topic_id == wanted or ZERO_TOPIC_ID in {found.topic_id, wanted}:
-            return OffsetFetchResponsePartitions(partition, found.offset, found.leader_epoch, found.metadata)
+        stored = unpack(packed)
+        # Offsets of a deleted topic are not offsets of a new topic with the same name.
+        if stored.topic_id == topic_id or ZERO_TOPIC_ID in {stored.topic_id, topic_id}:
+            return OffsetFetchResponsePartitions(partition, stored.offset, stored.leader_epoch, stored.metadata)
     return OffsetFetchResponsePartitions(partition, NO_OFFSET, NO_EPOCH, "")
 
 

@@ -1,4 +1,4 @@
-"""ListGroups, of both protocols."""
+"""ListGroups for groups of both protocols."""
 
 from odradek.coordinator.group.commands import ListGroups
 from odradek.coordinator.group.state import State
@@ -7,8 +7,9 @@ from odradek.runtime.shard import Decision
 
 
 def decide_list(state: State, command: ListGroups, now_ms: int) -> Decision[list[ListedGroup]]:
-    """The groups that pass both filters, which do not look at case. An empty one lets everything pass; a state or type
-    that does not exist, nothing.
+    """Return the groups that match both filters, without regard to case.
+
+    An empty filter matches all groups. A state or type that does not exist matches none.
     """
     states = frozenset(name.strip().lower() for name in command.states)
     types = frozenset(name.lower() for name in command.types)

@@ -1,10 +1,10 @@
-"""The records of offsets, and how many of them fit one batch."""
+"""Encode offset records, and collect records for one batch."""
 
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from odradek.coordinator.group.offset_store import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, Place, Stored
+from odradek.coordinator.group.offset_store import NEVER_MS, NO_EPOCH, ZERO_TOPIC_ID, OffsetKey, StoredOffset
 from odradek.coordinator.group.records import Entry, to_record
 from odradek.protocol.primitives import ZERO_UUID
 from odradek.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey, LegacyOffsetCommitValue
@@ -13,15 +13,15 @@ from odradek.runtime.shard import ShardRecord
 
 VALUE_VERSION: Final = 4
 VALUE_VERSION_EXPIRING: Final = 1
-"""The one version that has a retention of its own. It knows neither leader epochs nor topic ids."""
+"""The only version with a retention per offset. It has no leader epoch and no topic id."""
 
 BATCH_HEADER_BYTES: Final = 61
 RECORD_OVERHEAD_BYTES: Final = 25
-"""Length, attributes, time and offset deltas, lengths of key and value, no headers: the most that varints can take."""
+"""Maximum bytes of the other fields of a record: length, attributes, deltas, lengths of key and value, headers."""
 
 
 def commit_record(
-    place: Place,
+    offset_key: OffsetKey,
     offset: int,
     leader_epoch: int,
     metadata: str | None,
@@ -32,37 +32,37 @@ def commit_record(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> ShardRecord:
-    """What a commit writes, pending if it has a producer."""
+    """Return the record of a commit. With a producer, the offset is pending until the marker."""
     value = OffsetCommitValue(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
     version = VALUE_VERSION
     if expire_ms != NEVER_MS:
-        # What the bytes cannot hold must not stand in the memo either: the state is what the log says.
+        # The memo must equal the decoded record: version 1 has no leader epoch and no topic id.
         value.leader_epoch, value.topic_id, version = NO_EPOCH, ZERO_UUID, VALUE_VERSION_EXPIRING
-    key = OffsetCommitKey(*place)
+    key = OffsetCommitKey(*offset_key)
     return to_record(key, value, version, producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-def tombstone(place: Place) -> ShardRecord:
-    """What makes an offset be gone, and with it all that is pending for the same place."""
-    return to_record(OffsetCommitKey(*place), None)
+def tombstone(offset_key: OffsetKey) -> ShardRecord:
+    """Return the tombstone of an offset. It also removes pending offsets of the same key."""
+    return to_record(OffsetCommitKey(*offset_key), None)
 
 
-def place_of(entry: Entry) -> Place:
-    """The group, topic and partition that a record of an offset is about."""
+def offset_key_of(entry: Entry) -> OffsetKey:
+    """Return the group, topic and partition in the key of an offset record."""
     key: OffsetCommitKey | LegacyOffsetCommitKey = entry.key
     return key.group, key.topic, key.partition
 
 
 def packed_offset(entry: Entry, record_offset: int) -> bytes | None:
-    """What the record at `record_offset` says, in the form in which it is kept. None for a tombstone."""
+    """Return the packed offset of the record at log offset `record_offset`, or None for a tombstone."""
     value: OffsetCommitValue | LegacyOffsetCommitValue | None = entry.value
     if value is None:
         return None
     if isinstance(value, LegacyOffsetCommitValue):
-        return Stored(
+        return StoredOffset(
             value.offset, NO_EPOCH, value.commit_timestamp, NEVER_MS, record_offset, ZERO_TOPIC_ID, value.metadata
         ).packed()
-    return Stored(
+    return StoredOffset(
         value.offset,
         value.leader_epoch,
         value.commit_timestamp,
@@ -74,14 +74,14 @@ def packed_offset(entry: Entry, record_offset: int) -> bytes | None:
 
 
 class Batch:
-    """Records that are collected for one batch of at most `bytes_max`, whose first may be larger all the same."""
+    """Collects records for one batch of at most `bytes_max` bytes. The first addition is always accepted."""
 
     def __init__(self, bytes_max: int) -> None:
         self.records: list[ShardRecord] = []
         self._bytes_left = bytes_max - BATCH_HEADER_BYTES
 
     def add(self, records: Sequence[ShardRecord]) -> bool:
-        """Take all of them, or (False) none because they do not fit."""
+        """Add all records and return True, or add none and return False if they do not fit."""
         size = sum(RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") for record in records)
         if size > self._bytes_left and self.records:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.coordinator import by_id
+from odradek.coordinator import bounded_ids
 from odradek.coordinator.txn import commands as c
 from odradek.coordinator.txn import init_producer_id
 from odradek.coordinator.txn.epochs import EPOCH_MAX, last_client_epoch
@@ -165,7 +165,7 @@ def test_a_full_shard_takes_no_new_ids_and_serves_those_it_has(monkeypatch: pyte
 
 
 def test_long_ids_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_id, "IDS_BYTES_MAX", 100)
+    monkeypatch.setattr(bounded_ids, "IDS_BYTES_MAX", 100)
     rig = CoreRig()
     assert rig.do(c.InitProducerId("x" * 60, 30_000)) == (FRESH_PID, 0)
     assert rig.do(c.InitProducerId("y" * 41, 30_000)) == "COORDINATOR_NOT_AVAILABLE"

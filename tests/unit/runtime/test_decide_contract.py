@@ -135,7 +135,7 @@ def test_check_names_the_decision_and_the_change() -> None:
     def decide(core: Any, command: Any, now_ms: int) -> None:
         core.state.groups[GROUP].members.clear()
 
-    with pytest.raises(ImpureDecision, match=r"LeaveGroup has changed .*/groups/ById/.*/members"):
+    with pytest.raises(ImpureDecision, match=r"LeaveGroup has changed .*/groups/BoundedIdDict/.*/members"):
         PureDecisions(every=1).decide(rig.core, leave("a"), rig.now_ms, decide)
 
 

@@ -30,7 +30,7 @@ def write_member(draft: ConsumerDraft, before: Member, member: Member) -> bool:
         return False
     known = draft.group.members.get(before.member_id) or draft.group.static_member(before.instance_id)
     cost = member.size - (before.size if known is not None else 0)
-    if not draft.reserve(cost, newcomer=known is None):
+    if not draft.reserve(cost, is_new_member=known is None):
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "There is no room for more members here.")
     draft.records.append(r.member_record(draft.group.group_id, member))
     return member.topics != before.topics

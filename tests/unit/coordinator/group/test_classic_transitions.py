@@ -72,6 +72,6 @@ def test_the_page_is_drawn_from_the_table() -> None:
     assert "Stable --> PreparingRebalance: JOIN_NEW" in drawn
     assert "| Heartbeat | - | REBALANCE_IN_PROGRESS | response | response | - |" in drawn
     assert transitions_doc.main(["--check"]) == 0
-    with pytest.raises(ValueError, match="no place"):
+    with pytest.raises(ValueError, match="no marker lines"):
         transitions_doc.page("nothing")
     assert ErrorCode.REBALANCE_IN_PROGRESS.name in transitions_doc.page(transitions_doc.PAGE.read_text())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from odradek.coordinator import by_id
+from odradek.coordinator import bounded_ids
 from odradek.coordinator.group import commands as c
 from odradek.coordinator.group import memory_accounting
 from odradek.coordinator.group import state as group_state
@@ -15,8 +15,8 @@ from odradek.coordinator.group.draft import Draft
 from odradek.coordinator.group.memory_accounting import (
     ASSIGNED_BYTES,
     MEMBER_BYTES,
-    RECOUNT_PAUSE_MS,
-    SPARE_SHARE,
+    RECOUNT_INTERVAL_MS,
+    RESERVED_FRACTION,
     MemoryAccounting,
     text_bytes,
 )
@@ -44,7 +44,7 @@ class Accounts:
     def take(self, group: Members, cost: int, now_ms: int, *, newcomer: bool) -> bool:
         state = SimpleNamespace(memory=self.memory, groups={"g": group})
         draft: Draft[Any] = Draft(cast("Any", state), None, now_ms)
-        admitted = draft.reserve(cost, newcomer=newcomer)
+        admitted = draft.reserve(cost, is_new_member=newcomer)
         for change in (draft.decision(None) if admitted else draft.refused(None)).soft:
             change()
         self.memory = state.memory
@@ -56,11 +56,11 @@ def test_members_are_counted_only_when_what_was_free_is_used_up(monkeypatch: pyt
     kept, group = Accounts(), Members(60)
     assert kept.take(group, 30, 0, newcomer=False)
     group.members_bytes = 0
-    assert kept.memory.left == 10
+    assert kept.memory.free_bytes == 10
     assert kept.take(group, 10, 1, newcomer=False)
     assert not kept.take(group, 1, 1, newcomer=False), "not so soon again"
-    assert kept.take(group, 1, RECOUNT_PAUSE_MS, newcomer=False)
-    assert kept.memory.left == 99
+    assert kept.take(group, 1, RECOUNT_INTERVAL_MS, newcomer=False)
+    assert kept.memory.free_bytes == 99
     group.members_bytes = 100
     assert kept.take(group, 0, 0, newcomer=True), "a member that wants no more than it has is not counted"
     assert not kept.take(group, 100, -1_000_000, newcomer=False), "a clock that was set back does not stop the counting"
@@ -79,7 +79,9 @@ def test_newcomers_leave_room_for_those_that_are_in(monkeypatch: pytest.MonkeyPa
 def leave_no_room(monkeypatch: pytest.MonkeyPatch, state: State, newcomers: int = 0) -> int:
     """What members take now is all that newcomers may take, and `newcomers` bytes more."""
     taken = sum(group.members_bytes for group in state.groups.values())
-    monkeypatch.setattr(memory_accounting, "MEMBERS_BYTES_MAX", (taken + newcomers) * SPARE_SHARE // (SPARE_SHARE - 1))
+    monkeypatch.setattr(
+        memory_accounting, "MEMBERS_BYTES_MAX", (taken + newcomers) * RESERVED_FRACTION // (RESERVED_FRACTION - 1)
+    )
     state.memory = MemoryAccounting()
     return taken
 
@@ -125,7 +127,7 @@ def test_members_of_consumer_groups_take_a_bounded_memory(monkeypatch: pytest.Mo
     assert not isinstance(rig.follow("A"), str)
     assert rig.follow("A", subscribed_topic_names=["t", "u" * taken]) == FULL
     assert not isinstance(rig.quit("B"), str)
-    rig.wait(RECOUNT_PAUSE_MS)
+    rig.wait(RECOUNT_INTERVAL_MS)
     assert isinstance(rig.enter("C", "t"), Client)
 
 
@@ -150,14 +152,14 @@ def test_a_static_member_comes_back_where_there_is_no_room(monkeypatch: pytest.M
 
 
 def test_names_count_by_what_they_take() -> None:
-    assert by_id.text_bytes_max("abc") == 3
+    assert bounded_ids.text_bytes_max("abc") == 3
     assert text_bytes("a" * 99 + "\N{MONKEY}") == 4 * 100 + text_bytes("a") - 1, (
         "one wide letter makes all of them wide"
     )
 
 
 def test_long_ids_of_groups_use_up_the_room_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_id, "IDS_BYTES_MAX", 100)
+    monkeypatch.setattr(bounded_ids, "IDS_BYTES_MAX", 100)
     rig = ModernRig()
     rig.topics.make("t", 4)
     long = "g" * 60
@@ -199,5 +201,5 @@ def test_what_members_are_assigned_counts_too(monkeypatch: pytest.MonkeyPatch) -
     assert rig.enter("B", "t") == FULL
     assert not isinstance(rig.follow("A"), str)
     assert not isinstance(rig.quit("A"), str)
-    rig.wait(RECOUNT_PAUSE_MS)
+    rig.wait(RECOUNT_INTERVAL_MS)
     assert isinstance(rig.enter("B", "t"), Client)

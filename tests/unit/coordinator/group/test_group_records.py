@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.coordinator.group.core import GroupShard
-from odradek.coordinator.group.offset_store import Stored
+from odradek.coordinator.group.offset_store import StoredOffset
 from odradek.coordinator.group.records import _TYPES, Entry, from_record, to_record
 from odradek.protocol.errors import Malformed
 from odradek.protocol.records.consumer_group_current_member_assignment import (
@@ -199,7 +199,7 @@ def test_offsets_of_the_oldest_kind_are_read() -> None:
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     record = to_record(LegacyOffsetCommitKey("g", "t", 3), LegacyOffsetCommitValue(42, "mine", TS))
     shard.apply(9, replace(record, memo=None), 0)
-    assert shard.state.offsets.get("g", "t", 3) == Stored(42, -1, TS, -1, 9, bytes(16), "mine")
+    assert shard.state.offsets.get("g", "t", 3) == StoredOffset(42, -1, TS, -1, 9, bytes(16), "mine")
     assert shard.state.groups.keys() == {"g"}
     shard.apply(10, replace(to_record(LegacyOffsetCommitKey("g", "t", 3), None), memo=None), 0)
     assert shard.state.offsets.count == 0
@@ -210,7 +210,7 @@ def test_offsets_of_every_version_are_read(version: int) -> None:
     shard = GroupShard(FakeConfigs(), FakeTopics(), FakeFeatures(), NewIds())
     value = OffsetCommitValue(42, 7 if version >= 3 else -1, "mine", TS, TS + 5 if version == 1 else -1)
     shard.apply(9, replace(to_record(OffsetCommitKey("g", "t", 3), value, version), memo=None), 0)
-    expected = Stored(42, value.leader_epoch, TS, value.expire_timestamp, 9, bytes(16), "mine")
+    expected = StoredOffset(42, value.leader_epoch, TS, value.expire_timestamp, 9, bytes(16), "mine")
     assert shard.state.offsets.get("g", "t", 3) == expected
 
 

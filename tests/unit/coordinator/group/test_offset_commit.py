@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from odradek.coordinator.group import state as group_state
-from odradek.coordinator.group.offset_store import Stored
+from odradek.coordinator.group.offset_store import StoredOffset
 from odradek.coordinator.group.offsets import commit as commits
 from odradek.coordinator.group.ports import GroupConfig
 from odradek.coordinator.group.records import from_record
@@ -58,7 +58,7 @@ def test_the_topic_id_stands_in_the_record(rig: OffsetsRig) -> None:
     assert record.value is not None
     assert record.value.hex() == "0004000000000000002a0000000701" + TS + "01001000000000000000010000000000000002"
     stored = rig.store.get("g", "t", 3)
-    assert stored == Stored(42, 7, NOW_MS, -1, 0, topic_id.bytes, "")
+    assert stored == StoredOffset(42, 7, NOW_MS, -1, 0, topic_id.bytes, "")
 
 
 def test_an_explicit_retention_is_written_as_version_1(rig: OffsetsRig) -> None:

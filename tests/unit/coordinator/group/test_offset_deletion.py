@@ -123,7 +123,7 @@ def test_a_group_with_pending_offsets_stays(rig: OffsetsRig) -> None:
 def test_a_large_group_goes_in_several_batches(
     monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int
 ) -> None:
-    monkeypatch.setattr(deletion, "EXAMINED_MAX", examined_max)
+    monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
     rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=bytes_max))
     rig.do(commit("g", {("t", partition): partition for partition in range(23)}))
     rig.do(commit("h", {T0: 1}))
@@ -181,7 +181,7 @@ def test_offsets_of_a_topic_that_has_come_since_stay(rig: OffsetsRig) -> None:
 
 @pytest.mark.parametrize(("bytes_max", "examined_max"), [(300, 1_000), (1_000_000, 3)])
 def test_many_offsets_go_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
-    monkeypatch.setattr(deletion, "EXAMINED_MAX", examined_max)
+    monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", examined_max)
     rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=bytes_max))
     for group_id in ("g", "h", "i"):
         rig.do(commit(group_id, {("t", partition): 1 for partition in range(9)} | {U0: 2}))

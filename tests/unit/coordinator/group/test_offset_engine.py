@@ -123,7 +123,7 @@ async def test_a_commit_is_as_good_as_a_heartbeat() -> None:
 
 
 async def test_a_large_group_is_deleted_batch_by_batch_as_they_are_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "EXAMINED_MAX", 4)
+    monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", 4)
     rig = await EngineRig().loaded()
     rig.submit(commit("g", {("t", partition): 1 for partition in range(10)}))
     rig.log.lag = True
@@ -143,7 +143,7 @@ async def test_a_large_group_is_deleted_batch_by_batch_as_they_are_committed(mon
 
 
 async def test_a_group_that_is_joined_while_it_is_deleted_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deletion, "EXAMINED_MAX", 4)
+    monkeypatch.setattr(deletion, "CHECKS_PER_SLICE_MAX", 4)
     rig = await EngineRig(group_initial_rebalance_delay_ms=0).loaded()
     rig.submit(commit("g", {("t", partition): 1 for partition in range(10)}))
     deleted = rig.submit(c.DeleteGroup("g"))

@@ -143,7 +143,7 @@ def test_an_empty_group_without_offsets_goes_at_the_next_sweep(rig: OffsetsRig) 
 @pytest.mark.parametrize("bytes_max", [1, 200, 1_000_000])
 @pytest.mark.parametrize("examined_max", [1, 7, 1_000])
 def test_a_sweep_goes_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int, examined_max: int) -> None:
-    monkeypatch.setattr(expiry, "EXAMINED_MAX", examined_max)
+    monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", examined_max)
     rig = OffsetsRig(config=GroupConfig(record_batch_bytes_max=bytes_max))
     for group_id in ("g", "h", "i"):
         rig.do(commit(group_id, {(topic, partition): 1 for topic in "tuv" for partition in range(5)}))
@@ -167,7 +167,7 @@ def test_a_sweep_goes_in_slices(monkeypatch: pytest.MonkeyPatch, bytes_max: int,
 
 
 def test_what_comes_between_two_slices_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "EXAMINED_MAX", 3)
+    monkeypatch.setattr(expiry, "CHECKS_PER_SLICE_MAX", 3)
     rig = OffsetsRig()
     rig.do(commit("g", {("t", partition): 1 for partition in range(4)}))
     rig.now_ms += RETENTION_MS

@@ -82,8 +82,6 @@ TEXT_PENDING = (
     "broker/server/",
     "cluster/",
     "coordinator/",
-    "docs/ARCHITECTURE.md",
-    "docs/HACKING.md",
     "docs/apis.md",
     "docs/configuration.md",
     "docs/groups.md",
@@ -94,7 +92,6 @@ TEXT_PENDING = (
     "runtime/",
     "storage/",
     "tests/",
-    "README.md",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 

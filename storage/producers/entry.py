@@ -1,7 +1,7 @@
-"""The state of one producer in one partition, and the changes of it by one append. Pure.
+"""State of one producer in one partition, and its changes by one append (Kafka's `ProducerStateEntry`). Pure.
 
-An append works on a `ProducerUpdate`, which holds a copy. The copy is merged into the entry only after the bytes are in the log:
-a snapshot must never be ahead of its own offset (KAFKA-6683).
+An append changes a copy of the entry in a `ProducerUpdate` (Kafka's `ProducerAppendInfo`). The copy is merged into the
+entry after the bytes are in the log. So a snapshot never contains state from above its own offset (KAFKA-6683).
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from odradek.protocol.errors import ErrorCode, Refusal
 
 NO_EPOCH = -1
 EPOCH_MAX = 2**15 - 1
-CACHED_BATCHES_MAX = 5  # equals max.in.flight.requests.per.connection of idempotent producers
+CACHED_BATCHES_MAX = 5
+"""Batches per producer that are kept to detect duplicates.
+
+An idempotent producer has at most five requests in flight per connection (max.in.flight.requests.per.connection).
+"""
 
 
 class Origin(enum.Enum):
-    """The source of an append. It determines the checks."""
+    """Source of an append. It determines the checks of producer state."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
     RAFT_LEADER = "raft leader"
-    REPLICATION = "replication"  # followers and recovery: update the state without checks
+    REPLICATION = "replication"  # appends of followers, and recovery: the state is updated without checks
 
 
 @dataclass(slots=True, frozen=True)
 class CachedBatch:
-    """One of the last batches of a producer: enough to recognise its repetition."""
+    """One of the last batches of a producer. It identifies a duplicate."""
 
     last_sequence: int
     last_offset: int
@@ -46,7 +50,7 @@ class CachedBatch:
 
 @dataclass(slots=True)
 class ProducerEntry:
-    """A producer on this partition. `transaction_first_offset` is None while no transaction is open."""
+    """State of one producer in one partition. `transaction_first_offset` is None if no transaction is open."""
 
     producer_id: int
     epoch: int = NO_EPOCH
@@ -55,7 +59,7 @@ class ProducerEntry:
     transaction_first_offset: int | None = None
     batches: list[CachedBatch] = field(default_factory=list)
     seen_ms: int = field(default=0, compare=False)
-    """When this broker last took something in from it, by its own clock; not in snapshots."""
+    """Time of the last append or duplicate by the clock of this broker, in ms. It is not in snapshots."""
 
     @property
     def last_sequence(self) -> int:
@@ -70,16 +74,19 @@ class ProducerEntry:
         return self.batches[-1].offset_delta if self.batches else 0
 
     def move_to_epoch(self, epoch: int) -> None:
+        """Set the epoch. Drop the cached batches if it changes: sequences begin again at 0."""
         if epoch != self.epoch:
             self.batches.clear()
             self.epoch = epoch
 
     def add_batch(self, batch: CachedBatch) -> None:
+        """Add a batch to the cached batches, and drop the oldest one beyond CACHED_BATCHES_MAX."""
         if len(self.batches) == CACHED_BATCHES_MAX:
             del self.batches[0]
         self.batches.append(batch)
 
     def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
+        """Return the cached batch with that epoch and these sequences; None if there is none."""
         if epoch != self.epoch:
             return None
         for batch in self.batches:
@@ -88,6 +95,7 @@ class ProducerEntry:
         return None
 
     def merge(self, update: ProducerEntry) -> None:
+        """Apply the entry of a `ProducerUpdate`, after its bytes are in the log."""
         self.move_to_epoch(update.epoch)
         for batch in update.batches:
             self.add_batch(batch)
@@ -96,21 +104,23 @@ class ProducerEntry:
         self.transaction_first_offset = update.transaction_first_offset
 
     def expired(self, now_ms: int, expiration_ms: int) -> bool:
+        """Return True if producer.id.expiration.ms has passed since the last batch, and no transaction is open."""
         return self.transaction_first_offset is None and now_ms - self.last_timestamp >= expiration_ms
 
 
 @dataclass(slots=True)
 class Verification:
-    """A produce request whose transaction the coordinator is being asked about (KIP-890 part 1)."""
+    """Verification of a transaction with its coordinator, for one or more Produce requests (KIP-890)."""
 
     guard: int
     lowest_sequence: int
     epoch: int
     supports_epoch_bump: bool
-    seen_ms: int | None = None  # when expiry met it first: what its age counts from
+    seen_ms: int | None = None
+    """Time of the first expiry run that found the verification, in ms. Its age counts from there."""
 
     def note_attempt(self, sequence: int, epoch: int) -> None:
-        """A retry must not find its own earlier attempt out of order (KAFKA-14920)."""
+        """Note the sequence of a further request, so that a retry of an earlier batch is in order (KAFKA-14920)."""
         if epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
         elif epoch > self.epoch:
@@ -119,7 +129,7 @@ class Verification:
 
 @dataclass(slots=True, frozen=True)
 class EndMarker:
-    """The content of a transaction marker batch."""
+    """Content of a transaction marker."""
 
     abort: bool
     coordinator_epoch: int
@@ -128,7 +138,7 @@ class EndMarker:
 
 @dataclass(slots=True, frozen=True)
 class CompletedTransaction:
-    """A transaction that a marker has ended; `marker_offset` is the offset of that marker."""
+    """Transaction that was ended by the marker at `marker_offset`."""
 
     producer_id: int
     first_offset: int
@@ -137,9 +147,12 @@ class CompletedTransaction:
 
 
 class ProducerUpdate:
-    """Checks and collects what one append does to one producer. Raises `Refusal`, and then nothing has changed."""
+    """Changes of one producer by one append. Its methods check each batch before they apply it.
 
-    __slots__ = ("_current", "_origin", "_verification", "entry", "started_at")
+    After a `Refusal` the whole update is discarded, so nothing has changed.
+    """
+
+    __slots__ = ("_current", "_origin", "_verification", "entry", "opened_offsets")
 
     def __init__(
         self, producer_id: int, current: ProducerEntry | None, origin: Origin, verification: Verification | None
@@ -154,7 +167,7 @@ class ProducerUpdate:
             self._current.last_timestamp,
             self._current.transaction_first_offset,
         )
-        self.started_at: list[int] = []  # first offsets of transactions that this append opens
+        self.opened_offsets: list[int] = []  # first offsets of the transactions that this append opens
 
     def data_batch(
         self,
@@ -167,7 +180,11 @@ class ProducerUpdate:
         timestamp: int,
         transactional: bool,
     ) -> None:
-        """Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE."""
+        """Check and apply a batch of records.
+
+        Raises:
+            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE.
+        """
         if self._origin is not Origin.REPLICATION:
             self._check_epoch(epoch)
         if self._origin is Origin.CLIENT:
@@ -177,21 +194,24 @@ class ProducerUpdate:
         if opened is not None and not transactional and self._origin is not Origin.REPLICATION:
             raise Refusal(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {entry.producer_id} writes outside of its transaction, which is open since offset {opened}",
+                f"producer {entry.producer_id} sent a non-transactional batch; its transaction is open since {opened}",
             )
         entry.move_to_epoch(epoch)
         entry.add_batch(CachedBatch(last_sequence, last_offset, last_offset - first_offset, timestamp))
         entry.last_timestamp = timestamp
         if transactional and opened is None:
             entry.transaction_first_offset = first_offset
-            self.started_at.append(first_offset)
+            self.opened_offsets.append(first_offset)
 
     def marker(
         self, marker: EndMarker, *, epoch: int, offset: int, transaction_version: int
     ) -> CompletedTransaction | None:
-        """None when no transaction was open: such a marker is written, and leaves no trace in index or LSO.
+        """Check and apply a transaction marker. Return the transaction that it ends.
 
-        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        Return None if no transaction is open: the marker is written, but changes neither index nor last stable offset.
+
+        Raises:
+            Refusal: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
         entry = self.entry
         if self._origin is not Origin.REPLICATION:
@@ -200,10 +220,11 @@ class ProducerUpdate:
         return self._end(epoch, offset, marker.timestamp, aborted=marker.abort)
 
     def empty_marker(self, *, epoch: int, offset: int, timestamp: int) -> CompletedTransaction | None:
-        """Apply a marker batch whose record compaction has removed, and with it whether the transaction was committed.
+        """Apply a marker whose record compaction has removed. Return the transaction that it ends, or None.
 
-        Compaction keeps the empty batch for the producer epoch. Kafka keeps it, too, but ignores it (ProducerAppendInfo.append):
-        after a replay of the log the producer has no epoch, is not fenced, and the next compaction removes the batch.
+        Without the record it is unknown if the transaction was committed or aborted. Compaction keeps the empty batch
+        for its producer epoch. Kafka keeps the batch but ignores it (`ProducerAppendInfo.append`): after a replay of
+        the log the producer has no epoch and is not fenced, and the next compaction removes the batch.
         """
         return self._end(epoch, offset, timestamp, aborted=False)
 
@@ -224,9 +245,10 @@ class ProducerUpdate:
     def _check_marker(self, marker: EndMarker, epoch: int, transaction_version: int) -> None:
         entry = self.entry
         self._check_epoch(epoch)
-        # KIP-1228: under TV2 the marker's epoch is one above that of the data it ends, so an equal epoch is a late marker
-        # of an earlier transaction. Not so when nothing is open, then it is a retry of a marker already written
-        # (KAFKA-19999), nor at the last epoch, which has no successor (KAFKA-20090).
+        # KIP-1228: under TV2 the epoch of a marker is one above that of the data it ends. A marker with an equal epoch
+        # is a delayed one of an earlier transaction, with two exceptions:
+        # - No transaction is open: the marker is a retry of one already written (KAFKA-19999).
+        # - The epoch is the last one, which has no successor (KAFKA-20090).
         if (
             transaction_version >= 2
             and epoch == entry.epoch
@@ -237,7 +259,8 @@ class ProducerUpdate:
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise Refusal(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {marker.coordinator_epoch} of producer {entry.producer_id} is below {entry.coordinator_epoch}",
+                f"the marker for producer {entry.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+                f"but epoch {entry.coordinator_epoch} is known",
             )
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
@@ -263,12 +286,12 @@ class ProducerUpdate:
 def _stale_epoch(entry: ProducerEntry, epoch: int) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"epoch {epoch} of producer {entry.producer_id} is not above the one seen last, {entry.epoch}",
+        f"epoch {epoch} of producer {entry.producer_id} is stale; its last epoch is {entry.epoch}",
     )
 
 
 def _out_of_order(entry: ProducerEntry, epoch: int, first_sequence: int) -> Refusal:
     return Refusal(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        f"producer {entry.producer_id} (epoch {epoch}) sent sequence {first_sequence}, which does not follow",
+        f"producer {entry.producer_id} with epoch {epoch} sent sequence {first_sequence}, which is not the next one",
     )

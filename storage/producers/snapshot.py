@@ -1,8 +1,11 @@
-"""Producer state snapshots: Kafka's `.snapshot` files, version 1.
+"""Encode, decode and manage producer state snapshots: Kafka's `.snapshot` files, version 1.
 
-int16 version, uint32 CRC-32C of everything from the count on, int32 count, then 46 bytes per producer: int64 producer id,
-int16 epoch, int32 last sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64
-first offset of the open transaction (-1: none). Only the last batch of each producer is kept.
+A file has an int16 version, a uint32 CRC-32C of the bytes that follow it, an int32 count, and 46 bytes per producer:
+
+- int64 producer id, int16 epoch;
+- int32 last sequence, int64 last offset, int32 offset delta of the last batch, the only one that is kept;
+- int64 timestamp, int32 coordinator epoch;
+- int64 first offset of the open transaction, -1 if there is none.
 """
 
 from __future__ import annotations
@@ -26,16 +29,17 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 VERSION = 1
-_HEAD = struct.Struct(">hI")
+_VERSION_AND_CRC = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class CorruptSnapshot(ValueError):
-    """Wrong version, length or checksum; the snapshot before it may serve."""
+    """The file has a wrong version, length or checksum. An older snapshot can replace it."""
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """Return the content of a snapshot file."""
     packed = [
         _ENTRY.pack(
             entry.producer_id,
@@ -50,22 +54,22 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
         for entry in entries
     ]
     body = b"".join([_COUNT.pack(len(packed)), *packed])
-    return _HEAD.pack(VERSION, crc32c.crc32c(body)) + body
+    return _VERSION_AND_CRC.pack(VERSION, crc32c.crc32c(body)) + body
 
 
 def decode_snapshot(data: Buffer) -> list[ProducerEntry]:
-    """Entries in the order of the file; raises CorruptSnapshot."""
-    start = _HEAD.size + _COUNT.size
+    """Return the entries of a snapshot file in their order. Raise CorruptSnapshot if it is damaged."""
+    start = _VERSION_AND_CRC.size + _COUNT.size
     if len(data) < start:
-        raise CorruptSnapshot(f"{len(data)} bytes are too few")
-    version, checksum = _HEAD.unpack_from(data)
+        raise CorruptSnapshot(f"the snapshot has {len(data)} bytes, fewer than its header of {start}")
+    version, checksum = _VERSION_AND_CRC.unpack_from(data)
     if version != VERSION:
-        raise CorruptSnapshot(f"version {version} is not known")
-    if crc32c.crc32c(memoryview(data)[_HEAD.size :]) != checksum:
-        raise CorruptSnapshot("the checksum does not match")
-    (count,) = _COUNT.unpack_from(data, _HEAD.size)
+        raise CorruptSnapshot(f"the snapshot has version {version}, but only {VERSION} is supported")
+    if crc32c.crc32c(memoryview(data)[_VERSION_AND_CRC.size :]) != checksum:
+        raise CorruptSnapshot("the checksum of the snapshot does not match")
+    (count,) = _COUNT.unpack_from(data, _VERSION_AND_CRC.size)
     if count < 0 or len(data) != start + count * _ENTRY.size:
-        raise CorruptSnapshot(f"{count} entries do not fit {len(data)} bytes")
+        raise CorruptSnapshot(f"the snapshot has {len(data)} bytes, which do not match its {count} entries")
     return [_entry(*_ENTRY.unpack_from(data, start + n * _ENTRY.size)) for n in range(count)]
 
 
@@ -85,7 +89,7 @@ def _entry(
 
 
 class SnapshotFiles:
-    """The `.snapshot` files of a log, each named after the offset that it is the state before."""
+    """The `.snapshot` files of a log. A file holds the state before the offset in its name."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -95,10 +99,11 @@ class SnapshotFiles:
         self._unsynced: list[int] = []
 
     def path(self, offset: int) -> str:
+        """Return the path of the snapshot at `offset`."""
         return f"{self._directory}/{names.offset_file(offset, names.SNAPSHOT_SUFFIX)}"
 
     def take(self, entries: Iterable[ProducerEntry], offset: int) -> None:
-        """Write the state as of `offset`, unless that has been done; durable after `sync` or `sync_now`."""
+        """Write the snapshot at `offset` unless it exists. `sync` or `sync_now` makes it durable."""
         if offset in self.offsets:
             return
         file = self._disk.open(self.path(offset), create=True)
@@ -111,24 +116,28 @@ class SnapshotFiles:
         self._unsynced.append(offset)
 
     def load_newest(self, through: int) -> tuple[int, list[ProducerEntry]] | None:
-        """(offset, entries) of the newest snapshot up to `through` that can be read; damaged ones are removed."""
+        """Return (offset, entries) of the newest undamaged snapshot at or below `through`; None if there is none.
+
+        Newer damaged snapshots are removed.
+        """
         while usable := [offset for offset in self.offsets if offset <= through]:
             offset = usable[-1]
             try:
                 return offset, decode_snapshot(self._disk.read_file(self.path(offset)))
             except CorruptSnapshot as error:
-                log.warning("producer snapshot is damaged and removed", path=self.path(offset), reason=str(error))
+                log.warning("damaged producer snapshot removed", path=self.path(offset), reason=str(error))
                 self.remove(offset)
         return None
 
     def remove(self, offset: int) -> None:
+        """Remove the snapshot at `offset`, which must exist."""
         self._disk.remove(self.path(offset))
         self.offsets.remove(offset)
         if offset in self._unsynced:
             self._unsynced.remove(offset)
 
     def rename_to_deleted(self, offset: int) -> list[str]:
-        """Mark the snapshot of `offset`, if there is one, as deleted; its new path."""
+        """Rename the snapshot at `offset` to `.deleted`. Return a list with its new path; empty if there is none."""
         if offset not in self.offsets:
             return []
         path = self.path(offset)
@@ -139,18 +148,21 @@ class SnapshotFiles:
         return [path + names.DELETED_SUFFIX]
 
     def remove_outside(self, above: int, through: int) -> None:
-        """Keep only snapshots with above < offset <= through."""
+        """Remove all snapshots except those with above < offset <= through."""
         for offset in [offset for offset in self.offsets if not above < offset <= through]:
             self.remove(offset)
 
     def remove_strays(self, segment_bases: list[int]) -> None:
-        """Keep those at the base of a segment, and the newest one if it lies above all bases (taken at a close)."""
+        """Remove all snapshots except those at the base offset of a segment, and the newest one.
+
+        The newest one stays only if it is above all base offsets: a clean shutdown has written it at the log end.
+        """
         newest = self.offsets[-1] if self.offsets and self.offsets[-1] > segment_bases[-1] else None
         for offset in [offset for offset in self.offsets if offset not in segment_bases and offset != newest]:
             self.remove(offset)
 
     async def sync(self) -> None:
-        """Make durable what has been taken so far."""
+        """Make all snapshots durable. Raise OSError if a disk operation fails."""
         while self._unsynced:
             offset = self._unsynced.pop()
             file = self._disk.open(self.path(offset), create=False)
@@ -160,6 +172,7 @@ class SnapshotFiles:
                 file.close()
 
     def sync_now(self) -> None:
+        """Make all snapshots durable. Wait for the disk. Raise OSError if a disk operation fails."""
         while self._unsynced:
             file = self._disk.open(self.path(self._unsynced.pop()), create=False)
             file.sync_now()

@@ -1,10 +1,10 @@
-"""Keep the state of all producers of one partition: sequences, epochs, open transactions, first unstable offset. Pure.
+"""Keep the state of all producers of one partition (Kafka's `ProducerStateManager`). Pure.
 
 An append calls `plan`, writes the bytes to the log, then calls `commit`. A plan that is not committed changes nothing.
 
 Two maps determine the last stable offset. `_ongoing` (first offset -> producer id) holds transactions without a marker.
-`_unreplicated` (first offset -> marker offset) holds transactions whose marker is not below the high watermark. They stay
-unstable, so the last stable offset never exceeds what is committed.
+`_unreplicated` (first offset -> marker offset) holds transactions whose marker is not below the high watermark. They
+stay unstable, so the last stable offset never exceeds the high watermark.
 """
 
 from __future__ import annotations
@@ -30,22 +30,28 @@ if TYPE_CHECKING:
     from odradek.protocol.batch import BatchHeader
 
 NO_GUARD = 0
-"""The guard that never verifies an append."""
+"""Verification guard that verifies no append."""
 VERIFICATIONS_MAX = 100_000
-"""Verifications per partition that wait for the transaction coordinator. Beyond, the oldest one is dropped."""
+"""Maximum verifications under way per partition. Beyond, the oldest one is dropped, and its append is refused."""
 PRODUCERS_MAX = 100_000
-"""Producers per partition. Beyond, the producer that was idle longest is evicted. Kafka has no limit."""
+"""Maximum producers per partition. Beyond, the producer that was idle longest is evicted. Kafka has no limit."""
 EVICTION_IDLE_MS_MIN = 900_000
-"""Time that a producer must be idle before eviction: three times the delivery time-out of librdkafka, the longest of all clients."""
+"""Minimum idle time of a producer before eviction, in ms.
+
+It is three times the delivery time-out of librdkafka, which is the longest of the known clients.
+"""
 FOLLOWER_FACTOR = 2
-"""A follower keeps this many times PRODUCERS_MAX. It sees no duplicates, and expires producers at other times than the leader."""
+"""Factor of PRODUCERS_MAX on a follower.
+
+A follower may need more entries: it receives no duplicates, and expires producers at other times than the leader.
+"""
 EXAMINED_MAX = 1_000
-"""Producers per search for one that may be evicted. The limit bounds the time of an append."""
+"""Maximum producers checked per search for one to evict. It bounds the time of an append."""
 
 
 @dataclass(slots=True, frozen=True)
 class ActiveProducer:
-    """A producer as DescribeProducers returns it; -1 stands for "none"."""
+    """Producer in the form of DescribeProducers. -1 means none."""
 
     producer_id: int
     producer_epoch: int
@@ -57,7 +63,7 @@ class ActiveProducer:
 
 @dataclass(slots=True)
 class AppendPlan:
-    """The changes of producer state that an append makes after its bytes are in the log."""
+    """Changes of producer state by one append. They are applied after its bytes are in the log."""
 
     origin: Origin
     now_ms: int = 0
@@ -67,12 +73,13 @@ class AppendPlan:
 
 
 class ProducerState:
-    """The producers of one partition."""
+    """State of all producers of one partition: sequences, epochs, open transactions, first unstable offset."""
 
     def __init__(self) -> None:
         self.entries: dict[int, ProducerEntry] = {}
-        """Producer id -> entry, the producer that was idle longest first."""
-        self.end_offset = 0  # all batches below have been applied
+        """Producer id -> entry, longest idle first."""
+        self.end_offset = 0
+        """All batches below this offset have been applied."""
         self._verifications: dict[int, Verification] = {}
         self._last_guard = NO_GUARD
         self._ongoing: dict[int, int] = {}
@@ -88,7 +95,7 @@ class ProducerState:
         return entry.duplicate_of(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
 
     def touch(self, producer_id: int, now_ms: int) -> None:
-        """Note that the producer is not idle: it has sent a duplicate, which changes nothing else."""
+        """Note that the producer has sent a duplicate, so it is not idle."""
         entry = self.entries.pop(producer_id)
         entry.seen_ms = now_ms
         self.entries[producer_id] = entry
@@ -104,13 +111,14 @@ class ProducerState:
         transaction_version: int = -1,
         verification_enabled: bool = False,
     ) -> None:
-        """Check a batch that has a producer id and add its effect to `plan`.
+        """Check a batch with a producer id, and add its effect to `plan`.
 
-        `first_offset` is where it will lie, whatever its header says by now; `marker` is the content of a control batch.
+        `first_offset` is the first offset that the batch will have; its header may not have it yet. `marker` is the
+        content of a transaction marker, None for other batches.
 
         Raises:
-            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, NOT_ENOUGH_REPLICAS (no capacity for
-                one more producer), TRANSACTION_COORDINATOR_FENCED; never for Origin.REPLICATION.
+            Refusal: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, NOT_ENOUGH_REPLICAS (no
+                capacity for one more producer) or TRANSACTION_COORDINATOR_FENCED. Origin.REPLICATION is never refused.
         """
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         transactional = batch.is_transactional
@@ -122,7 +130,7 @@ class ProducerState:
             if known is None and plan.origin is Origin.CLIENT:
                 self._check_capacity(plan.now_ms)
             update = ProducerUpdate(producer_id, known, plan.origin, self._verifications.get(producer_id))
-        plan.updates[producer_id] = update  # moved to the end: `commit` keeps `entries` in order of activity
+        plan.updates[producer_id] = update  # moved to the end: `commit` keeps `entries` in the order of last activity
         completed = None
         if marker is not None:
             completed = update.marker(marker, epoch=epoch, offset=first_offset, transaction_version=transaction_version)
@@ -144,65 +152,72 @@ class ProducerState:
             plan.verified.append((producer_id, epoch, marker is not None))
 
     def _check_transaction(self, batch: BatchHeader, guard: int, *, verification_enabled: bool) -> None:
-        """Refuse a transactional batch without an open transaction of its epoch or a verification by the coordinator (KIP-890)."""
+        """Refuse a transactional batch unless a transaction of its epoch is open or was verified (KIP-890)."""
         producer_id, epoch = batch.producer_id, batch.producer_epoch
         entry = self.entries.get(producer_id)
         if entry is not None:
             if entry.transaction_first_offset is not None and entry.epoch == epoch:
                 return
             if epoch < entry.epoch:
-                # Before the guard: after a transaction was aborted by time-out its guard is gone too, and the producer can
-                # recover from this error but not from INVALID_TXN_STATE (KAFKA-19690).
+                # The epoch is checked before the guard (KAFKA-19690). The time-out of a transaction removes its guard,
+                # too. A producer can recover from this error, but not from INVALID_TXN_STATE.
                 raise Refusal(
                     ErrorCode.INVALID_PRODUCER_EPOCH,
-                    f"epoch {epoch} of producer {producer_id} is below the current one, {entry.epoch}",
+                    f"epoch {epoch} of producer {producer_id} is stale; its last epoch is {entry.epoch}",
                 )
         if verification_enabled and not batch.is_control and not self._verifies(producer_id, guard):
             raise Refusal(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {producer_id} writes to a transaction that its coordinator has not confirmed",
+                f"the transaction of producer {producer_id} was not verified with its transaction coordinator",
             )
 
     def commit(self, plan: AppendPlan) -> None:
-        """Merge the plan after its bytes are in the log. The caller passes completed transactions to `complete` one by one."""
+        """Apply a plan after its bytes are in the log.
+
+        The caller then passes each completed transaction to `complete`, in their order.
+        """
         if not plan.updates:
             return
-        started: list[tuple[int, int]] = []
+        opened: list[tuple[int, int]] = []
         for producer_id, update in plan.updates.items():
-            started += [(first_offset, producer_id) for first_offset in update.started_at]
+            opened += [(first_offset, producer_id) for first_offset in update.opened_offsets]
             entry = self.entries.pop(producer_id, None)
             if entry is None:
-                most = PRODUCERS_MAX * (FOLLOWER_FACTOR if plan.origin is Origin.REPLICATION else 1)
-                if len(self.entries) >= most and not self._evict_for(update):
+                producers_max = PRODUCERS_MAX * (FOLLOWER_FACTOR if plan.origin is Origin.REPLICATION else 1)
+                if len(self.entries) >= producers_max and not self._evict_for(update):
                     continue
                 entry = ProducerEntry(producer_id)
             entry.merge(update.entry)
             entry.seen_ms = plan.now_ms
             self.entries[producer_id] = entry  # moved to the end: it is the last active one
-        # A follower appends many batches at once: producers come in the order of their first batch, transactions must not.
-        self._ongoing.update(sorted(started))
+        # A follower appends many batches in one call. `updates` has producers in the order of their last batch, but
+        # `_ongoing` must have transactions in the order of their first offset.
+        self._ongoing.update(sorted(opened))
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
 
     # -- capacity ----------------------------------------------------------------------------------------------------
-    # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only producers that can have no
-    # duplicate on its way any more are evicted. If there is none, a new producer is refused.
+    # An evicted producer has no state: its next batch is accepted, even if it is a duplicate. So only a producer that
+    # was idle for EVICTION_IDLE_MS_MIN is evicted: no duplicate arrives later. Without one, a new producer is refused.
 
     def _check_capacity(self, now_ms: int) -> None:
         if len(self.entries) < PRODUCERS_MAX:
             return
         oldest = self._longest_idle()
         if oldest is None or now_ms - oldest.seen_ms < EVICTION_IDLE_MS_MIN:
-            # The error of Produce that every client handles by sending the same request again after a delay.
+            # Every client handles this error of Produce by sending the same request again after a delay.
             raise Refusal(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{len(self.entries)} producers have written here within {EVICTION_IDLE_MS_MIN // 60_000} minutes; no more are accepted",
+                f"the partition accepts no new producer: {len(self.entries)} producers were active within the last "
+                f"{EVICTION_IDLE_MS_MIN // 60_000} minutes; use fewer producers or more partitions",
             )
 
     def _evict_for(self, update: ProducerUpdate) -> bool:
-        """Evict a producer for the one that has appended. Return False if no entry is needed: a marker leaves only an epoch.
+        """Evict a producer to make capacity for `update`.
 
-        Followers evict in the same order as the leader, and later.
+        Return False if `update` needs no entry: it has only a marker.
+
+        A follower evicts in the same order as the leader, but later.
         """
         if not update.entry.batches and update.entry.transaction_first_offset is None:
             return False
@@ -212,31 +227,35 @@ class ProducerState:
         return True
 
     def _longest_idle(self) -> ProducerEntry | None:
-        """Return the producer that was idle longest and has no open transaction; None if the search finds none."""
+        """Return the longest idle producer without an open transaction; None if the search finds none."""
         entries = list(islice(self.entries.values(), EXAMINED_MAX))
         for entry in entries:
             if entry.transaction_first_offset is None:
                 return entry
-        # Move all of them to the end: each moves there anyway when its transaction ends. At the front they would hide producers
-        # that may be evicted; the next search starts after them.
+        # Move the checked producers to the end, so that the next search starts after them. Each moves there anyway when
+        # its transaction ends.
         for entry in entries:
             self.entries[entry.producer_id] = self.entries.pop(entry.producer_id)
         return None
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """Return the last stable offset just after the transaction completed: the first offset of the earliest other transaction
-        that was open then, else the offset after its marker.
+        """Return the last stable offset just after the marker of the transaction.
+
+        It is the first offset of the earliest other transaction that was open then, else the offset after the marker.
         """
-        behind = completed.marker_offset + 1
+        after_marker = completed.marker_offset + 1
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
-                # A follower appends many batches at once, so that transaction may begin after the marker. An index entry with its
-                # first offset would end a search for aborted transactions before those between the two.
-                return min(first_offset, behind)
-        return behind
+                # A follower appends many batches in one call, so the other transaction may begin after the marker. With
+                # its first offset in the index entry, a search would miss aborted transactions between the two.
+                return min(first_offset, after_marker)
+        return after_marker
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """End a transaction whose marker is in the log. It stays unstable until the high watermark passes the marker."""
+        """End a transaction after its marker is in the log.
+
+        It is unstable until the high watermark passes the marker.
+        """
         self._ongoing.pop(completed.first_offset, None)
         self._unreplicated[completed.first_offset] = completed.marker_offset
 
@@ -244,7 +263,7 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Return the first offset of the earliest transaction that is open or whose marker is not below the high watermark."""
+        """First offset of the earliest transaction that is open, or whose marker is not committed; None without one."""
         ongoing = next(iter(self._ongoing), None)
         if not self._unreplicated:
             return ongoing
@@ -252,7 +271,7 @@ class ProducerState:
         return unreplicated if ongoing is None else min(ongoing, unreplicated)
 
     def high_watermark_moved(self, high_watermark: int) -> bool:
-        """Remove the transactions whose marker is committed. Return whether there were any."""
+        """Remove the transactions whose marker is committed. Return True if there was one."""
         done = []
         for first_offset, marker_offset in self._unreplicated.items():  # in the order of their markers
             if marker_offset >= high_watermark:
@@ -265,7 +284,7 @@ class ProducerState:
     # -- descriptions ------------------------------------------------------------------------------------------------
 
     def active(self) -> list[ActiveProducer]:
-        """Return all producers (DescribeProducers)."""
+        """Return all producers, for DescribeProducers."""
         return [
             ActiveProducer(
                 entry.producer_id,
@@ -279,7 +298,7 @@ class ProducerState:
         ]
 
     def ongoing_transactions(self) -> list[tuple[int, int, int]]:
-        """Return (producer id, first offset, timestamp of the producer's last batch) of open transactions, by first offset."""
+        """Return (producer id, first offset, last timestamp) of all open transactions, by first offset."""
         return [
             (producer_id, first_offset, self.entries[producer_id].last_timestamp)
             for first_offset, producer_id in self._ongoing.items()
@@ -288,16 +307,18 @@ class ProducerState:
     # -- verification (KIP-890 part 1) -------------------------------------------------------------------------------
 
     def start_verification(self, producer_id: int, epoch: int, sequence: int, *, supports_epoch_bump: bool) -> int:
-        """Return the guard for the append after verification (KIP-890); NO_GUARD if the transaction is already open here.
+        """Begin the verification of a transaction, and return the guard for the append after it (KIP-890).
+
+        Return NO_GUARD if the transaction is open in this partition: it needs no verification.
 
         Raises:
-            Refusal: INVALID_PRODUCER_EPOCH. Without this check the refusal would follow a request to the coordinator.
+            Refusal: INVALID_PRODUCER_EPOCH. This check saves a request to the transaction coordinator.
         """
         entry = self.entries.get(producer_id)
         if entry is not None and epoch < entry.epoch:
             raise Refusal(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch {epoch} of producer {producer_id} is below the current one, {entry.epoch}",
+                f"epoch {epoch} of producer {producer_id} is stale; its last epoch is {entry.epoch}",
             )
         if self.has_ongoing_transaction(producer_id, epoch):
             return NO_GUARD
@@ -313,12 +334,12 @@ class ProducerState:
         return verification.guard
 
     def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Determine whether the producer has an open transaction of that epoch."""
+        """Return True if the producer has an open transaction of that epoch."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.transaction_first_offset is not None and entry.epoch == epoch
 
     def verification_guard(self, producer_id: int) -> int:
-        """Return the guard of the verification under way, NO_GUARD if there is none."""
+        """Return the guard of the verification under way; NO_GUARD if there is none."""
         verification = self._verifications.get(producer_id)
         return NO_GUARD if verification is None else verification.guard
 
@@ -329,8 +350,8 @@ class ProducerState:
         verification = self._verifications.get(producer_id)
         if verification is None:
             return
-        # A TV2 marker carries the epoch of the *next* transaction, whose first append may be under verification already
-        # (KAFKA-18654): the marker of transaction n must not take away the guard of n + 1.
+        # KAFKA-18654: a TV2 marker has the epoch of the next transaction, whose first append may be under verification.
+        # The marker of transaction n must not remove the guard of transaction n + 1.
         if is_marker and verification.supports_epoch_bump and verification.epoch == epoch:
             return
         del self._verifications[producer_id]
@@ -350,14 +371,14 @@ class ProducerState:
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
-        """Remove all producers; the state is that of `end_offset`. Verifications under way stay."""
+        """Remove all producers and set `end_offset`. Verifications under way stay."""
         self.entries.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
         self.end_offset = end_offset
 
     def load(self, entries: Iterable[ProducerEntry], end_offset: int, *, now_ms: int, expiration_ms: int) -> None:
-        """Load the entries of a snapshot, except those that have expired since."""
+        """Replace the state by the entries of a snapshot at `end_offset`, except expired ones."""
         self.clear(end_offset)
         for entry in entries:
             if not entry.expired(now_ms, expiration_ms):
@@ -371,6 +392,6 @@ class ProducerState:
         self._ongoing.update(sorted(opened))
 
     def log_start_moved(self, log_start_offset: int) -> None:
-        """Advance the state to the new log start offset."""
+        """Advance `end_offset` and the committed markers to the new log start offset."""
         self.high_watermark_moved(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)

@@ -1,4 +1,4 @@
-"""The parts of a log while it is opened, and what the checkpoints of the data directory say about it."""
+"""Parts of a log while it is opened, and the checkpointed facts that opening it needs."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """What the checkpoints of the data directory say about a log. `now_ms` is the time of the start."""
+    """Checkpointed facts about a log from the data directory. `now_ms` is the wall-clock time of the start."""
 
     now_ms: int
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
-    cleaned_to: int | None = None  # the offset up to which the log was compacted; None if it never was
-    clean: bool = False  # the previous shutdown wrote the clean-shutdown marker
-    durable_end: int = 0  # all records below were durable: if one is missing, the disk is damaged
+    cleaned_to: int | None = None
+    """Offset up to which the log was compacted; None if it never was."""
+    clean: bool = False
+    """True if the previous shutdown wrote the clean-shutdown marker."""
+    durable_end: int = 0
+    """All records below this offset were durable. If one is missing, the disk is damaged."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """The parts of a log. Loading and recovery fill them; `PartitionLog` takes them over."""
+    """Parts of a log. Loading and recovery fill them; `PartitionLog` uses them afterwards."""
 
     disk: Disk
     segments: Segments
@@ -51,7 +54,11 @@ class LoadedLog:
             self.epochs.assign(header.leader_epoch, header.base_offset)
 
     def remove(self, segment: Segment) -> None:
-        """Remove the files of a segment that was taken out of the list, and its snapshot. Raise OSError if a disk operation fails."""
+        """Remove the files of a segment that was removed from the list, and its snapshot.
+
+        Raises:
+            OSError: A disk operation fails.
+        """
         self.truncation_mark.set()
         for path in segment.rename_to_deleted():
             self.disk.remove(path)

@@ -1,7 +1,8 @@
 """Open a log from the files of its partition directory.
 
-After a clean shutdown the index files are trusted. After an unclean shutdown every segment that reaches to or above the recovery
-point is recovered (`odradek.storage.recovery.recovery`). So is a segment whose index files cannot belong to its log file.
+After a clean shutdown the index files are trusted. After an unclean shutdown, each segment that contains or follows the
+recovery point is recovered (`odradek.storage.recovery.recovery`). A segment whose index files do not fit its log file
+is recovered in both cases, with all later segments.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def load(disk: Disk, directory: str, config: LogConfig, options: OpenOptions) ->
     """Create the log, or open and recover it. Wait for the disk.
 
     Raises:
-        OSError: The disk refuses, or records below `durable_end` are lost.
+        OSError: A disk operation fails, or records below `options.durable_end` are lost.
     """
     disk.make_directory(directory)
     sweep(disk, directory)
@@ -78,6 +79,7 @@ class _Loader:
         self._recovery = Recovery(loaded, directory, config, options)
 
     def load(self) -> None:
+        """Recover damaged segments, and set offsets, producer state and leader epochs. Raise OSError as `load` does."""
         loaded, options = self._loaded, self._options
         epochs_intact = self._read_epochs()
         damaged = self._first_damaged()
@@ -89,7 +91,7 @@ class _Loader:
             self._recovery.recover_from(recovered_from)
         self._recovery.refuse_loss("the log ends there")
         if loaded.log_end_offset < loaded.log_start_offset:
-            self._start_over()
+            self._reset_to_log_start()
         loaded.log_start_offset = max(loaded.log_start_offset, loaded.segments.first.base_offset)
         loaded.flushed_offset = loaded.log_end_offset
         if not options.clean:
@@ -98,15 +100,17 @@ class _Loader:
             loaded.flushed_offset = min(loaded.flushed_offset, recovered_from)
         if not epochs_intact and damaged != 0:
             self._derive_epochs()
-        loaded.epochs.truncate_from_end(
-            loaded.log_end_offset + 1
-        )  # an epoch may start at the log end, without a record
+        # An epoch that starts at the log end stays: its leader was elected and has not appended a record.
+        loaded.epochs.truncate_from_end(loaded.log_end_offset + 1)
         loaded.epochs.truncate_from_start(loaded.log_start_offset)
         if loaded.truncation_mark.is_set():
             loaded.truncation_mark.sync_now(loaded.segments.active.file)
 
     def _read_epochs(self) -> bool:
-        """Read the leader epochs. Return False if the file is missing or damaged."""
+        """Read the leader epochs.
+
+        Return False if the file is missing or damaged, so they must be derived from the log.
+        """
         loaded = self._loaded
         path = f"{self._directory}/{checkpoint.LEADER_EPOCHS}"
         if not loaded.disk.exists(path):
@@ -114,7 +118,7 @@ class _Loader:
         try:
             loaded.epochs = LeaderEpochs(checkpoint.decode_leader_epochs(loaded.disk.read_file(path)))
         except checkpoint.CorruptCheckpoint as error:
-            log.warning("leader epochs are damaged and derived again", path=path, reason=str(error))
+            log.warning("damaged leader epoch checkpoint rebuilt", path=path, reason=str(error))
             return False
         return True
 
@@ -126,13 +130,13 @@ class _Loader:
         self._loaded.epochs.dirty = True
 
     def _first_damaged(self) -> int | None:
-        """Return the position in the list of the first segment that must be recovered, None if all can be trusted."""
+        """Return the position in the list of the first segment to recover; None if no segment needs it."""
         segments = self._loaded.segments
-        must = None if self._options.clean else segments.number_for(self._options.recovery_point)
+        first_unflushed = None if self._options.clean else segments.number_for(self._options.recovery_point)
         for number, segment in enumerate(segments):
             if segment.offset_index is not None:
-                break  # created a moment ago
-            if number == must:
+                break  # this start has created the segment
+            if number == first_unflushed:
                 return number
             try:
                 if segment is segments.active:
@@ -140,15 +144,15 @@ class _Loader:
                 else:
                     segment.open_sealed()
             except CorruptIndex as error:
-                log.warning("segment has to be recovered", path=segment.path(names.LOG_SUFFIX), reason=str(error))
+                log.warning("segment recovery required", path=segment.path(names.LOG_SUFFIX), reason=str(error))
                 return number
         return None
 
-    def _start_over(self) -> None:
-        """Remove all segments: the log ends below its checkpointed log start offset, so none of its records may be read."""
+    def _reset_to_log_start(self) -> None:
+        """Remove all segments: the log ends below its log start offset, so all its records were deleted."""
         loaded, directory = self._loaded, self._directory
         log.warning(
-            "log ends below its checkpointed start and begins anew",
+            "log reset to its log start offset",
             directory=directory,
             log_end_offset=loaded.log_end_offset,
             log_start_offset=loaded.log_start_offset,

@@ -1,4 +1,4 @@
-"""Derive producer state from the newest usable snapshot and the batches after it."""
+"""Derive the producer state from the newest usable snapshot and the batches after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Replay:
-    """The offsets that bound a replay of producer state."""
+    """Offsets that bound a replay of producer state.
+
+    `at_clean_start` is True if the log is opened after a clean shutdown.
+    """
 
     log_start_offset: int
     high_watermark: int
@@ -41,10 +44,13 @@ def replay_producers(
 ) -> None:
     """Set `state` to the producer state at `replay.end_offset`.
 
-    A snapshot does not record which transactions ended above the high watermark and are still unstable. Kafka loads the newest
-    snapshot and forgets them, and the producers with records below the log start. This function loads the newest snapshot that is
-    not above the high watermark. Without one it replays from the base offset of the first segment. If the beginning of the log is
-    gone, it loads the newest snapshot, as Kafka does.
+    A snapshot does not record which transactions ended above the high watermark and are still unstable. Kafka loads the
+    newest snapshot and loses these transactions. This function instead loads the newest snapshot that is not above the
+    high watermark. Without one, there are two cases:
+
+    - The log begins at offset 0: replay the whole log.
+    - The first segments were deleted: load the newest snapshot, as Kafka does, so that producers whose records were
+      deleted keep their state. Without any snapshot, replay from the first segment.
     """
     first, end = segments.first.base_offset, replay.end_offset
     had_snapshot = bool(snapshots.offsets)
@@ -52,13 +58,15 @@ def replay_producers(
     bases = [segment.base_offset for segment in segments if segment.base_offset < end]
     due = [offset for offset in [*bases[-2:], end] if offset > replay.log_start_offset]
     state.clear(first)
-    found = snapshots.load_newest(replay.high_watermark)
-    if found is None and first > 0:
-        found = snapshots.load_newest(end)
-    if found is not None:
-        state.load(found[1], found[0], now_ms=replay.now_ms, expiration_ms=config.producer_id_expiration_ms)
+    snapshot = snapshots.load_newest(replay.high_watermark)
+    if snapshot is None and first > 0:
+        snapshot = snapshots.load_newest(end)
+    if snapshot is not None:
+        offset, entries = snapshot
+        state.load(entries, offset, now_ms=replay.now_ms, expiration_ms=config.producer_id_expiration_ms)
     elif replay.at_clean_start and not had_snapshot:
-        # A broker without producer state wrote these files and stopped cleanly: they hold no producer ids.
+        # A clean shutdown writes a snapshot whenever the log is not empty. Without one, the log is empty, or a broker
+        # without producer state wrote its batches: they have no producer ids.
         for offset in due:
             snapshots.take((), offset)
         state.end_offset = end
@@ -78,7 +86,7 @@ def replay_producers(
                     marker = read_marker(batch, header) if header.is_control else None
                     apply_batch(state, header, marker, None, replay.now_ms)
                 except Refusal as refusal:
-                    log.warning("control batch is passed over", offset=header.base_offset, reason=refusal.message)
+                    log.warning("damaged control batch skipped", offset=header.base_offset, reason=refusal.message)
     state.end_offset = end
     if end in due:
         snapshots.take(state.entries.values(), end)
@@ -87,7 +95,7 @@ def replay_producers(
 def apply_batch(
     state: ProducerState, header: BatchHeader, marker: EndMarker | None, segment: Segment | None, now_ms: int
 ) -> None:
-    """Apply a batch of the log to the producer state; with `segment`, add its aborted transactions to `.txnindex`."""
+    """Apply a batch of the log to the producer state. If `segment` is given, add aborted transactions to its index."""
     plan = AppendPlan(Origin.REPLICATION, now_ms)
     state.plan(plan, header, header.base_offset, marker=marker)
     state.commit(plan)

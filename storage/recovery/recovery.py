@@ -1,7 +1,8 @@
-"""Check segments batch by batch after an unclean shutdown, and derive from the batches everything that depends on them.
+"""Check segments batch by batch after an unclean shutdown, and derive their indexes and the producer state again.
 
-The log ends at the first batch that fails a check; later segments are removed. The content of the files can neither raise an error
-here nor cause an endless loop: every step takes a batch or ends the walk. Only the disk can refuse (OSError).
+The log is truncated at the first batch that fails a check; later segments are removed. No content of the files raises
+an error or causes an endless loop: each step consumes a batch or ends the scan. Only a failed disk operation raises
+OSError.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Recover one log from a segment on. The caller has brought the producer state to the base offset of that segment."""
+    """Recovery of one log. The caller has replayed the producer state up to the first segment to recover."""
 
     def __init__(self, loaded: LoadedLog, directory: str, config: LogConfig, options: OpenOptions) -> None:
         self._loaded = loaded
@@ -42,7 +43,7 @@ class Recovery:
         """Recover the segment that begins at `base_offset` and all later ones.
 
         Raises:
-            OSError: The disk refuses, or records below `durable_end` are lost (`refuse_loss`).
+            OSError: A disk operation fails, or records below `durable_end` are lost (`refuse_loss`).
         """
         loaded = self._loaded
         loaded.epochs.truncate_from_end(base_offset)
@@ -61,17 +62,19 @@ class Recovery:
         self._take_snapshot()
 
     def refuse_loss(self, reason: str) -> None:
-        """Raise OSError if the log ends below `durable_end`. Call this before anything is truncated."""
+        """Raise OSError if the log ends below `durable_end`. The caller calls this before it truncates anything."""
         log_end, durable_end = self._loaded.log_end_offset, self._options.durable_end
         if log_end < durable_end:
-            message = f"damaged at offset {log_end} ({reason}), but {durable_end} were committed"
+            message = (
+                f"the log is damaged at offset {log_end} ({reason}); records up to offset {durable_end} were durable"
+            )
             raise OSError(errno.EIO, message, self._directory)
 
     def _gap_allowed(self, segment: Segment) -> bool:
-        """Determine whether offsets may be missing before the segment.
+        """Return True if offsets may be missing before the segment.
 
-        Only compaction leaves gaps between segments, as between batches. In what was never flushed a gap is not trusted: a power
-        failure can lose an older segment and keep a newer one.
+        Only compaction leaves gaps between segments and between batches. A gap in the part that was never flushed is
+        not accepted: a power failure can lose an older segment and keep a newer one.
         """
         flushed = self._options.clean or segment.base_offset <= self._options.recovery_point
         return self._gaps and flushed and segment.base_offset > self._loaded.log_end_offset
@@ -81,7 +84,10 @@ class Recovery:
         return self._loaded.gaps_noted or self._config.compacted
 
     def _recover_segment(self, segment: Segment) -> bool:
-        """Derive everything about the segment from its batches. Return False if it was truncated."""
+        """Derive the indexes of the segment, the producer state and the epochs from its batches.
+
+        Return False if the segment was truncated.
+        """
         loaded = self._loaded
         segment.reset_indexes()
         scan = Scan(segment.file, 0, segment.size)
@@ -99,11 +105,11 @@ class Recovery:
         if not intact:
             self.refuse_loss(f"byte {scan.position} of {segment.path(names.LOG_SUFFIX)}: {scan.defect}")
             log.warning(
-                "log is cut at the first batch that is not right",
+                "log truncated at the first damaged batch",
                 path=segment.path(names.LOG_SUFFIX),
                 byte=scan.position,
                 offset=loaded.log_end_offset,
-                dropped_bytes=segment.size - scan.position,
+                removed_bytes=segment.size - scan.position,
                 reason=scan.defect,
             )
             loaded.truncation_mark.set()
@@ -112,10 +118,10 @@ class Recovery:
         return intact
 
     def _check(self, segment: Segment, header: BatchHeader, batch: memoryview) -> tuple[EndMarker | None, str]:
-        """Return the transaction marker in the batch, if any, and the defect of the batch ('' if it has none).
+        """Return the transaction marker in the batch (or None) and the defect of the batch ('' if it has none).
 
-        Offsets have gaps only where compaction has been. Elsewhere a gap is a damaged base offset, which the checksum does not
-        cover.
+        Offsets have gaps only after compaction. Otherwise a gap shows a damaged base offset, which the checksum does
+        not cover.
         """
         expected = self._loaded.log_end_offset
         if header.base_offset < expected or (header.base_offset > expected and not self._gaps):
@@ -133,7 +139,9 @@ class Recovery:
 
     def _remove_from(self, base_offset: int) -> None:
         for later in self._loaded.segments.remove_from(base_offset):
-            log.warning("segment behind the cut is dropped", path=later.path(names.LOG_SUFFIX), bytes=later.size)
+            log.warning(
+                "segment after the truncation point removed", path=later.path(names.LOG_SUFFIX), bytes=later.size
+            )
             self._loaded.remove(later)
 
     def _take_snapshot(self) -> None:

@@ -1,4 +1,4 @@
-"""The files that a stop may have left half-way: sorted out before a log is opened (kafka-facts 2)."""
+"""Clean up files that a crash left incomplete, before a log is opened (Kafka's `LogLoader`)."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from odradek.storage.files import names
 if TYPE_CHECKING:
     from odradek.storage.disk.port import Disk
 
-KRAFT_SNAPSHOT = ".checkpoint"  # snapshots of the metadata log, and their `.deleted` ones, belong to somebody else
+METADATA_SNAPSHOT = ".checkpoint"
+"""Part of the names of metadata snapshots (KIP-630). The quorum's storage manages them, deleted ones included."""
 
 
 def sweep(disk: Disk, directory: str) -> None:
-    """Remove deleted and half-cleaned files, finish swaps that were complete, drop indexes without a log.
+    """Remove deleted and `.cleaned` files, complete replacements of segments, and remove indexes without a log file.
 
-    The cleaner renames its `.cleaned` files to `.swap` from the highest offset down. So a swap was complete only if no
-    `.cleaned` file is left at or below it; the originals that it replaces are those with offsets in its range.
+    Kafka renames `.cleaned` files to `.swap` from the highest offset down. So a `.swap` file is complete only if there
+    is no `.cleaned` file at or below its offset. It replaces the segments whose offsets are in its range.
+
+    Raises:
+        OSError: A disk operation fails.
     """
-    present = [name for name in disk.list(directory) if KRAFT_SNAPSHOT not in name]
+    present = [name for name in disk.list(directory) if METADATA_SNAPSHOT not in name]
     cleaned = [base for base, _ in _with_suffix(present, names.CLEANED_SUFFIX)]
     for name in present:
         incomplete_swap = (
@@ -27,11 +31,11 @@ def sweep(disk: Disk, directory: str) -> None:
         )
         if name.endswith((names.DELETED_SUFFIX, names.CLEANED_SUFFIX)) or incomplete_swap:
             disk.remove(f"{directory}/{name}")
-    _finish_swaps(disk, directory)
-    _drop_orphans(disk, directory)
+    _complete_swaps(disk, directory)
+    _remove_orphan_indexes(disk, directory)
 
 
-def _finish_swaps(disk: Disk, directory: str) -> None:
+def _complete_swaps(disk: Disk, directory: str) -> None:
     present = disk.list(directory)
     swaps = _with_suffix(present, names.SWAP_SUFFIX)
     logs = [base for base, name in swaps if name.endswith(names.LOG_SUFFIX + names.SWAP_SUFFIX)]
@@ -47,7 +51,7 @@ def _finish_swaps(disk: Disk, directory: str) -> None:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(names.SWAP_SUFFIX)}")
 
 
-def _drop_orphans(disk: Disk, directory: str) -> None:
+def _remove_orphan_indexes(disk: Disk, directory: str) -> None:
     parsed = [(name, names.parse_offset_file(name)) for name in disk.list(directory)]
     logs = [entry[0] for _, entry in parsed if entry and entry[1] == names.LOG_SUFFIX]
     for name, entry in parsed:
@@ -64,8 +68,8 @@ def _end_offset(disk: Disk, path: str) -> int:
 
 
 def _with_suffix(present: list[str], suffix: str) -> list[tuple[int, str]]:
-    found = [(names.parse_offset_file(name.removesuffix(suffix)), name) for name in present if name.endswith(suffix)]
-    return [(parsed[0], name) for parsed, name in found if parsed is not None]
+    parsed = [(names.parse_offset_file(name.removesuffix(suffix)), name) for name in present if name.endswith(suffix)]
+    return [(entry[0], name) for entry, name in parsed if entry is not None]
 
 
 def _base(name: str, suffix: str) -> int:

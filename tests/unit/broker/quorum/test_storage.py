@@ -208,7 +208,7 @@ async def test_alone_such_a_log_is_refused(tmp_path: Path) -> None:
     await replica.commit(10)
     with replica.log_file.open("r+b") as file:
         file.truncate(300)
-    with pytest.raises(OSError, match="10 were committed"):
+    with pytest.raises(OSError, match="offset 10 were durable"):
         replica.reopened()
 
 

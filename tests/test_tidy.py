@@ -76,7 +76,6 @@ TEXT_PENDING = (
     "broker/metrics/",
     "broker/network/",
     "broker/node.py",
-    "broker/partition/",
     "broker/process/",
     "broker/replication/",
     "broker/server/",

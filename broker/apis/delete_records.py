@@ -93,7 +93,7 @@ async def _durably(
 ) -> DeleteRecordsResponse:
     followed = wait.start(timeout_ms)
     try:
-        await context.broker.partitions.keep_log_starts()
+        await context.broker.partitions.checkpoint_log_starts()
     except OSError:
         followed.cancel()
         for result in (each for topic in response.topics for each in topic.partitions if not each.error_code):

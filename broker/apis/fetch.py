@@ -307,7 +307,7 @@ async def _read_on(fetch: _Fetch, read: FetchPass, cold: ColdFetch | None) -> No
         expected = max(0, min(read.max_bytes - read.size, read.next_max_bytes))
         budget.reserve(expected)
         try:
-            read.supply(await cold.partition.on_disk(cold.read.resolve()))
+            read.supply(await cold.partition.complete_read(cold.read.resolve()))
         except Refusal as refusal:
             read.supply(refusal)
         finally:

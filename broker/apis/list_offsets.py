@@ -133,7 +133,7 @@ def _look_up(partition: Partition, request: ListOffsetsRequest, timestamp: int) 
     log = partition.log
     if timestamp == LATEST:
         if request.replica_id == CONSUMER:
-            partition.check_end_known()
+            partition.check_high_watermark_known()
         return -1, _visible_end(partition, request), partition.leader_epoch
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return -1, log.log_start_offset, log.epoch_at_start()
@@ -148,7 +148,7 @@ async def _search(
         newest = search.timestamp == MAX_TIMESTAMP
         reading = log.max_timestamp_offset() if newest else log.offset_for_timestamp(search.timestamp)
         try:
-            found = await partition.on_disk(reading)
+            found = await partition.complete_read(reading)
             partition.check_readable()  # time has passed
             _tell(context, search.answer, _visible(partition, request, found))
         except Refusal as refusal:
@@ -161,7 +161,7 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Timestamp
     if found is not None and found[1] < _visible_end(partition, request):
         return found
     if request.replica_id == CONSUMER:
-        partition.check_end_known()
+        partition.check_high_watermark_known()
     return NOT_FOUND
 
 

@@ -224,7 +224,7 @@ def _append(produce: _Produce) -> "Response | Awaitable[Response]":
         reached = partition.log.high_watermark if acks == ACKS_ALL else partition.watermarks.acknowledged_offset
         if acks != ACKS_NONE and (reached < end or not partition.leads):
             waiting.append((entry, end))
-        elif acks == ACKS_ALL and not partition.enough_remain:
+        elif acks == ACKS_ALL and not partition.maximal_isr_suffices:
             _set_error(produce, answer, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     if waiting:
         return _commit(produce, waiting)
@@ -249,7 +249,7 @@ def _commit(produce: _Produce, waiting: list[tuple[_Entry, int]]) -> Awaitable[R
 def _settler(produce: _Produce, entry: _Entry) -> CommitCallback:
     def settle(error: ErrorCode) -> None:
         partition = entry.partition
-        if error is ErrorCode.NONE and produce.acks == ACKS_ALL and not partition.enough_remain:
+        if error is ErrorCode.NONE and produce.acks == ACKS_ALL and not partition.maximal_isr_suffices:
             _set_error(produce, entry.answer, entry.topic, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         elif error is not ErrorCode.NONE:
             _set_error(produce, entry.answer, entry.topic, error)

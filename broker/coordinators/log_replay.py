@@ -39,7 +39,7 @@ async def replay(partition: Partition, start: int, end: int, visit: ReplayVisito
     while offset < end:
         read = partition.read(offset, max_bytes=read_bytes, limit=end, min_one_batch=True)
         if isinstance(read, ColdRead):
-            read = await partition.on_disk(read.resolve())
+            read = await partition.complete_read(read.resolve())
         before = offset
         for header, batch in iter_batches(read.records):
             if not verify_crc(batch, 0, header):

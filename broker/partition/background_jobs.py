@@ -1,7 +1,8 @@
-"""What a broker does from time to time: retention, compaction, checkpoints, expiry, flushes by time.
+"""Periodic jobs of a broker on its logs: retention, compaction, checkpoints, producer expiry, flushes by time.
 
-Every job is one task that sleeps for its interval and then does a bounded piece of work, so two runs of a job never
-overlap. Intervals are monotonic time; what is judged (the age of records, of producers) is wall-clock time.
+Each job is one task that sleeps for its interval and then does a bounded piece of work, so two runs of a job never
+overlap. Intervals use monotonic time. The age of records and producers uses wall-clock time, because timestamps in
+records do.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import structlog
 
 from odradek.broker.config.properties import Config
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.partition.compaction_job import Compaction
+from odradek.broker.partition.compaction_job import CompactionJob
 from odradek.broker.partition.partition import Partition
 from odradek.broker.partition.registry import Partitions
 from odradek.runtime.clock import Clock
@@ -20,17 +21,20 @@ from odradek.runtime.tasks import Tasks
 from odradek.storage.data_directory.log_manager import LogManager
 
 LOG: Final = structlog.get_logger(__name__)
-REMOVAL_MS_MIN: Final = 1_000
-REMOVAL_MS_MAX: Final = 60_000
-"""Deleted files are looked at once per file.delete.delay.ms, within these bounds."""
+REMOVAL_INTERVAL_MS_MIN: Final = 1_000
+"""Minimum interval of the removal of deleted files, in milliseconds: it bounds the directory scans. Between this
+value and REMOVAL_INTERVAL_MS_MAX the interval is log.segment.delete.delay.ms."""
+REMOVAL_INTERVAL_MS_MAX: Final = 60_000
+"""Maximum interval of the removal of deleted files, in milliseconds: Kafka's default of log.segment.delete.delay.ms."""
 LAG_SLICE: Final = 256
 """Maximum partitions that are checked for lagging replicas before the event loop runs other tasks."""
 INTERVAL_MS_MAX: Final = 365 * 24 * 60 * 60 * 1000
-"""A longer interval means never (Kafka's default for log.flush.scheduler.interval.ms is 2**63 - 1)."""
+"""Maximum interval of a job (one year), in milliseconds. A longer one means that the job does not run: Kafka's
+default of log.flush.scheduler.interval.ms is 2**63 - 1."""
 
 
-class Jobs:
-    """The periodic work on logs. `start` once; the tasks end with their owner."""
+class BackgroundJobs:
+    """The periodic jobs on the logs of one broker. Their tasks end with the `Tasks` that owns them."""
 
     def __init__(
         self,
@@ -41,16 +45,17 @@ class Jobs:
         tasks: Tasks,
         settings: TopicSettings,
     ) -> None:
-        """Nothing runs before `start`."""
+        """Prepare the jobs; `start` starts them."""
         self._config = config
         self._clock = clock
         self._partitions = partitions
         self._logs = logs
         self._tasks = tasks
-        self._compaction = Compaction(settings, clock, partitions, logs)
-        self._flushed_ms: dict[Partition, int] = {}
+        self._compaction = CompactionJob(settings, clock, partitions, logs)
+        self._unflushed_since_ms: dict[Partition, int] = {}
 
     def start(self) -> None:
+        """Start all jobs that the configuration enables. Call it once."""
         config = self._config
         initial_ms = config.log_initial_task_delay_ms
         self._every("retention", config.log_retention_check_interval_ms, self.delete_expired, initial_ms)
@@ -60,9 +65,10 @@ class Jobs:
         self._every("log starts", starts_ms, self._checkpoint(self._logs.checkpoint_log_starts), initial_ms)
         watermarks_ms = config.replica_high_watermark_checkpoint_interval_ms
         self._every("high watermarks", watermarks_ms, self._checkpoint(self._logs.checkpoint_high_watermarks))
-        removal_ms = min(max(config.log_segment_delete_delay_ms, REMOVAL_MS_MIN), REMOVAL_MS_MAX)
+        removal_ms = min(max(config.log_segment_delete_delay_ms, REMOVAL_INTERVAL_MS_MIN), REMOVAL_INTERVAL_MS_MAX)
         self._every("deleted files", removal_ms, self._checkpoint(self._remove_deleted))
-        # Half of it, as in Kafka: a replica is noticed after one and a half times that at the latest.
+        # Half of replica.lag.time.max.ms, as in Kafka: a lagging replica leaves the ISR after at most 1.5 times that
+        # value.
         self._every("lagging replicas", max(config.replica_lag_time_max_ms // 2, 1), self.check_replica_lag)
         if config.log_cleaner_enable:
             self._tasks.spawn(self._compaction.run(), "job: compaction")
@@ -76,12 +82,15 @@ class Jobs:
             self._tasks.spawn(repeat(job, first_ms, interval_ms), f"job: {name}")
 
     async def delete_expired(self) -> None:
-        """Retention by time and size, partition by partition."""
+        """Apply retention by time and by size to each partition."""
         for partition in self._partitions:
             await self._guarded(partition, self._delete_expired)
 
     async def flush_sealed(self) -> None:
-        """Rolled segments go to stable storage, then the recovery points: the next start has little to read."""
+        """Flush the rolled segments, then checkpoint the recovery points.
+
+        This bounds what the next start has to recover.
+        """
         for log, error in await self._logs.flush_sealed():
             for partition in self._partitions:
                 if partition.log is log:
@@ -89,9 +98,11 @@ class Jobs:
         await self._checkpoint(self._logs.checkpoint_recovery_points)()
 
     async def check_replica_lag(self) -> None:
+        """Propose ISRs without lagging replicas for all partitions that this broker leads."""
         await check_replica_lag(self._partitions, self._clock)
 
     async def expire_producers(self) -> None:
+        """Remove the producer ids that have not written for producer.id.expiration.ms."""
         now_ms = self._clock.wall_ms()
         for partition in self._partitions:
             if partition.online:
@@ -99,21 +110,21 @@ class Jobs:
             await asyncio.sleep(0)
 
     async def flush_by_time(self) -> None:
-        """Flush what has been unflushed for `flush.ms`."""
-        known, self._flushed_ms = self._flushed_ms, {}
+        """Flush the logs that have had unflushed records for flush.ms or longer."""
+        since, self._unflushed_since_ms = self._unflushed_since_ms, {}
         for partition in self._partitions:
             now_ms = self._clock.monotonic_ms()
             log = partition.log
             if log.flushed_offset >= log.log_end_offset:
                 continue
-            since_ms = known.get(partition, now_ms)
+            since_ms = since.get(partition, now_ms)
             if now_ms - since_ms < log.config.flush_ms:
-                self._flushed_ms[partition] = since_ms
+                self._unflushed_since_ms[partition] = since_ms
             else:
                 await self._guarded(partition, _flush)
 
     async def _guarded(self, partition: Partition, work: Callable[[Partition], Awaitable[None]]) -> None:
-        """A disk that refuses takes the one partition offline, and the job goes on with the next."""
+        """Run `work` on an online partition. A disk error takes only that partition offline, and the job continues."""
         if not partition.online:
             return
         try:
@@ -123,13 +134,13 @@ class Jobs:
         await asyncio.sleep(0)
 
     def _checkpoint(self, work: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """`work` for which there is a next time: what the disk refuses is said, and nothing else comes of it."""
+        """Return a job that runs `work` and logs a disk error instead of raising it: the next run tries again."""
 
         async def checkpoint() -> None:
             try:
                 await work()
             except OSError as error:
-                LOG.warning("a periodic job could not write", reason=str(error))
+                LOG.warning("checkpoint failed", error=str(error))
 
         return checkpoint
 
@@ -151,7 +162,10 @@ async def check_replica_lag(partitions: Iterable[Partition], clock: Clock) -> No
 
 
 def apply_retention(partition: Partition, now_ms: int) -> None:
-    """Delete what is too old or too much. Raises OSError."""
+    """Delete the segments of one partition that exceed retention.ms or retention.bytes.
+
+    Raise OSError if the disk fails.
+    """
     log = partition.log
     start = log.log_start_offset
     log.delete_expired_segments(now_ms)
@@ -164,7 +178,7 @@ async def _flush(partition: Partition) -> None:
 
 
 async def repeat(job: Callable[[], Awaitable[None]], first_ms: int, interval_ms: int) -> None:
-    """Run `job` after `first_ms`, and then again `interval_ms` after its end, for ever."""
+    """Run `job` after `first_ms`, then repeatedly, `interval_ms` after the end of each run."""
     await asyncio.sleep(first_ms / 1_000)
     while True:
         await job()

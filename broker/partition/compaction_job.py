@@ -1,7 +1,8 @@
-"""Compaction of the logs here, leaders and followers alike: which log is next, and how much of the loop it may take.
+"""Compact the logs of this broker: select the next log, and limit the share of the event loop that compaction takes.
 
-One log after the other, the one with the largest dirty part first. It is worked on in slices of about half a millisecond, after each
-of which the loop is left alone for three times as long: whoever sends a request meanwhile does not notice.
+Leaders and followers compact their own logs, as in Kafka. One log is compacted at a time, the one with the highest
+ratio of dirty bytes first (LogCleanerManager.grabFilthiestCompactedLog). Compaction works in slices of about half a
+millisecond. After each slice it sleeps for three times as long, so the latency of concurrent requests hardly rises.
 """
 
 from asyncio import get_running_loop, sleep
@@ -27,14 +28,15 @@ from odradek.storage.data_directory.log_manager import LogManager
 from odradek.storage.log.log import PartitionLog
 
 LOG: Final = structlog.get_logger(__name__)
-REST: Final = 3
-"""Rest after work, in terms of the work: compaction takes a quarter of the loop at most."""
-LOGS_AT_ONCE: Final = 16
-"""Logs looked at before others have a turn."""
+PAUSE_FACTOR: Final = 3
+"""Length of the pause after a slice of work, as a multiple of the slice: compaction takes at most a quarter of the
+event loop."""
+LOGS_PER_SLICE: Final = 16
+"""Maximum logs that are examined before the event loop runs other tasks."""
 
 
-class Compaction:
-    """`run` for as long as the node lives."""
+class CompactionJob:
+    """The compaction task of one broker. `run` never returns; the owner of the task cancels it."""
 
     def __init__(self, settings: TopicSettings, clock: Clock, partitions: Partitions, logs: LogManager) -> None:
         self._settings = settings
@@ -42,37 +44,38 @@ class Compaction:
         self._partitions = partitions
         self._logs = logs
         self._damaged: dict[PartitionLog, None] = {}
-        """Left alone until the next start, as in Kafka."""
+        """Logs with a malformed batch. They are not compacted until the next start of the broker, as in Kafka."""
 
     async def run(self) -> None:
+        """Compact all due logs, sleep for log.cleaner.backoff.ms, and repeat."""
         while True:
             await self.clean_due()
-            # Kafka allows 0: it then looks again and again.
+            # Kafka permits a backoff of 0. The minimum of 1 ms keeps the event loop responsive.
             await sleep(max(self._current("log.cleaner.backoff.ms"), 1) / 1_000)
 
     async def clean_due(self) -> None:
-        """Clean until there is nothing that is due."""
-        given_up: dict[PartitionLog, None] = {}
+        """Compact logs until no log is due, except logs whose compaction failed in this call."""
+        failed: dict[PartitionLog, None] = {}
         self._damaged = {log: None for log in self._damaged if not log.closed}
-        while (partition := await self._dirtiest(given_up)) is not None:
+        while (partition := await self._dirtiest(failed)) is not None:
             if not await self._clean(partition):
-                given_up[partition.log] = None
+                failed[partition.log] = None
 
-    async def _dirtiest(self, given_up: dict[PartitionLog, None]) -> Partition | None:
+    async def _dirtiest(self, failed: dict[PartitionLog, None]) -> Partition | None:
         best: Partition | None = None
         ratio = 0.0
-        looked_at = 0
+        examined = 0
         for partition in self._partitions:
             log = partition.log
-            if not (partition.online and log.config.compacted) or log in given_up or log in self._damaged:
+            if not (partition.online and log.config.compacted) or log in failed or log in self._damaged:
                 continue
-            looked_at += 1
-            if looked_at % LOGS_AT_ONCE == 0:
+            examined += 1
+            if examined % LOGS_PER_SLICE == 0:
                 await sleep(0)
             try:
                 await read_first_timestamps(log)
             except OSError as error:
-                LOG.warning("a log cannot be looked at for compaction", directory=log.directory, reason=str(error))
+                LOG.warning("compaction failed to read a log", directory=log.directory, error=str(error))
                 continue
             plan = cleanable(log, self._clock.wall_ms())
             if plan.due(log.config) and (best is None or plan.ratio > ratio):
@@ -80,7 +83,7 @@ class Compaction:
         return best
 
     async def _clean(self, partition: Partition) -> bool:
-        """Whether it came to an end."""
+        """Compact one log. Return True if the compaction completed."""
         log, now_ms = partition.log, self._clock.wall_ms()
         limits = CleanerLimits(
             self._current("log.cleaner.dedupe.buffer.size"),
@@ -88,20 +91,22 @@ class Compaction:
             self._current("log.cleaner.io.buffer.size"),
         )
         pace = pacing(self._current("log.cleaner.io.max.bytes.per.second"))
-        # Planned here: what is cut from the log from now on, while it is flushed too, ends the cleaning.
+        # Plan before the flush: a truncation during the flush must interrupt this cleaning.
         plan = cleanable(log, now_ms)
         cleaning = Cleaning(log, plan, limits, pace, now_ms=now_ms)
         try:
-            # Between two segments that were cleaned there may be a gap. Recovery takes that for a loss, unless it knows
-            # that both had been durable.
+            # 1. Compaction can remove records at the end of a segment: the next segment then starts after a gap.
+            # 2. Recovery after a crash reads a gap as lost records, unless the recovery point lies beyond it.
+            # So the recovery point moves to the end of the cleaned part first.
             await log.flush(plan.bound)
             await self._logs.checkpoint_recovery_points()
-            done = await cleaning.run()
+            result = await cleaning.run()
             await self._logs.checkpoint_cleaned()
         except CleaningInterrupted:
             return False
         except Malformed as error:
-            LOG.error("log is damaged and is not compacted", directory=log.directory, reason=str(error))  # noqa: TRY400  # the reason says it all
+            # The reason names the damage; a traceback adds nothing to it.
+            LOG.error("log is damaged and is not compacted", directory=log.directory, reason=str(error))  # noqa: TRY400
             self._damaged[log] = None
             return False
         except OSError as error:
@@ -109,14 +114,14 @@ class Compaction:
                 return False
             if log.failed:
                 partition.take_offline(error)
-            LOG.warning("compaction was refused by the disk", directory=log.directory, reason=str(error))
+            LOG.warning("compaction failed", directory=log.directory, error=str(error))
             return False
         LOG.debug(
             "log compacted",
             directory=log.directory,
-            upto=done.end_offset,
-            before=done.bytes_before,
-            after=done.bytes_after,
+            end_offset=result.end_offset,
+            bytes_before=result.bytes_before,
+            bytes_after=result.bytes_after,
         )
         return True
 
@@ -125,13 +130,17 @@ class Compaction:
 
 
 def pacing(bytes_per_second: float) -> Callable[[int], Awaitable[None]]:
-    """What is awaited between two slices of work, with the bytes that were moved."""
+    """Return the pause between two slices of compaction.
+
+    Its argument is the number of bytes that the slice moved. The pause keeps the share of PAUSE_FACTOR, and the rate
+    below `bytes_per_second`.
+    """
     loop = get_running_loop()
     resumed = loop.time()
 
     async def pace(moved_bytes: int) -> None:
         nonlocal resumed
-        await sleep(max((loop.time() - resumed) * REST, moved_bytes / bytes_per_second))
+        await sleep(max((loop.time() - resumed) * PAUSE_FACTOR, moved_bytes / bytes_per_second))
         resumed = loop.time()
 
     return pace

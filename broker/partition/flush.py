@@ -1,7 +1,7 @@
-"""Acknowledge appended records once they are as safe on this broker's disk as flush.messages demands.
+"""Acknowledge appended records when they are flushed as flush.messages of the topic requires.
 
-Without flush.messages the append suffices. With flush.messages=N fewer than N acknowledged messages are unflushed at any time, so
-N=1 flushes before each acknowledgement.
+Without flush.messages, the append suffices. With flush.messages=N, fewer than N acknowledged records are unflushed at
+any time: N=1 flushes before each acknowledgement.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,14 @@ from odradek.runtime.tasks import Spawn
 from odradek.storage.log.log import PartitionLog
 
 Advance = Callable[[int], None]
-"""Called on the loop with an offset; all offsets below it are acknowledgeable. Offsets may repeat, and never decrease."""
+"""Called with an offset: all offsets below it are acknowledgeable. The offsets of successive calls never decrease."""
 
 
 class GroupFlush:
-    """Flush one log, one flush at a time. Records that are appended during a flush are covered by the next one.
+    """Flush one log for one leader term, one flush at a time.
 
-    So all producers of a partition share the cost of a flush, and each waits for at most two.
+    The next flush covers all records that are appended during a flush. So all producers of a partition share the cost
+    of a flush, and each waits for at most two flushes.
     """
 
     __slots__ = ("_acknowledgeable", "_closed", "_failed", "_log", "_messages", "_name", "_running", "_spawn")
@@ -31,7 +32,7 @@ class GroupFlush:
         acknowledgeable: Advance,
         failed: Callable[[OSError], None],
     ) -> None:
-        """`messages` is flush.messages of the topic. `failed` is called after a flush that the disk refused."""
+        """`messages` is flush.messages of the topic. `failed` receives the OSError of a flush that failed."""
         self._log = log
         self._name = name
         self._messages = messages
@@ -42,7 +43,7 @@ class GroupFlush:
         self._closed = False
 
     def appended(self) -> None:
-        """Acknowledge the log end at once, or after a flush if too many records are unflushed."""
+        """Acknowledge the log end: immediately, or after a flush if flush.messages or more records are unflushed."""
         log = self._log
         end = log.log_end_offset
         if end < self._messages or end - log.flushed_offset < self._messages:
@@ -74,9 +75,11 @@ class GroupFlush:
                     return
                 flushed = log.flushed_offset
                 end = log.log_end_offset
-                assert flushed > before, f"{self._name}: flushed, and still at {flushed}"  # else this spins for ever
+                # Without progress, this loop would not end.
+                assert flushed > before, f"{self._name}: the flushed offset is still {flushed} after a flush"
                 self._acknowledgeable(end if end - flushed < self._messages else flushed)
-                # The callback may have appended records, for which no flush started because this one still runs.
+                # The callback may have appended records. `appended` started no flush for them, because this one still
+                # runs.
                 if log.log_end_offset - log.flushed_offset < self._messages:
                     return
         except OSError as error:

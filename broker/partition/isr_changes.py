@@ -1,4 +1,8 @@
-"""Wishes of this broker's partitions to change their in-sync replicas, sent to the controller: one request at a time."""
+"""Send the pending ISR changes of this broker's partitions to the controller (AlterPartition, KIP-497).
+
+At most one request is in flight, as in Kafka's AlterPartitionManager. Changes that arrive meanwhile go into the next
+request.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -13,14 +17,16 @@ from odradek.cluster.replication.leader import IsrChangeResult, PendingIsrChange
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.runtime.tasks import Spawn
 
-PAUSE_FIRST_MS: Final = 20
-PAUSE_MAX_MS: Final = 1_000
-"""Between requests that came to nothing; the pause doubles from the first to the longest."""
+RETRY_PAUSE_MS_MIN: Final = 20
+"""Pause after the first failed AlterPartition request, in milliseconds. Each further failure doubles it."""
+RETRY_PAUSE_MS_MAX: Final = 1_000
+"""Maximum pause between failed AlterPartition requests, in milliseconds: an ISR changes soon after a controller
+returns."""
 LOG: Final = structlog.get_logger(__name__)
 
 
 class IsrChanges:
-    """Collects pending ISR changes while a request is under way; the next request carries all of them."""
+    """Pending ISR changes of all partitions that this broker leads, at most one per partition."""
 
     def __init__(
         self, node_id: int, broker_epoch: Callable[[], int], controller: ControllerClient, spawn: Spawn
@@ -33,11 +39,15 @@ class IsrChanges:
         self._running = False
 
     def send(self, partition: Partition, change: PendingIsrChange) -> None:
-        """The answer comes through `partition.complete_isr_change`, unless the change is void by then."""
+        """Send `change` with the next request, in place of an unsent change of the same partition.
+
+        The response arrives through `partition.complete_isr_change`, unless the leader term ended or replaced the
+        change.
+        """
         self._pending[partition] = change
         if not self._running:
             self._running = True
-            self._spawn(self._run(), "change in-sync replicas")
+            self._spawn(self._run(), "send pending ISR changes")
 
     async def _run(self) -> None:
         failures = 0
@@ -46,17 +56,17 @@ class IsrChanges:
                 if await self._send_all():
                     failures = 0
                     continue
-                pause_ms = min(PAUSE_FIRST_MS << min(failures, 10), PAUSE_MAX_MS)
+                pause_ms = min(RETRY_PAUSE_MS_MIN << min(failures, 10), RETRY_PAUSE_MS_MAX)
                 failures += 1
                 await asyncio.sleep(pause_ms / 1_000)
         finally:
             self._running = False
 
     async def _send_all(self) -> bool:
-        """False where some have to be sent again."""
+        """Send one request with all pending changes. Return False if a change has to be sent again."""
         pending, self._pending = self._pending, {}
         sent: list[tuple[Partition, PendingIsrChange]] = []
-        asked: list[PartitionIsr] = []
+        requested: list[PartitionIsr] = []
         epoch = self._broker_epoch()
         for partition, change in pending.items():
             term = partition.leader_term
@@ -64,37 +74,38 @@ class IsrChanges:
                 continue
             members = term.replicas.isr_with_epochs(change, epoch)
             sent.append((partition, change))
-            asked.append(
+            requested.append(
                 PartitionIsr(partition.topic_id, partition.index, change.leader_epoch, change.partition_epoch, members)
             )
         if not sent:
             return True
         try:
-            answers = await self._controller.alter_partition(self._node_id, epoch, asked)
+            results = await self._controller.alter_partition(self._node_id, epoch, requested)
         except Refusal as refusal:
-            LOG.info("in-sync replicas could not be changed yet", partitions=len(sent), reason=refusal.error.name)
+            LOG.info("AlterPartition request failed", partitions=len(sent), error=refusal.error.name)
             for partition, change in sent:
                 self._pending.setdefault(partition, change)
             return False
-        again = 0
-        for each, answer in zip(sent, answers, strict=True):
-            again += not self._settle(*each, answer)
-        return not again
+        retries = 0
+        for (partition, change), result in zip(sent, results, strict=True):
+            retries += not self._complete(partition, change, result)
+        return not retries
 
-    def _settle(self, partition: Partition, change: PendingIsrChange, answer: AlteredPartition) -> bool:
-        settled = partition.complete_isr_change(
-            change, ErrorCode(answer.error), answer.leader_epoch, answer.partition_epoch, answer.isr
+    def _complete(self, partition: Partition, change: PendingIsrChange, result: AlteredPartition) -> bool:
+        """Apply the controller's result for one change. Return False if the change has to be sent again."""
+        outcome = partition.complete_isr_change(
+            change, ErrorCode(result.error), result.leader_epoch, result.partition_epoch, result.isr
         )
-        if settled is IsrChangeResult.COMMITTED:
-            LOG.info("in-sync replicas", topic=partition.topic, partition=partition.index, isr=list(answer.isr))
-        elif answer.error is not ErrorCode.NONE:
+        if outcome is IsrChangeResult.COMMITTED:
+            LOG.info("ISR changed", topic=partition.topic, partition=partition.index, isr=list(result.isr))
+        elif result.error is not ErrorCode.NONE:
             LOG.info(
-                "a change of the in-sync replicas was refused",
+                "ISR change refused",
                 topic=partition.topic,
                 partition=partition.index,
-                wanted=list(change.isr),
-                error=answer.error.name,
+                proposed_isr=list(change.isr),
+                error=result.error.name,
             )
-        if settled is IsrChangeResult.RETRY:
+        if outcome is IsrChangeResult.RETRY:
             self._pending.setdefault(partition, change)
-        return settled is not IsrChangeResult.RETRY
+        return outcome is not IsrChangeResult.RETRY

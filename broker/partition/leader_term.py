@@ -1,10 +1,10 @@
 """The state of one partition while this broker leads it: from an append to its acknowledgement and its commit.
 
-Two conditions apply to every appended record, in this order:
+A record is committed when two conditions hold:
 
-1. `odradek.broker.partition.flush.GroupFlush`: the record is as safe on this broker's disk as flush.messages demands.
-2. `odradek.cluster.replication.leader.LeaderReplicas`: every replica that counts for the high watermark has the record. A leader that is
-   the only replica needs condition 1 alone.
+1. It is flushed on this broker as flush.messages requires (`odradek.broker.partition.flush.GroupFlush`).
+2. All replicas that count for the high watermark have it (`odradek.cluster.replication.leader.LeaderReplicas`). If the
+   leader is the only replica, condition 1 suffices.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,9 @@ from odradek.runtime.clock import Clock
 from odradek.runtime.tasks import Spawn
 
 UNKNOWN_EPOCH: Final = -1
+"""The broker epoch in a fetch of a follower that does not send one (Fetch before version 15)."""
 TO_HIGH_WATERMARK: Final = -1
-"""The offset in DeleteRecords that means the high watermark."""
+"""The offset in a DeleteRecords request that means the high watermark (DeleteRecordsRequest.HIGH_WATERMARK)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,12 @@ class LeaderContext:
     lag_max_ms: int
     """replica.lag.time.max.ms"""
     broker_epoch_of: Callable[[int], int | None]
-    """Return the epoch of a broker that may join an ISR: registered, not fenced, not shutting down. Return None for other brokers."""
+    """Return the epoch of a broker that may join an ISR: registered, not fenced, not shutting down. Return None for
+    other brokers."""
 
 
 class LeaderTerm:
-    """One leader epoch of one partition on this broker, from its begin to `close`."""
+    """State of one leader epoch of one partition on this broker. `close` ends it."""
 
     __slots__ = ("_change_isr", "_context", "_log", "_watermarks", "deletions", "flush", "replicas")
 
@@ -61,7 +63,10 @@ class LeaderTerm:
         change_isr: Callable[[PendingIsrChange], None],
         offline: Callable[[OSError], None],
     ) -> None:
-        """`change_isr` sends an ISR change to the controller. `offline` takes the partition offline after a failed flush."""
+        """Begin the term in `state`.
+
+        `change_isr` sends an ISR change to the controller. `offline` takes the partition offline after a failed flush.
+        """
         log = watermarks.log
         self._watermarks = watermarks
         self._log = log
@@ -71,7 +76,7 @@ class LeaderTerm:
             context.node_id, state.leader_epoch, log.log_end_offset, lag_max_ms=context.lag_max_ms
         )
         self.deletions = OffsetWaiters()
-        """DeleteRecords requests: they wait for the low watermark."""
+        """DeleteRecords requests that wait for the low watermark (KIP-107)."""
         self.flush = GroupFlush(
             log,
             name=f"{log.topic}-{log.partition}",
@@ -90,7 +95,7 @@ class LeaderTerm:
         self.register()
         for broker_id, follower in self._watermarks.followers.items():
             if broker_id in replicas.followers and not replicas.followers[broker_id].in_sync:
-                follower.fell_out()
+                follower.left_isr()
 
     def configure(self) -> None:
         """Apply min.insync.replicas of the topic, at most the number of replicas."""
@@ -98,7 +103,12 @@ class LeaderTerm:
         replicas.min_isr = min(self._log.config.min_insync_replicas, len(replicas.replicas))
 
     def register(self) -> None:
-        """Apply the registrations of brokers. A follower that caught up earlier may join the ISR without a further fetch."""
+        """Apply the broker registrations of the metadata image.
+
+        1. A follower catches up while its broker is fenced, so it may not join the ISR.
+        2. The broker is unfenced, and its next fetch waits at the leader because there are no new records.
+        3. So the leader proposes the ISR with that follower here, without waiting for the fetch.
+        """
         replicas = self.replicas
         replicas.register(self._context.broker_epoch_of)
         for replica in replicas.out_of_sync(self._context.clock.monotonic_ms()):
@@ -115,8 +125,8 @@ class LeaderTerm:
     def delete_records(self, offset: int) -> int:
         """Move the log start to `offset` (TO_HIGH_WATERMARK: to the high watermark) and return it.
 
-        Raise Refusal(POLICY_VIOLATION) if the topic's cleanup.policy forbids it, Refusal(OFFSET_OUT_OF_RANGE) if `offset` lies
-        beyond the high watermark.
+        Raise Refusal(POLICY_VIOLATION) if the topic's cleanup.policy forbids it, Refusal(OFFSET_OUT_OF_RANGE) if
+        `offset` lies beyond the high watermark.
         """
         log = self._log
         if log.config.compacted and not log.config.deletes:
@@ -130,14 +140,15 @@ class LeaderTerm:
         return start
 
     def log_start_moved(self) -> None:
-        """Report the new log start to followers, even if no append follows: DeleteRecords waits until they applied it."""
+        """Report the new log start offset to the followers without an append: DeleteRecords waits for them."""
         for follower in self._watermarks.followers.values():
-            follower.moved()
+            follower.watermark_advanced()
 
     @property
     def low_watermark(self) -> int:
-        """Return the lowest log start offset of all registered replicas (KIP-107); -1 if one of them is unknown."""
-        known = [each.log_start for each in self.replicas.followers.values() if each.registered_epoch is not None]
+        """Return the lowest log start offset of all active replicas (KIP-107); -1 if that of one replica is unknown."""
+        followers = self.replicas.followers.values()
+        known = [replica.log_start for replica in followers if replica.registered_epoch is not None]
         return min((self._log.log_start_offset, *known))
 
     def _advance_deletions(self) -> None:
@@ -147,7 +158,7 @@ class LeaderTerm:
     # ---- this broker's log ------------------------------------------------------------------------------------------
 
     def _acknowledge(self, offset: int) -> None:
-        # If flush.messages was lowered, more was acknowledged before than is flushed now.
+        # The offset can be lower than one acknowledged before, if flush.messages was lowered since.
         if self._watermarks.acknowledge(offset):
             self.advance_own_end(offset)
 
@@ -161,7 +172,7 @@ class LeaderTerm:
             self.update_high_watermark()
 
     def update_high_watermark(self) -> None:
-        """Advance the high watermark to what the replicas, the ISR and min.insync.replicas allow now."""
+        """Advance the high watermark as far as the replicas, the ISR and min.insync.replicas permit."""
         log = self._log
         committed = self.replicas.committed(log.log_end_offset, self._context.clock.monotonic_ms())
         if committed > log.high_watermark:
@@ -170,9 +181,11 @@ class LeaderTerm:
     # ---- followers --------------------------------------------------------------------------------------------------
 
     def follower(self, broker_id: int, broker_epoch: int, *, knows_epoch: bool) -> Replica:
-        """Return the replica on broker `broker_id`.
+        """Return the replica on broker `broker_id`, which fetches with `broker_epoch`.
 
-        Raise the Refusal that Kafka gives if that broker has no replica, or has registered again since `broker_epoch`.
+        Raise Refusal(UNKNOWN_LEADER_EPOCH) if that broker has no replica and its fetch has a leader epoch
+        (`knows_epoch`): its metadata may be newer. Raise Refusal(NOT_LEADER_OR_FOLLOWER) if it has no replica and its
+        fetch has no leader epoch, or if it registered again since `broker_epoch` (KIP-903).
         """
         replica = self.replicas.followers.get(broker_id)
         if replica is None:

@@ -1,7 +1,7 @@
 """One partition on this broker: its role, its log, and the data path of leaders and followers.
 
-All methods are plain calls on the event loop, so a partition needs no lock. An append does all that follows from it before it
-returns: it wakes followers and readers, and it advances the watermarks as far as disk and replicas allow.
+Methods that change a partition never await, so a partition needs no lock. Before an append returns, it has woken
+followers and readers, and has advanced the watermarks as far as the disk and the replicas permit.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,11 +29,11 @@ LOG: Final = structlog.get_logger(__name__)
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1
-"""The leader epoch of a request that does not know it: such a request is not fenced."""
+"""The leader epoch of a request without one (KIP-320): such a request is not fenced."""
 
 
 def log_offline(topic: str, index: int, error: OSError) -> None:
-    """Log that the disk refused an operation of the partition."""
+    """Log that the disk failed an operation of the partition."""
     LOG.error("partition offline", topic=topic, partition=index, error=str(error))
 
 
@@ -47,17 +47,23 @@ class Role(Enum):
 
 
 class Cluster(Protocol):
-    """The rest of the cluster, as partitions use it. `odradek.broker.replication`, a package above this one, implements it."""
+    """The rest of the cluster, as partitions use it.
+
+    `odradek.broker.replication`, a package above this one, implements it.
+    """
 
     @property
     def lag_max_ms(self) -> int:
         """Return replica.lag.time.max.ms."""
 
     def broker_epoch_of(self, broker_id: int) -> int | None:
-        """Return the epoch of a broker that may join an ISR: registered, not fenced, not shutting down; None for other brokers."""
+        """Return the broker epoch of `broker_id`.
+
+        Return None if the broker may not join an ISR: it is unregistered, fenced or shutting down.
+        """
 
     def went_offline(self, topic: str, index: int, error: OSError) -> None:
-        """Report that the disk refused an operation of the partition, which stays offline until the broker restarts."""
+        """Report that the disk failed an operation of the partition, which stays offline until the broker restarts."""
 
     def change_isr(self, partition: "Partition", change: PendingIsrChange) -> None:
         """Send `change` to the controller. The response arrives through `Partition.complete_isr_change`."""
@@ -100,7 +106,8 @@ class Partition:
         self.role = Role.FOLLOWER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = 0
-        """The log end when the leader epoch began. A high watermark below it may lie below the predecessor's."""
+        """Log end offset when the leader epoch began. A high watermark below it can be lower than the previous
+        leader's."""
         self.leader_term: LeaderTerm | None = None
         """The state of the leader epoch; None if this broker does not lead the partition."""
         self.watermarks = Watermarks(log)
@@ -125,7 +132,11 @@ class Partition:
         return self.role is Role.FOLLOWER
 
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise Refusal unless this broker leads the partition in exactly the epoch that the request knows (KIP-320)."""
+        """Raise Refusal unless this broker leads the partition in the leader epoch of the request (KIP-320).
+
+        FENCED_LEADER_EPOCH: the epoch of the request is older. UNKNOWN_LEADER_EPOCH: it is newer. Otherwise: the error
+        of the role.
+        """
         if current_leader_epoch not in {NO_EPOCH, self.leader_epoch} and self.online:
             if current_leader_epoch < self.leader_epoch:
                 raise Refusal(ErrorCode.FENCED_LEADER_EPOCH)
@@ -134,25 +145,29 @@ class Partition:
             raise Refusal(self.role.value)
 
     def check_readable(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raise Refusal unless this broker leads or follows the partition in the epoch that the request knows."""
+        """Raise the errors of `check_leader` unless this broker hosts the partition in the request's epoch."""
         if self.role is Role.FOLLOWER and current_leader_epoch in {NO_EPOCH, self.leader_epoch}:
             return
         self.check_leader(current_leader_epoch)
 
     @property
-    def enough_in_sync(self) -> bool:
-        """Return whether the ISR has min.insync.replicas members, so that acks=all is accepted."""
+    def isr_suffices(self) -> bool:
+        """True if the ISR has min.insync.replicas members, so that appends with acks=all are accepted."""
         term = self.leader_term
         return term is not None and len(term.replicas.isr) >= term.replicas.min_isr
 
     @property
-    def enough_remain(self) -> bool:
-        """Return whether the ISR with its proposed members has min.insync.replicas: then a commit is acknowledged to acks=all."""
+    def maximal_isr_suffices(self) -> bool:
+        """True if the maximal ISR (KIP-497) has min.insync.replicas members.
+
+        If it has fewer, committed records with acks=all are responded to with NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        (Partition.checkEnoughReplicasReachOffset).
+        """
         term = self.leader_term
         return term is not None and term.replicas.maximal_size >= term.replicas.min_isr
 
-    def check_end_known(self) -> None:
-        """Raise Refusal(OFFSET_NOT_AVAILABLE) while a new leader does not know its predecessor's high watermark (KIP-207)."""
+    def check_high_watermark_known(self) -> None:
+        """Raise Refusal(OFFSET_NOT_AVAILABLE) while the high watermark is below `leader_epoch_start` (KIP-207)."""
         if self.log.high_watermark < self.leader_epoch_start:
             raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE)
 
@@ -171,14 +186,15 @@ class Partition:
     ) -> AppendInfo:
         """Append one batch as the leader. Followers may fetch a `deferred` batch a few milliseconds later.
 
-        Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS, the error of the role, or an error of the log. Raise
-        Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline and no record of the batch is acknowledged.
+        Raise Refusal before anything is written: NOT_ENOUGH_REPLICAS, the error of the role, or an error of the log.
+        Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline and no record of the batch
+        is acknowledged.
         """
         if self.role is not Role.LEADER:
             raise Refusal(self.role.value)
         term, log = self.leader_term, self.log
         assert term is not None
-        if acks == ACKS_ALL and not self.enough_in_sync:
+        if acks == ACKS_ALL and not self.isr_suffices:
             raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS)
         try:
             info = log.append_as_leader(
@@ -205,8 +221,8 @@ class Partition:
     def replicate(self, records: Buffer, *, leader_epoch: int, now_ms: int) -> bool:
         """Append records that the leader of `leader_epoch` sent; return whether the log has grown.
 
-        Raise Refusal before anything is written: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for records below the log end. Raise
-        Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
+        Raise Refusal before anything is written: CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE for records below the log end.
+        Raise Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
         """
         assert self.role is Role.FOLLOWER, self
         try:
@@ -220,7 +236,7 @@ class Partition:
         return True
 
     def follow_watermarks(self, high_watermark: int, log_start_offset: int) -> None:
-        """Apply the leader's high watermark, up to the log end of this replica, and the leader's log start."""
+        """Apply the leader's high watermark, at most the log end of this replica, and the leader's log start offset."""
         self.watermarks.advance_high_watermark(min(high_watermark, self.log.log_end_offset))
         if log_start_offset > self.log.log_start_offset:
             self.log.advance_log_start(log_start_offset)
@@ -231,20 +247,21 @@ class Partition:
         return self.log.log_end_offset - self.log.flushed_offset
 
     async def flush(self) -> None:
-        """Bring all records to stable storage. A disk that refuses takes the partition offline."""
+        """Flush all records to stable storage. A disk error takes the partition offline; it is not raised."""
         try:
             await self.log.flush()
         except OSError as error:
             self.take_offline(error)
 
     def truncated(self) -> None:
-        """Wake the waiting fetches after the log was truncated: what they counted may be gone."""
+        """Let the parked fetches read again after a truncation: the bytes that they counted may be removed."""
         self.watermarks.fetch_watchers.truncated(self.log.log_end_offset)
 
     def read(self, offset: int, *, max_bytes: int, limit: int, min_one_batch: bool) -> ReadResult | ColdRead:
         """Read whole batches from `offset` on, none at or beyond `limit`.
 
-        Raise Refusal(OFFSET_OUT_OF_RANGE), or Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
+        Return a ColdRead if the data is not in memory; `complete_read` awaits it. Raise Refusal(OFFSET_OUT_OF_RANGE),
+        or Refusal(KAFKA_STORAGE_ERROR) if the disk failed: then the partition is offline.
         """
         try:
             return self.log.read(offset, max_bytes=max_bytes, limit=limit, min_one_batch=min_one_batch)
@@ -252,8 +269,8 @@ class Partition:
             self.take_offline(error)
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
-    async def on_disk(self, reading: Awaitable[T]) -> T:
-        """Await a read that may need the device. Raise the same Refusals as `read`."""
+    async def complete_read(self, reading: Awaitable[T]) -> T:
+        """Await a read from the disk and return its result. Raise the errors of `read`."""
         try:
             return await reading
         except OSError as error:
@@ -261,14 +278,14 @@ class Partition:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
 
     def await_commit(self, wait: CommitWait[Any], end_offset: int, settle: CommitCallback) -> None:
-        """Make `wait` wait until all offsets below `end_offset` are committed, or until this leader term ends (acks=all)."""
+        """Call `settle` when all offsets below `end_offset` are committed (acks=all), or the term ends."""
         if self.role is Role.LEADER:
             wait.expect(self.watermarks.committed, end_offset, settle)
         else:
             settle(self.role.value)
 
     def await_acknowledged(self, wait: CommitWait[Any], end_offset: int, settle: CommitCallback) -> None:
-        """Make `wait` wait until this broker acknowledges all offsets below `end_offset` (acks=1)."""
+        """Call `settle` when this broker acknowledges all offsets below `end_offset` (acks=1), or the term ends."""
         if self.role is Role.LEADER:
             wait.expect(self.watermarks.acknowledged, end_offset, settle)
         else:
@@ -279,7 +296,7 @@ class Partition:
     def lead(self, state: LeaderAndIsr) -> bool:
         """Lead the partition as `state` says; return True if a new leader epoch begins on this broker.
 
-        A log that cannot be written takes the partition offline; nothing is raised.
+        A failed write to the log takes the partition offline; it raises no error.
         """
         if self.leader_term is not None and self.leader_epoch == state.leader_epoch:
             self.leader_term.update(state)
@@ -290,7 +307,8 @@ class Partition:
         self._end_leader_term()
         self.watermarks.end_followers()
         try:
-            # Not with the first append: a consumer of this epoch may request its end offset immediately.
+            # Assign the epoch now, not with the first append: a client may send OffsetForLeaderEpoch for it
+            # immediately.
             self.log.assign_epoch(state.leader_epoch)
         except OSError as error:
             self.take_offline(error)
@@ -307,34 +325,37 @@ class Partition:
             change_isr=partial(context.cluster.change_isr, self),
             offline=self.take_offline,
         )
-        # Records from before this epoch are committed by the same rule as new ones.
+        # The records of earlier epochs need the same two conditions as new records; this call evaluates the first.
         self.leader_term.flush.appended()
         return True
 
     def complete_isr_change(
         self, change: PendingIsrChange, error: ErrorCode, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
     ) -> IsrChangeResult:
-        """Apply the controller's response to a proposed ISR. A granted ISR counts at once."""
+        """Apply the controller's result of the pending ISR change `change`. A committed ISR takes effect immediately.
+
+        `leader_epoch`, `partition_epoch` and `isr` are the controller's state of the partition.
+        """
         term = self.leader_term
         if term is None or term.replicas.leader_epoch != change.leader_epoch:
             return IsrChangeResult.SUPERSEDED
         replicas = term.replicas
-        settled = replicas.complete(change, error)
-        if settled is IsrChangeResult.COMMITTED and leader_epoch == replicas.leader_epoch:
+        result = replicas.complete(change, error)
+        if result is IsrChangeResult.COMMITTED and leader_epoch == replicas.leader_epoch:
             replicas.commit(replicas.replicas, isr, partition_epoch, self._context.leader.clock.monotonic_ms())
         term.update_high_watermark()
-        return settled
+        return result
 
     def follow(self, leader_epoch: int) -> None:
-        """Follow: another broker leads the partition, or none does."""
+        """Become or stay a follower in `leader_epoch`: another broker leads the partition, or it has no leader."""
         if self.online and (self.leads or self.leader_epoch != leader_epoch):
             self.leader_epoch = leader_epoch
             self._leave(Role.FOLLOWER)
 
     def take_offline(self, error: OSError) -> None:
-        """Stop serving the partition until the broker restarts, because the disk refused an operation.
+        """Stop serving the partition until the broker restarts, because the disk failed an operation.
 
-        The state of the log is unknown from now on: it is neither written nor read again. Repeated calls have no effect.
+        The log is neither written nor read again, because its state is unknown. Further calls have no effect.
         """
         if self.online:
             log_offline(self.topic, self.index, error)
@@ -342,7 +363,7 @@ class Partition:
             self._context.cluster.went_offline(self.topic, self.index, error)
 
     def delete(self) -> None:
-        """Stop serving the partition: its topic is deleted, or this broker is no replica any more."""
+        """Stop serving the partition: its topic is deleted, or this broker is no longer a replica."""
         if self.role is not Role.DELETED:
             self._close(Role.DELETED)
 
@@ -353,7 +374,7 @@ class Partition:
         if term is not None:
             term.configure()
             term.flush.set_messages(config.flush_messages)
-            if self.leader_term is term:  # a failed flush ends the term
+            if self.leader_term is term:  # A failed flush takes the partition offline and ends the term.
                 term.update_high_watermark()
 
     def _close(self, role: Role) -> None:

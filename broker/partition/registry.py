@@ -1,7 +1,8 @@
-"""All partitions of this broker: hosted as the metadata log says, found by name or by topic id.
+"""The partitions that this broker hosts, by name and by topic id, in the roles that the metadata log gives them.
 
-A change of the metadata may concern thousands of partitions: what goes beyond `WORK_AT_ONCE` is done in slices between which
-the loop serves others. A partition that somebody asks for meanwhile comes first.
+One change of the metadata may concern thousands of partitions. It is applied in slices of ROLE_CHANGES_PER_SLICE, and
+other tasks run between them. A request for a partition that still waits for its slice applies the change of that
+partition first.
 """
 
 import asyncio
@@ -20,38 +21,44 @@ from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager, StaleCheckpoint
 
 ConfigOf = Callable[[Mapping[str, str]], LogConfig]
-"""The log configuration of a topic out of the properties that were set for it."""
-WORK_AT_ONCE: Final = 128
-"""Changes of a role that are made before the loop has its turn: about 5 ms."""
-HOSTING_WORK: Final = 8
-"""What opening a log counts, in changes of a role."""
+"""Return the log configuration of a topic, given the properties that are set for the topic."""
+ROLE_CHANGES_PER_SLICE: Final = 128
+"""Role changes that are applied before the event loop runs other tasks (about 5 ms)."""
+OPEN_LOG_COST: Final = 8
+"""Cost of opening or deleting a log, in role changes."""
 
 
 class LeadershipListener(Protocol):
-    """Who needs to know which partitions of one topic this broker leads (the coordinators)."""
+    """Receive the elections and resignations of the partitions of one topic. The coordinators implement it."""
 
     def elected(self, partition: Partition) -> None:
-        """A new leader epoch has begun here."""
+        """Begin a leader epoch of `partition` on this broker."""
 
     def resigned(self, partition: Partition) -> None:
-        """It has ended. Maybe from inside an append of the listener's own."""
+        """End the leader epoch of `partition` on this broker.
+
+        The call may come from inside an append of the listener.
+        """
 
 
 class Replication(Cluster, Protocol):
-    """Who fetches for the partitions that are followed, and is fetched from for those that are led."""
+    """Replication between brokers, as the registry uses it. `odradek.broker.replication.manager` implements it."""
 
-    def led(self, partition: Partition) -> None:
-        """A leader epoch has begun here: followers may be waiting for it."""
+    def elected(self, partition: Partition) -> None:
+        """Note that a leader epoch of `partition` began on this broker: parked fetches of followers may wait for it."""
 
     def follow(self, partition: Partition, leader: int) -> None:
-        """Fetch from `leader` (-1: nobody) in the epoch of `partition`; the same again changes nothing."""
+        """Fetch `partition` from broker `leader` in the partition's leader epoch; -1 means that it has no leader.
+
+        Idempotent.
+        """
 
     def stop_following(self, partition: Partition) -> None:
-        """Fetch it no more. On return nothing is appended to its log or cut from it any more."""
+        """Stop the fetches of `partition`. After the return, no fetch appends to its log or truncates it."""
 
 
 class Partitions:
-    """The registry. `on_metadata` is its only source of what is hosted and led."""
+    """Registry of the hosted partitions. Only `on_metadata` changes which partitions this broker hosts and leads."""
 
     def __init__(
         self,
@@ -75,81 +82,94 @@ class Partitions:
         self._context = PartitionContext(replication, leader, leader_term, self._resigned)
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[UUID, dict[int, Partition]] = {}
-        self._unopened: dict[tuple[UUID, int], None] = {}
-        self._due: dict[tuple[UUID, int], None] = {}
-        """Partitions whose newest state in the metadata has not been followed yet."""
-        self._put_off: dict[tuple[UUID, int], None] = {}
-        """Partitions to be hosted under a name that the checkpoints of the logs have to forget first."""
-        self._working = False
+        self._failed: dict[tuple[UUID, int], None] = {}
+        """Partitions whose log could not be opened, until the broker restarts."""
+        self._changed: dict[tuple[UUID, int], None] = {}
+        """Partitions whose newest state in the metadata image is not applied yet."""
+        self._postponed: dict[tuple[UUID, int], None] = {}
+        """Partitions whose log is created after stale entries of a deleted log were removed from the checkpoints."""
+        self._applying = False
         self._elected: list[Callable[[Partition], None]] = []
         self._listeners: dict[str, LeadershipListener] = {}
         self._image: MetadataImage | None = None
 
-    # ---- finding ----------------------------------------------------------------------------------------------------
+    # ---- look-up ----------------------------------------------------------------------------------------------------
 
     def get(self, topic: str, index: int) -> Partition | None:
+        """Return a hosted partition by topic name, or None if this broker does not host it."""
         hosted = self._by_name.get(topic)
         return None if hosted is None else hosted.get(index)
 
     def get_by_id(self, topic_id: UUID, index: int) -> Partition | None:
+        """Return a hosted partition by topic id, or None if this broker does not host it."""
         hosted = self._by_id.get(topic_id)
         return None if hosted is None else hosted.get(index)
 
     def find(self, topic: str, index: int) -> Partition:
-        """As `get`, and for a partition that is not hosted the Refusal that Kafka gives."""
+        """Return a hosted partition by topic name.
+
+        Raise Refusal if this broker does not host it: UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist,
+        KAFKA_STORAGE_ERROR if its log could not be opened, NOT_LEADER_OR_FOLLOWER if this broker is not a replica.
+        """
         hosted = self._by_name.get(topic)
         if hosted is not None and index in hosted:
             return hosted[index]
-        return self._hurry(None if self._image is None else self._image.topic(topic), index)
+        return self._find_changed(None if self._image is None else self._image.topic(topic), index)
 
     def find_by_id(self, topic_id: UUID, index: int) -> Partition:
-        """As `find`; UNKNOWN_TOPIC_ID for a topic that is not known at all."""
+        """Return a hosted partition by topic id.
+
+        Raise Refusal(UNKNOWN_TOPIC_ID) if the topic does not exist, and the errors of `find` in the other cases.
+        """
         hosted = self._by_id.get(topic_id)
         if hosted is not None and index in hosted:
             return hosted[index]
         topic = None if self._image is None else self._image.topic_by_id(topic_id)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID)
-        return self._hurry(topic, index)
+        return self._find_changed(topic, index)
 
     def __iter__(self) -> Iterator[Partition]:
-        """Every hosted partition, in order of hosting; safe against changes while iterating."""
+        """Iterate over a copy of all hosted partitions, in the order in which they were opened."""
         return iter([partition for hosted in self._by_name.values() for partition in hosted.values()])
 
     def hosted(self, topic: str) -> list[Partition]:
-        """The partitions of `topic` that this broker is a replica of, by index."""
+        """Return the partitions of `topic` that this broker is a replica of, by index."""
         hosted = self._by_name.get(topic, {})
         return [hosted[index] for index in sorted(hosted)]
 
     def led(self, topic: str) -> list[Partition]:
-        """The partitions of `topic` that this broker leads, by index."""
+        """Return the partitions of `topic` that this broker leads, by index."""
         hosted = self._by_name.get(topic, {})
         return [hosted[index] for index in sorted(hosted) if hosted[index].leads]
 
-    async def keep_log_starts(self) -> None:
-        """Returns when the log starts of now are on stable storage. Raises OSError."""
+    async def checkpoint_log_starts(self) -> None:
+        """Write the present log start offsets of all partitions to stable storage. Raise OSError if the disk fails."""
         await self._logs.checkpoint_log_starts()
 
-    def _hurry(self, topic: TopicImage | None, index: int) -> Partition:
-        """Somebody asks for a partition that is not hosted: maybe its turn has not come yet."""
-        if topic is not None and (topic.topic_id, index) in self._due:
-            self._follow_metadata(topic.topic_id, index)
+    def _find_changed(self, topic: TopicImage | None, index: int) -> Partition:
+        """Apply a change of the partition that waits for its slice, and return the partition if it is hosted now."""
+        if topic is not None and (topic.topic_id, index) in self._changed:
+            self._apply(topic.topic_id, index)
             partition = self.get_by_id(topic.topic_id, index)
             if partition is not None:
                 return partition
-        raise self._absent(topic, index)
+        raise self._not_hosted(topic, index)
 
-    def _absent(self, topic: TopicImage | None, index: int) -> Refusal:
+    def _not_hosted(self, topic: TopicImage | None, index: int) -> Refusal:
         if topic is None or index not in topic.partitions:
             return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if (topic.topic_id, index) in self._unopened:
+        if (topic.topic_id, index) in self._failed:
             return Refusal(ErrorCode.KAFKA_STORAGE_ERROR)
         return Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    # ---- following the metadata -------------------------------------------------------------------------------------
+    # ---- changes of the metadata ------------------------------------------------------------------------------------
 
     def listen(self, topic: str, listener: LeadershipListener) -> None:
-        """Tell `listener` of every election and resignation of a partition of `topic` from now on."""
+        """Pass all later elections and resignations of partitions of `topic` to `listener`.
+
+        A topic has at most one listener.
+        """
         assert topic not in self._listeners
         self._listeners[topic] = listener
 
@@ -158,11 +178,14 @@ class Partitions:
         self._elected.append(callback)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Follow what has been committed to the metadata log. Called in commit order."""
+        """Apply one committed change of the metadata. Call it in commit order."""
         self._image = image
         for deleted in delta.deleted_topics():
             self._delete(deleted)
-        # Settings first: a leader must not judge a smaller ISR by a `min.insync.replicas` that was raised before it shrank.
+        # Apply configurations before partitions:
+        # 1. An operator raises min.insync.replicas from 1 to 2; then the ISR of a partition shrinks to the leader.
+        # 2. One delta contains both changes.
+        # 3. If the ISR came first, the leader would commit and acknowledge records (acks=all) that only it has.
         for kind, name in delta.changed_configs():
             if kind == RESOURCE_TOPIC:
                 self._configure(name, image)
@@ -170,36 +193,36 @@ class Partitions:
                 for topic_name in list(self._by_name):
                     self._configure(topic_name, image)
         for key in delta.changed_partitions():
-            self._due[key] = None
-        self._work()
+            self._changed[key] = None
+        self._apply_slice()
         if delta.changed_brokers():
             self._register_brokers()
 
     def close(self) -> None:
-        """The node stops: whoever waits is told that this broker leads nothing any more."""
+        """End all leader terms because the node stops: waiting requests fail with NOT_LEADER_OR_FOLLOWER."""
         for partition in self:
             partition.follow(partition.leader_epoch)
 
-    def _work(self) -> None:
-        """One slice of what is due, and the rest in a task."""
-        left = WORK_AT_ONCE
-        while self._due and left > 0:
-            left -= self._follow_metadata(*next(iter(self._due)))
-        if self._due and not self._working:
-            self._working = True
-            self._spawn(self._work_on(), "follow the metadata")
+    def _apply_slice(self) -> None:
+        """Apply one slice of the changed partitions, and start a task for the remainder."""
+        budget = ROLE_CHANGES_PER_SLICE
+        while self._changed and budget > 0:
+            budget -= self._apply(*next(iter(self._changed)))
+        if self._changed and not self._applying:
+            self._applying = True
+            self._spawn(self._apply_remaining(), "apply partition changes")
 
-    async def _work_on(self) -> None:
+    async def _apply_remaining(self) -> None:
         try:
-            while self._due:
+            while self._changed:
                 await asyncio.sleep(0)
-                self._work()
+                self._apply_slice()
         finally:
-            self._working = False
+            self._applying = False
 
-    def _follow_metadata(self, topic_id: UUID, index: int) -> int:
-        """Make of the partition what the metadata says; how much work that was."""
-        self._due.pop((topic_id, index), None)
+    def _apply(self, topic_id: UUID, index: int) -> int:
+        """Bring one partition into the state of the metadata image. Return the cost in role changes."""
+        self._changed.pop((topic_id, index), None)
         assert self._image is not None
         topic = self._image.topic_by_id(topic_id)
         if topic is None:
@@ -210,25 +233,26 @@ class Partitions:
             if partition is None:
                 return 0
             self._drop(partition, image.leader_epoch)
-            return HOSTING_WORK
+            return OPEN_LOG_COST
         if partition is not None:
-            self._change(partition, image)
+            self._change_role(partition, image)
             return 1
         partition = self._host(topic, index)
         if partition is not None:
-            self._change(partition, image)
-        return HOSTING_WORK
+            self._change_role(partition, image)
+        return OPEN_LOG_COST
 
-    def _change(self, partition: Partition, image: PartitionImage) -> None:
+    def _change_role(self, partition: Partition, image: PartitionImage) -> None:
         if image.leader != self._node_id:
             partition.follow(image.leader_epoch)
             if partition.online:
                 self._replication.follow(partition, image.leader)
             return
         self._replication.stop_following(partition)
-        # One that was elected uncleanly has recovered by leading: its next change of the ISR says so (KIP-704).
+        # After an unclean election, the leader's next AlterPartition request marks the partition as recovered
+        # (KIP-704).
         if partition.lead(LeaderAndIsr(image.leader_epoch, image.partition_epoch, image.replicas, image.isr)):
-            self._replication.led(partition)
+            self._replication.elected(partition)
             for callback in self._elected:
                 callback(partition)
             listener = self._listeners.get(partition.topic)
@@ -236,7 +260,7 @@ class Partitions:
                 listener.elected(partition)
 
     def _register_brokers(self) -> None:
-        """Brokers have come, gone, or changed what they may be: leaders ask for them anew."""
+        """Apply changed broker registrations to all leader terms: they decide which brokers may join an ISR."""
         for partition in self:
             term = partition.leader_term
             if term is not None and not term.replicas.alone:
@@ -244,7 +268,7 @@ class Partitions:
                 term.update_high_watermark()
 
     def _drop(self, partition: Partition, leader_epoch: int) -> None:
-        """This broker is no replica any more."""
+        """Remove a partition that this broker is no longer a replica of."""
         partition.follow(leader_epoch)
         hosted = self._by_id[partition.topic_id]
         del hosted[partition.index]
@@ -254,20 +278,21 @@ class Partitions:
         self._replication.stop_following(partition)
         partition.delete()
         topic, index = partition.topic, partition.index
-        self._spawn(_deleted(topic, index, self._logs.delete(topic, index)), f"delete {topic}-{index}")
+        self._spawn(_delete_log(topic, index, self._logs.delete(topic, index)), f"delete {topic}-{index}")
 
     def _host(self, topic: TopicImage, index: int) -> Partition | None:
+        """Open or create the log of a partition. Return None if that failed, or has to wait for the checkpoints."""
         assert self._image is not None
         config = self._config_of(self._image.topic_config(topic.name))
         try:
             log = self._logs.create(topic.name, index, topic.topic_id, config, self._clock.wall_ms())
         except StaleCheckpoint:
-            if not self._put_off:
-                self._spawn(self._host_later(), "forget logs that are gone")
-            self._put_off[topic.topic_id, index] = None
+            if not self._postponed:
+                self._spawn(self._host_postponed(), "remove stale checkpoint entries")
+            self._postponed[topic.topic_id, index] = None
             return None
         except OSError as error:
-            self._cannot_host(topic, index, error)
+            self._fail(topic, index, error)
             return None
         partition = Partition(log, self._context)
         hosted = self._by_id.setdefault(topic.topic_id, {})
@@ -275,27 +300,27 @@ class Partitions:
         self._by_name[topic.name] = hosted
         return partition
 
-    def _cannot_host(self, topic: TopicImage, index: int, error: OSError) -> None:
+    def _fail(self, topic: TopicImage, index: int, error: OSError) -> None:
         log_offline(topic.name, index, error)
-        self._unopened[topic.topic_id, index] = None
+        self._failed[topic.topic_id, index] = None
         self._replication.went_offline(topic.name, index, error)
 
-    async def _host_later(self) -> None:
+    async def _host_postponed(self) -> None:
         failure: OSError | None = None
         try:
             await self._logs.remove_stale_entries()
         except OSError as error:
             failure = error
-        put_off, self._put_off = self._put_off, {}
+        postponed, self._postponed = self._postponed, {}
         if failure is None:
-            self._due |= put_off
-            self._work()
+            self._changed |= postponed
+            self._apply_slice()
             return
         assert self._image is not None
-        for topic_id, index in put_off:
+        for topic_id, index in postponed:
             topic = self._image.topic_by_id(topic_id)
             if topic is not None and self.get_by_id(topic_id, index) is None:
-                self._cannot_host(topic, index, failure)
+                self._fail(topic, index, failure)
 
     def _delete(self, topic: TopicImage) -> None:
         hosted = self._by_id.pop(topic.topic_id, {})
@@ -303,10 +328,10 @@ class Partitions:
             del self._by_name[topic.name]
         for partition in hosted.values():
             self._remove(partition)
-        for key in [key for key in self._due if key[0] == topic.topic_id]:
-            del self._due[key]
-        for key in [key for key in self._unopened if key[0] == topic.topic_id]:
-            del self._unopened[key]
+        for key in [key for key in self._changed if key[0] == topic.topic_id]:
+            del self._changed[key]
+        for key in [key for key in self._failed if key[0] == topic.topic_id]:
+            del self._failed[key]
 
     def _configure(self, topic: str, image: MetadataImage) -> None:
         hosted = self._by_name.get(topic)
@@ -321,8 +346,8 @@ class Partitions:
             listener.resigned(partition)
 
 
-async def _deleted(topic: str, index: int, deletion: Awaitable[None]) -> None:
-    """Files that the disk does not let go of are left behind; the partition is gone all the same."""
+async def _delete_log(topic: str, index: int, deletion: Awaitable[None]) -> None:
+    """Delete the files of a log. If the disk fails, the files stay; the partition is removed in either case."""
     try:
         await deletion
     except OSError as error:

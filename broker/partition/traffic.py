@@ -1,12 +1,15 @@
-"""What has gone through a partition here since this broker hosts it."""
+"""Count the traffic of one hosted partition."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Traffic:
-    """`bytes_in` and `records_in` were appended as the leader, `bytes_out` were read by consumers."""
+    """Bytes and records that passed through one partition replica since this broker opened it."""
 
     bytes_in: int = 0
+    """Bytes appended while this broker was the leader."""
     records_in: int = 0
+    """Records appended while this broker was the leader."""
     bytes_out: int = 0
+    """Bytes read by consumers; fetches of followers do not count."""

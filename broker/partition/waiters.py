@@ -1,7 +1,7 @@
-"""What waits for a partition to get further: produces for a commit, fetches for something to read.
+"""Requests that wait for the watermarks of a partition: produce requests for a commit, fetches for readable bytes.
 
-Both are woken by the event they wait for, in the order in which they came, from inside the call that moved the
-watermark. A wake-up only notes a result or resolves a future; it never runs a handler.
+The call that advances a watermark wakes the waiting requests before it returns, in the order of their arrival. A
+wake-up stores a result or resolves a future; it never runs a request handler.
 """
 
 from asyncio import Future, TimerHandle, get_running_loop
@@ -16,116 +16,125 @@ from odradek.protocol.errors import ErrorCode
 R = TypeVar("R")
 
 CommitCallback = Callable[[ErrorCode], None]
-"""Called once: NONE when the offset is reached, or why it never will be."""
+"""Called exactly once: with NONE when the offset is reached, or with the error that ended the wait."""
 
-NOBODY_WAITS: Final = 2**63
+NO_WAITER: Final = 2**63
+"""The next offset of an empty queue: higher than every log offset, which is a signed 64-bit integer."""
 GROWTH_ENTRIES_MAX: Final = 4_096
-"""Batches whose sizes are remembered beyond the last stable offset; when there are more, neighbours are merged."""
+"""Maximum batches beyond the last stable offset whose sizes one partition keeps (about 0.3 MiB); above it,
+neighbours are merged."""
 
 
 class OffsetWaiters:
-    """Callbacks that wait for one watermark, each for its own offset."""
+    """Queue of callbacks that wait for one watermark, ordered by offset."""
 
     __slots__ = ("_offsets", "_waiting", "next_offset")
 
     def __init__(self) -> None:
         self._offsets: deque[int] = deque()
         self._waiting: deque[CommitCallback] = deque()
-        self.next_offset = NOBODY_WAITS
-        """The lowest offset that anybody waits for: a look at it saves the call of `advance`."""
+        self.next_offset = NO_WAITER
+        """The lowest offset in the queue. The hot path compares it with the watermark to save a call of `advance`."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, offset: int, callback: CommitCallback) -> None:
-        """Call `callback(NONE)` once the watermark is at `offset` or above. Equal offsets keep their order."""
+        """Call `callback(NONE)` as soon as the watermark is at `offset` or above. Equal offsets keep their order."""
         if not self._offsets or offset >= self._offsets[-1]:
             self._offsets.append(offset)
             self._waiting.append(callback)
             self.next_offset = self._offsets[0]
             return
-        # A duplicate waits for the offset of its first copy, which lies behind newer ones.
-        at = bisect_right(self._offsets, offset)
-        self._offsets.insert(at, offset)
-        self._waiting.insert(at, callback)
+        # A duplicate batch waits for the offset of the original, which can be lower than the offsets of newer batches.
+        position = bisect_right(self._offsets, offset)
+        self._offsets.insert(position, offset)
+        self._waiting.insert(position, callback)
         self.next_offset = self._offsets[0]
 
     def discard(self, callback: CommitCallback) -> None:
-        """Its request has been answered without it. Unknown callbacks are ignored."""
+        """Remove `callback` without calling it. Ignore an unknown callback."""
         if callback in self._waiting:
-            at = self._waiting.index(callback)
-            del self._waiting[at]
-            del self._offsets[at]
-            self.next_offset = self._offsets[0] if self._offsets else NOBODY_WAITS
+            position = self._waiting.index(callback)
+            del self._waiting[position]
+            del self._offsets[position]
+            self.next_offset = self._offsets[0] if self._offsets else NO_WAITER
 
     def advance(self, watermark: int) -> None:
+        """Call with NONE, and remove, all callbacks whose offset is at or below `watermark`."""
         offsets, waiting = self._offsets, self._waiting
         while offsets and offsets[0] <= watermark:
             offsets.popleft()
             waiting.popleft()(ErrorCode.NONE)
-        self.next_offset = offsets[0] if offsets else NOBODY_WAITS
+        self.next_offset = offsets[0] if offsets else NO_WAITER
 
     def fail(self, error: ErrorCode) -> None:
-        """Nobody's offset will be reached here any more."""
+        """Call with `error`, and remove, all callbacks: the watermark will not reach their offsets on this broker."""
         waiting = self._waiting
         self._offsets.clear()
-        self.next_offset = NOBODY_WAITS
+        self.next_offset = NO_WAITER
         while waiting:
             waiting.popleft()(error)
 
 
 class CommitWait(Generic[R]):
-    """One request that is answered when all its partitions are committed or have failed, or its time is up.
+    """One request that waits until each of its partitions has committed or failed, or until its timeout.
 
-    `future` yields `response`, which the callbacks of `expect` have filled in by then.
+    `future` yields `response`. The callbacks passed to `expect` fill the response in before that.
     """
 
-    __slots__ = ("_left", "_response", "_started", "_timer", "future")
+    __slots__ = ("_pending", "_response", "_started", "_timer", "future")
 
     def __init__(self, response: R) -> None:
         self._response = response
-        self._left: dict[_Expected, None] = {}
+        self._pending: dict[_PartitionWait, None] = {}
         self._started = False
         self._timer: TimerHandle | None = None
         self.future: Future[R] = get_running_loop().create_future()
 
     def expect(self, queue: OffsetWaiters, offset: int, settle: CommitCallback) -> None:
-        """One more partition to wait for: `settle` gets the outcome, once."""
-        expected = _Expected(self, queue, settle)
-        self._left[expected] = None
-        queue.add(offset, expected)
+        """Wait for `offset` of one more partition. `settle` receives NONE or the error, exactly once."""
+        partition_wait = _PartitionWait(self, queue, settle)
+        self._pending[partition_wait] = None
+        queue.add(offset, partition_wait)
 
     def start(self, timeout_ms: int) -> "Future[R]":
-        """Everything is expected: wait for at most `timeout_ms`. The future is done on return if nothing is missing."""
+        """Start the timeout, after the last `expect`.
+
+        The returned future is already done if no partition is pending.
+        """
         self._started = True
-        if self._left:
+        if self._pending:
             self._timer = get_running_loop().call_later(max(timeout_ms, 0) / 1_000, self._expire)
         else:
             self._finish()
         return self.future
 
-    def settled(self, expected: "_Expected") -> None:
-        del self._left[expected]
-        if not self._left and self._started:
+    def settled(self, partition_wait: "_PartitionWait") -> None:
+        """Remove a partition that committed or failed, and complete the request with the last one."""
+        del self._pending[partition_wait]
+        if not self._pending and self._started:
             self._finish()
 
     def _expire(self) -> None:
-        left, self._left = self._left, {}
-        for expected in left:
-            # A watermark that stands still would otherwise collect the waiters of every repetition.
-            expected.queue.discard(expected)
-            expected.settle(ErrorCode.REQUEST_TIMED_OUT)
+        pending, self._pending = self._pending, {}
+        for partition_wait in pending:
+            # 1. The high watermark does not advance, because a follower failed.
+            # 2. Each request times out, and the producer sends the batch again.
+            # 3. Without this line the queue keeps one more callback for each retry.
+            partition_wait.queue.discard(partition_wait)
+            partition_wait.settle(ErrorCode.REQUEST_TIMED_OUT)
         self._finish()
 
     def _finish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if not self.future.done():  # cancelled when the node stops
+        if not self.future.done():  # The future is cancelled when the node stops.
             self.future.set_result(self._response)
 
 
-class _Expected:
-    """One partition of a CommitWait; what its queue calls."""
+class _PartitionWait:
+    """Callback in an OffsetWaiters queue for one partition of a CommitWait."""
 
     __slots__ = ("queue", "settle", "wait")
 
@@ -140,7 +149,7 @@ class _Expected:
 
 
 class Watermark(Enum):
-    """What a parked fetch is waiting for: which end of the log its reader may see."""
+    """The end of a fetch: for followers, read_uncommitted consumers and read_committed consumers, in this order."""
 
     LOG_END = "log end"
     HIGH_WATERMARK = "high watermark"
@@ -148,64 +157,66 @@ class Watermark(Enum):
 
 
 class FetchWait:
-    """One parked fetch over any number of partitions. `woken` is done when it should be answered.
+    """One parked fetch over any number of partitions. `woken` is done when the fetch should read again and respond.
 
-    Bytes that become readable are counted as the watermarks move, at most `cap` for a partition, so nothing is read
-    again before there is enough.
+    The wait counts the bytes that become readable as watermarks advance, at most the reader's remaining capacity per
+    partition. So the logs are not read again before the response has min_bytes.
     """
 
-    __slots__ = ("_lines", "_missing", "_timer", "woken")
+    __slots__ = ("_missing", "_queues", "_timer", "woken")
 
     def __init__(self) -> None:
         self._missing = 0
-        self._lines: list[_Line] = []
+        self._queues: list[_WatermarkQueue] = []
         self._timer: TimerHandle | None = None
         self.woken: Future[None] = get_running_loop().create_future()
 
     def watch(self, watchers: "FetchWatchers", watermark: Watermark, cap_bytes: int) -> None:
-        """Count the bytes of one partition that become readable below `watermark`, at most `cap_bytes` (the reader's capacity)."""
-        line = watchers.line(watermark)
-        line.waiting[self] = cap_bytes
-        self._lines.append(line)
+        """Count the bytes of one partition that become readable below `watermark`, at most `cap_bytes`."""
+        queue = watchers.queue(watermark)
+        queue.waiting[self] = cap_bytes
+        self._queues.append(queue)
 
     def start(self, missing_bytes: int, timeout_ms: int) -> None:
-        """Everything is watched: wait for so many bytes, and for so long, at most."""
+        """Wait until `missing_bytes` more bytes are readable, or for `timeout_ms`; call it after the last `watch`."""
         assert missing_bytes > 0
         self._missing = missing_bytes
         self._timer = get_running_loop().call_later(timeout_ms / 1_000, self.wake)
 
     def readable(self, size: int) -> None:
+        """Count `size` bytes that became readable."""
         self._missing -= size
         if self._missing <= 0:
             self.wake()
 
     def wake(self) -> None:
-        """Answer now, whatever is there. Idempotent."""
+        """End the wait, whatever number of bytes is readable. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        lines, self._lines = self._lines, []
-        for line in lines:
-            line.waiting.pop(self, None)
+        queues, self._queues = self._queues, []
+        for queue in queues:
+            queue.waiting.pop(self, None)
         if not self.woken.done():
             self.woken.set_result(None)
 
 
-class _Line:
-    """Those who wait for one watermark of one partition, with the bytes that each has room for."""
+class _WatermarkQueue:
+    """The parked fetches that wait for one watermark of one partition."""
 
-    __slots__ = ("mark", "waiting")
+    __slots__ = ("position", "waiting")
 
     def __init__(self) -> None:
-        self.mark = 0
-        """Bytes that had been appended below the watermark when it moved last."""
+        self.position = 0
+        """Bytes appended below the watermark since the log was opened."""
         self.waiting: dict[FetchWait, int] = {}
+        """Parked fetches, with the bytes that each can still take from this partition."""
 
-    def reach(self, total: int) -> None:
-        """The watermark has moved, and now lies behind `total` bytes."""
-        # At least one byte: it did move, even where neighbours were merged and their sizes are not known apart.
-        grown = max(total - self.mark, 1)
-        self.mark = total
+    def advance(self, position: int) -> None:
+        """Count the bytes up to `position`, which is at or after the present one, for all parked fetches."""
+        # Count at least one byte. The watermark did advance, even if a merge of batches hides by how many bytes.
+        grown = max(position - self.position, 1)
+        self.position = position
         for wait, cap in list(self.waiting.items()):
             if cap > 0:
                 counted = min(grown, cap)
@@ -214,13 +225,14 @@ class _Line:
 
 
 class FetchWatchers:
-    """The parked fetches of one partition, and the sizes of its latest batches to count for them."""
+    """The parked fetches of one partition, with the sizes of its batches beyond the last stable offset."""
 
     __slots__ = ("_bytes", "_ends", "_high_watermark", "_log_end", "_stable", "_total")
 
     def __init__(self) -> None:
-        self._log_end, self._high_watermark, self._stable = _Line(), _Line(), _Line()
-        # Batches beyond the last stable offset: end offset, and bytes appended up to there since the log was opened.
+        self._log_end, self._high_watermark, self._stable = _WatermarkQueue(), _WatermarkQueue(), _WatermarkQueue()
+        # Batches beyond the last stable offset: their end offsets, and the bytes appended up to each since the log was
+        # opened.
         self._ends: deque[int] = deque()
         self._bytes: deque[int] = deque()
         self._total = 0
@@ -228,42 +240,43 @@ class FetchWatchers:
     def __len__(self) -> int:
         return len(self._log_end.waiting) + len(self._high_watermark.waiting) + len(self._stable.waiting)
 
-    def line(self, watermark: Watermark) -> _Line:
+    def queue(self, watermark: Watermark) -> _WatermarkQueue:
+        """Return the parked fetches that wait for `watermark`."""
         if watermark is Watermark.LOG_END:
             return self._log_end
         return self._stable if watermark is Watermark.LAST_STABLE_OFFSET else self._high_watermark
 
     def appended(self, end_offset: int, size: int) -> None:
-        """A batch of `size` bytes now ends the log at `end_offset`."""
+        """Add a batch of `size` bytes; `end_offset` is the new log end."""
         self._total += size
         self._ends.append(end_offset)
         self._bytes.append(self._total)
         if self._log_end.waiting:
-            self._log_end.reach(self._total)
+            self._log_end.advance(self._total)
         else:
-            self._log_end.mark = self._total
+            self._log_end.position = self._total
         if len(self._ends) > GROWTH_ENTRIES_MAX:
             self._merge()
 
     def advanced(self, high_watermark: int, stable_offset: int | None) -> None:
-        """The high watermark has moved, and the last stable offset too unless it is None."""
+        """Apply an advance of the high watermark, and of the last stable offset unless `stable_offset` is None."""
         ends = self._ends
         if stable_offset is not None and (not ends or stable_offset >= ends[-1]):
-            # By far the most frequent: everything that was appended can be read by everybody.
+            # The most frequent case: all consumers can read all appended batches.
             self._move(self._high_watermark, self._total)
             self._move(self._stable, self._total)
             ends.clear()
             self._bytes.clear()
             return
-        self._move(self._high_watermark, self._bytes_below(high_watermark, self._high_watermark.mark))
+        self._move(self._high_watermark, self._bytes_below(high_watermark, self._high_watermark.position))
         if stable_offset is not None:
-            self._move(self._stable, self._bytes_below(stable_offset, self._stable.mark))
+            self._move(self._stable, self._bytes_below(stable_offset, self._stable.position))
             for _ in range(bisect_right(ends, stable_offset)):
                 ends.popleft()
                 self._bytes.popleft()
 
     def truncated(self, end_offset: int) -> None:
-        """Forget the batches at or beyond `end_offset`, where the log now ends, and let all waiting fetches read again."""
+        """Remove the batches beyond the new log end `end_offset`, and let all parked fetches read again."""
         ends = self._ends
         while ends and ends[-1] > end_offset:
             ends.pop()
@@ -271,26 +284,27 @@ class FetchWatchers:
         self.wake_all()
 
     def wake_all(self) -> None:
-        """Leadership, the directory or the partition itself is gone: everybody learns it by reading again."""
-        for line in (self._log_end, self._high_watermark, self._stable):
-            for wait in list(line.waiting):
+        """Let all parked fetches read again: the partition changed its role, lost its disk or was deleted."""
+        for queue in (self._log_end, self._high_watermark, self._stable):
+            for wait in list(queue.waiting):
                 wait.wake()
 
-    def _bytes_below(self, offset: int, mark: int) -> int:
-        at = bisect_right(self._ends, offset)
-        return max(self._bytes[at - 1], mark) if at else mark
+    def _bytes_below(self, offset: int, position: int) -> int:
+        """Return the bytes appended below `offset`, at least `position`."""
+        batches = bisect_right(self._ends, offset)
+        return max(self._bytes[batches - 1], position) if batches else position
 
     @staticmethod
-    def _move(line: _Line, total: int) -> None:
-        if line.waiting:
-            line.reach(total)
+    def _move(queue: _WatermarkQueue, position: int) -> None:
+        if queue.waiting:
+            queue.advance(position)
         else:
-            line.mark = total
+            queue.position = position
 
     def _merge(self) -> None:
-        # A transaction that stays open holds back the last stable offset over any number of batches. Of two
-        # neighbours the first goes, and its bytes are counted when the second is reached.
-        for kept in (self._ends, self._bytes):
-            merged = list(kept)[(len(kept) - 1) % 2 :: 2]
-            kept.clear()
-            kept.extend(merged)
+        # An open transaction can hold back the last stable offset over any number of batches. Of each two neighbours
+        # the first entry is removed: its bytes count when the watermark reaches the end of the second.
+        for entries in (self._ends, self._bytes):
+            merged = list(entries)[(len(entries) - 1) % 2 :: 2]
+            entries.clear()
+            entries.extend(merged)

@@ -1,4 +1,4 @@
-"""Move the watermarks of one partition replica, and wake the requests and followers that wait for them."""
+"""Advance the watermarks of one partition replica, and wake the requests and followers that wait for them."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,26 +9,32 @@ from odradek.storage.log.log import PartitionLog
 
 
 class FollowerWatch(Protocol):
-    """Receive the events of one partition for the fetch session of one follower (`odradek.broker.replication.leader_sessions`)."""
+    """Receive the events of one partition for the fetch session of one follower.
+
+    `odradek.broker.replication.leader_sessions.ReplicaSlot` implements it.
+    """
 
     def appended(self, *, deferred: bool) -> None:
-        """Note that the log end moved. A `deferred` append may wait for the next response of the session."""
+        """Note that the log end advanced. A `deferred` append may wait for the next response of the session."""
 
-    def moved(self) -> None:
-        """Note that a watermark or the log start offset moved: the next response reports it."""
+    def watermark_advanced(self) -> None:
+        """Note that the high watermark or the log start offset advanced: the next response contains it."""
 
-    def fell_out(self) -> None:
+    def left_isr(self) -> None:
         """Note that the follower left the ISR."""
 
     def ended(self) -> None:
         """Note that this broker no longer leads the partition in the epoch that the session knows."""
 
     def replaced(self) -> None:
-        """Note that another session of the same follower receives the events from now on."""
+        """Note that a newer session of the same follower receives the events from now on."""
 
 
 class Watermarks:
-    """The watermarks of one replica. The role of the replica may change; this object stays until the partition is closed."""
+    """Watermarks of one partition replica, with the requests that wait for them.
+
+    They outlive changes of the replica's role.
+    """
 
     __slots__ = (
         "_closed",
@@ -46,11 +52,12 @@ class Watermarks:
         self.followers: dict[int, FollowerWatch] = {}
         """Fetch sessions of followers, by broker id."""
         self.acknowledged_offset = 0
-        """All offsets below it are as safe on this broker as flush.messages demands."""
+        """All offsets below it are flushed on this broker as flush.messages requires."""
         self.committed = OffsetWaiters()
         """Produce requests with acks=all: they wait for the high watermark."""
         self.acknowledged = OffsetWaiters()
-        """Produce requests with acks=1: they wait for `acknowledged_offset`, which differs from the log end if flush.messages is set."""
+        """Produce requests with acks=1: they wait for `acknowledged_offset`, which differs from the log end if
+        flush.messages is set."""
         self.fetch_watchers = FetchWatchers()
         self._subscribers: dict[Callable[[int], None], None] = {}
         self._closed = False
@@ -60,7 +67,7 @@ class Watermarks:
         self._subscribers[callback] = None
 
     def unsubscribe(self, callback: Callable[[int], None]) -> None:
-        """Call `callback` no more. An unknown callback is ignored."""
+        """Stop calling `callback`. An unknown callback is ignored."""
         self._subscribers.pop(callback, None)
 
     def advance_high_watermark(self, offset: int) -> None:
@@ -73,7 +80,7 @@ class Watermarks:
         high_watermark = log.high_watermark
         assert log.last_stable_offset <= high_watermark <= log.log_end_offset
         for follower in self.followers.values():
-            follower.moved()
+            follower.watermark_advanced()
         self.fetch_watchers.advanced(
             high_watermark, log.last_stable_offset if log.last_stable_offset > stable else None
         )
@@ -84,7 +91,7 @@ class Watermarks:
                 callback(high_watermark)
 
     def acknowledge(self, offset: int) -> bool:
-        """Acknowledge all offsets below `offset` on this broker; return False if they are acknowledged already."""
+        """Acknowledge all offsets below `offset` on this broker. Return False if they were acknowledged before."""
         if offset <= self.acknowledged_offset:
             return False
         self.acknowledged_offset = offset
@@ -93,17 +100,23 @@ class Watermarks:
         return True
 
     def restart_acknowledgement(self) -> None:
-        """Begin a leader term: offsets beyond the high watermark need a new acknowledgement."""
+        """Lower `acknowledged_offset` to the high watermark, because a leader term begins.
+
+        1. This broker leads the partition and acknowledges offsets up to 10.
+        2. It becomes a follower, and truncates its log to 5.
+        3. It leads the partition again, and appends. Without this step, the offsets from 5 to 10 would count as
+           flushed.
+        """
         self.acknowledged_offset = min(self.acknowledged_offset, self.log.high_watermark)
 
     def fail_waiters(self, error: ErrorCode) -> None:
-        """Fail the waiting produce requests with `error`, and let the waiting fetches read again."""
+        """Fail the waiting produce requests with `error`, and let the parked fetches read again."""
         self.committed.fail(error)
         self.acknowledged.fail(error)
         self.fetch_watchers.wake_all()
 
     def end_followers(self) -> None:
-        """Tell the fetch sessions of all followers that the leader term ended."""
+        """Notify the fetch sessions of all followers that the leader term ended."""
         for follower in list(self.followers.values()):
             follower.ended()
 

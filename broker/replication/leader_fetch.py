@@ -372,7 +372,7 @@ class _Fetch:
             expected = max(0, gathering.max_bytes - gathering.size)
             budget.reserve(expected)
             try:
-                gathering.supply(await cold.partition.on_disk(cold.read.resolve()))
+                gathering.supply(await cold.partition.complete_read(cold.read.resolve()))
             except Refusal as refusal:
                 gathering.supply(refusal)
             finally:

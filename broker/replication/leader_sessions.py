@@ -112,13 +112,13 @@ class ReplicaSlot:
         if session.parked is not None:
             session.parked.wake_soon()
 
-    def moved(self) -> None:
+    def watermark_advanced(self) -> None:
         session = self.session
         session.moved[self] = None
         if session.eager and session.parked is not None:
             session.parked.wake_soon()
 
-    def fell_out(self) -> None:
+    def left_isr(self) -> None:
         self.session.outside[self] = None
 
     def ended(self) -> None:
@@ -221,7 +221,7 @@ class ReplicaSessions:
     def __iter__(self) -> Iterator[ReplicaSession]:
         return iter(list(self._sessions.values()))
 
-    def led(self, partition: Partition) -> None:
+    def elected(self, partition: Partition) -> None:
         """A leader epoch has begun: followers that knew of it earlier have been waiting."""
         for key in ((partition.topic_id, partition.index), (partition.topic, partition.index)):
             for slot in self._unresolved.pop(key, ()):

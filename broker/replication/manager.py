@@ -88,7 +88,7 @@ class ReplicationManager:
     def change_isr(self, partition: Partition, change: PendingIsrChange) -> None:
         self._changes.send(partition, change)
 
-    def led(self, partition: Partition) -> None:
+    def elected(self, partition: Partition) -> None:
         self._log_start_checks.complete(partition.topic, partition.index)
 
     def follow(self, partition: Partition, leader: int) -> None:

@@ -78,7 +78,7 @@ def host_partitions(
     sessions = ReplicaSessions(
         partitions, env.rng, eager=config.replica_selector_class is not None, throttles=throttles
     )
-    partitions.on_elected(sessions.led)
+    partitions.on_elected(sessions.elected)
     replica_fetches = ReplicaFetches(sessions, env.clock, budget, spawn, config.fetch_max_bytes)
     return HostedPartitions(partitions, replication, replica_fetches)
 

@@ -9,7 +9,7 @@ from odradek.broker.coordinators.groups import Groups
 from odradek.broker.coordinators.transactions import Transactions
 from odradek.broker.dispatch.table import API_TABLE
 from odradek.broker.fetch.sessions import FetchSessions
-from odradek.broker.partition.background_jobs import Jobs
+from odradek.broker.partition.background_jobs import BackgroundJobs
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from odradek.broker.quota.byte_budget import ByteBudget
@@ -73,7 +73,7 @@ class BrokerServer:
         metadata.subscribe(transactions.on_metadata)
         metadata.subscribe(groups.on_metadata)
         _warn_of_strays(node, logs)
-        Jobs(config, env.clock, self.partitions, logs, tasks, node.topic_settings).start()
+        BackgroundJobs(config, env.clock, self.partitions, logs, tasks, node.topic_settings).start()
         self.context = BrokerContext(
             apis=API_TABLE,
             budget=budget,

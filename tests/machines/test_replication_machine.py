@@ -90,7 +90,7 @@ class ReplicationMachine(RuleBasedStateMachine):
             for node in NODES:
                 broker = self.brokers[node]
                 leading = broker.partition().leader_term
-                if leading is None or (acks == -1 and not broker.partition().enough_in_sync):
+                if leading is None or (acks == -1 and not broker.partition().isr_suffices):
                     continue
                 for _ in range(count):
                     self.written += 1

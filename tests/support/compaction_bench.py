@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.config.topics import TopicSettings
-from odradek.broker.partition.compaction_job import Compaction
+from odradek.broker.partition.compaction_job import CompactionJob
 from odradek.protocol.batch import build_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
@@ -26,7 +26,7 @@ class Bench:
         self.rig.logs = self.logs  # type: ignore[assignment]  # the whole manager in place of the part
         self.rig.partitions._logs = self.logs
         self.rig.topic("t", 2)
-        self.compaction = Compaction(TopicSettings(self.rig.config), self.rig.clock, self.rig.partitions, self.logs)
+        self.compaction = CompactionJob(TopicSettings(self.rig.config), self.rig.clock, self.rig.partitions, self.logs)
 
     def put(self, index: int = 0, count: int = 20, keys: int = 3, **fields: Any) -> None:
         now_ms = self.rig.clock.now_ms

@@ -214,7 +214,7 @@ class ReplicationOf:
     def change_isr(self, partition: Partition, change: PendingIsrChange) -> None:
         self.isr_changes.append((partition, change))
 
-    def led(self, partition: Partition) -> None:
+    def elected(self, partition: Partition) -> None:
         self.elections.append(partition)
 
     def follow(self, partition: Partition, leader: int) -> None:

@@ -148,7 +148,7 @@ class Broker(Rig):
         settings = ("replica.fetch.wait.max.ms=200", f"node.id={node_id}", *settings)
         super().__init__(folder, *settings, config=config, node_id=node_id)
         self.services.topic_settings = None
-        self.partitions.on_elected(self.sessions.led)
+        self.partitions.on_elected(self.sessions.elected)
         self.services.peers = self.wire
 
     def make_replication(self) -> ReplicationManager:

@@ -185,7 +185,7 @@ class Nodes:
         partition = self.nodes[source].broker.context.partitions.get(topic, 0)
         assert partition is not None
         read = partition.read(0, max_bytes=READ_BYTES, limit=partition.log.high_watermark, min_one_batch=True)
-        result = await partition.on_disk(read.resolve()) if isinstance(read, ColdRead) else read
+        result = await partition.complete_read(read.resolve()) if isinstance(read, ColdRead) else read
         return [
             record.value
             for header, batch in iter_batches(result.records)

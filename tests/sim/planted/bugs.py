@@ -126,7 +126,7 @@ PLANTED: Final = (
     Planted(
         "ListOffsets right after an election",
         Partition,
-        "check_end_known",
+        "check_high_watermark_known",
         cluster_bugs.end_known_at_once,
         brokers=3,
     ),

@@ -29,10 +29,10 @@ def truncate_to_high_watermark(original: Callable[..., Any]) -> Callable[..., An
 
 
 def end_known_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    def check_end_known(self: Partition) -> None:
+    def check_high_watermark_known(self: Partition) -> None:
         """A leader answers ListOffsets before it knows what was committed."""
 
-    return check_end_known
+    return check_high_watermark_known
 
 
 def begun_in_memory(original: Callable[..., Any]) -> Callable[..., Any]:

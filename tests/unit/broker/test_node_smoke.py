@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from odradek.broker.node import CannotStartError, Node
-from odradek.broker.partition.registry import WORK_AT_ONCE
+from odradek.broker.partition.registry import ROLE_CHANGES_PER_SLICE
 from odradek.broker.process.clock import SystemClock
 from odradek.broker.process.env import Env
 from odradek.cluster.metadata.errors import UnsupportedMetadata
@@ -341,12 +341,12 @@ async def test_metadata_of_a_later_version_stops_the_start_in_one_line(
 async def test_a_log_that_the_metadata_does_not_know_is_left_alone(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         await node.produce("t", b"a")
-        many = CreatableTopic(name="many", num_partitions=WORK_AT_ONCE, replication_factor=1)
+        many = CreatableTopic(name="many", num_partitions=ROLE_CHANGES_PER_SLICE, replication_factor=1)
         made = await node.call(CreateTopicsRequest(topics=[many], timeout_ms=10_000), 7)
         assert made.topics[0].error_code == ErrorCode.NONE
         # It was answered when the metadata had it; the logs of so many partitions are made in slices behind that.
         async with asyncio.timeout(10):
-            while len(node.node.broker.partitions.hosted("many")) < WORK_AT_ONCE:
+            while len(node.node.broker.partitions.hosted("many")) < ROLE_CHANGES_PER_SLICE:
                 await asyncio.sleep(0)
     (tmp_path / "stranger-0").mkdir()
     with capture_logs() as lines:

@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.config.topics import TopicSettings
 from odradek.broker.partition import background_jobs as jobs
-from odradek.broker.partition.background_jobs import Jobs
+from odradek.broker.partition.background_jobs import BackgroundJobs
 from odradek.runtime.tasks import Tasks
 from odradek.storage.config import LogConfig
 from odradek.storage.data_directory.log_manager import LogManager
@@ -26,7 +26,9 @@ class Bench:
         self.failures: list[tuple[str, BaseException]] = []
         self.tasks = Tasks(lambda name, error: self.failures.append((name, error)))
         rig = self.rig
-        self.jobs = Jobs(rig.config, rig.clock, rig.partitions, self.logs, self.tasks, TopicSettings(rig.config))
+        self.jobs = BackgroundJobs(
+            rig.config, rig.clock, rig.partitions, self.logs, self.tasks, TopicSettings(rig.config)
+        )
 
     def append(self, index: int = 0, **producer: Any) -> None:
         data = batch(b"x" * 100, **producer)

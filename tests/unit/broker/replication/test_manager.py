@@ -270,14 +270,14 @@ async def test_an_append_while_another_partition_is_read_from_the_disk_is_not_fo
         leader.append(b"a", index=index)
     await brokers.until(lambda: leader.committed(0) == leader.committed(1) == 1)
     reading, go_on = asyncio.Event(), asyncio.Event()
-    on_disk = Partition.on_disk
+    complete_read = Partition.complete_read
 
     async def slow(partition: Partition, read: Awaitable[Any]) -> Any:
         reading.set()
         await go_on.wait()
-        return await on_disk(partition, read)
+        return await complete_read(partition, read)
 
-    monkeypatch.setattr(Partition, "on_disk", slow)
+    monkeypatch.setattr(Partition, "complete_read", slow)
     for follower in leader.partition("t", 0).watermarks.followers.values():
         assert isinstance(follower, ReplicaSlot)
         follower.session.due[follower] = None

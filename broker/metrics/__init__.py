@@ -1,5 +1,6 @@
-"""What a node tells Prometheus of itself.
+"""Metrics of a node, in the Prometheus text format.
 
-While it works it counts a few integers a request (`requests`, `odradek.broker.partition.traffic`); everything else is looked up when somebody asks
-(`scrape`), in steps that let requests in between.
+The hot paths update a few integers per request (`odradek.broker.dispatch.request_metrics`,
+`odradek.broker.partition.traffic`). A scrape looks up all other values, in steps between which the node serves requests
+(`scrape`).
 """

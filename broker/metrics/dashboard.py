@@ -1,4 +1,4 @@
-"""docs/grafana.json: a dashboard of what is most asked for, made of the rows of `families`."""
+"""Render docs/grafana.json, a dashboard of the most important metrics in `families`."""
 
 import json
 import re
@@ -18,8 +18,12 @@ _QUANTILE: Final = "histogram_quantile(0.99, sum by (le, {by}) (rate({name}_buck
 PANELS: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
     ("Requests", "reqps", {"{{request}}": _RATE.format(by="request", name=f"{_NET}_requests_total")}),
     ("Errors", "reqps", {"{{request}} {{error}}": _RATE.format(by="request, error", name=f"{_NET}_errors_total")}),
-    ("Time of a request, 99 %", "s", {"{{request}}": _QUANTILE.format(by="request", name=f"{_NET}_totaltime_seconds")}),
-    ("Event-loop lag, worst", "s", {"{{instance}}": "odradek_event_loop_lag_max_seconds"}),
+    (
+        "Request latency, 99th percentile",
+        "s",
+        {"{{request}}": _QUANTILE.format(by="request", name=f"{_NET}_totaltime_seconds")},
+    ),
+    ("Event loop lag, maximum", "s", {"{{instance}}": "odradek_event_loop_lag_max_seconds"}),
     ("Bytes in", "Bps", {"{{topic}}": _RATE.format(by="topic", name=f"{_TOPIC}_bytesin_total")}),
     ("Bytes out", "Bps", {"{{topic}}": _RATE.format(by="topic", name=f"{_TOPIC}_bytesout_total")}),
     ("Records in", "cps", {"{{topic}}": _RATE.format(by="topic", name=f"{_TOPIC}_messagesin_total")}),
@@ -34,7 +38,7 @@ PANELS: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
         },
     ),
     (
-        "Ends of transactions",
+        "Completed transactions",
         "cps",
         {
             "committed": "sum(rate(odradek_transactions_committed_total[$__rate_interval]))",
@@ -46,7 +50,7 @@ PANELS: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
     ("Transactional ids by state", "short", {"{{state}}": "sum by (state) (odradek_transactions)"}),
     ("Oldest open transaction", "s", {"{{instance}}": "odradek_transactions_oldest_open_seconds"}),
     (
-        "Held back by open transactions",
+        "Offsets that wait for open transactions",
         "short",
         {"{{topic}}": "sum by (topic) (kafka_cluster_partition_laststableoffsetlag)"},
     ),
@@ -55,8 +59,8 @@ PANELS: Final[tuple[tuple[str, str, dict[str, str]], ...]] = (
         "short",
         {"{{protocol}} {{state}}": "sum by (protocol, state) (kafka_server_group_coordinator_metrics_group_count)"},
     ),
-    ("Lag of groups", "short", {"{{group}}": "sum by (group) (odradek_group_lag)"}),
-    ("Size of logs", "bytes", {"{{topic}}": "sum by (topic) (kafka_log_log_size)"}),
+    ("Consumer group lag", "short", {"{{group}}": "sum by (group) (odradek_group_lag)"}),
+    ("Log size", "bytes", {"{{topic}}": "sum by (topic) (kafka_log_log_size)"}),
     (
         "Brokers",
         "short",
@@ -72,7 +76,7 @@ _PARTS: Final = ("_bucket", "_count", "_sum")
 
 
 def unknown_names() -> list[str]:
-    """Metrics that the panels ask for and that there are not."""
+    """Return the names in the panels that no metric of `families` has."""
     unknown = []
     for _, _, targets in PANELS:
         for name in (name for expression in targets.values() for name in _NAME.findall(expression)):
@@ -99,8 +103,8 @@ def render() -> str:
             },
             "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
             "targets": [
-                {"refId": chr(ord("A") + place), "datasource": source, "expr": expression, "legendFormat": legend}
-                for place, (legend, expression) in enumerate(targets.items())
+                {"refId": chr(ord("A") + position), "datasource": source, "expr": expression, "legendFormat": legend}
+                for position, (legend, expression) in enumerate(targets.items())
             ],
         }
         for number, (title, unit, targets) in enumerate(PANELS)

@@ -1,4 +1,4 @@
-"""GET /metrics over HTTP: just enough of HTTP/1.1 for Prometheus, curl and a browser."""
+"""HTTP endpoint of the metrics: the part of HTTP/1.1 that Prometheus, curl and browsers need for GET /metrics."""
 
 from asyncio import AbstractServer, BaseTransport, Protocol, TimerHandle, Transport, get_running_loop
 from typing import TYPE_CHECKING, Final, cast
@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 PATH: Final = b"/metrics"
 REQUEST_BYTES_MAX: Final = 8_192
+"""Maximum bytes of a request's line and headers. Those of Prometheus have a few hundred."""
 CONNECTIONS_MAX: Final = 16
-"""At a time; further ones are closed at once."""
+"""Maximum open connections per node. Further ones are closed immediately."""
 TIMEOUT_S: Final = 10.0
-"""For a whole request and its answer."""
+"""Maximum seconds of a connection, from its start to the end of the response.
+
+Prometheus waits as long by default (scrape_timeout).
+"""
 HEAD_END: Final = b"\r\n\r\n"
 TEXT: Final = "text/plain; charset=utf-8"
 REASONS: Final = {
@@ -30,23 +34,23 @@ REASONS: Final = {
 
 
 class Endpoint:
-    """Listens from `open` on, until `close`."""
+    """The listener for scrapes, and the open connections. It listens from `open` to `close`."""
 
     def __init__(self, tasks: "Tasks") -> None:
         self.tasks = tasks
         self.sources: list[Source] = []
         """The parts of the node that are scraped. The node adds each part when it is complete."""
         self.lag = LoopLag()
-        self.connections: dict[Scrape, None] = {}
+        self.connections: dict[ScrapeConnection, None] = {}
         self._server: AbstractServer | None = None
         self.port = 0
 
     async def open(self, host: str, port: int) -> None:
         """Listen on `host`:`port`. Raise CannotListenError."""
         try:
-            self._server = await get_running_loop().create_server(lambda: Scrape(self), host, port)
+            self._server = await get_running_loop().create_server(lambda: ScrapeConnection(self), host, port)
         except OSError as error:
-            remedy = "; choose another address with odradek.metrics.listener, or none"
+            remedy = "; set odradek.metrics.listener to another address, or leave it unset"
             raise cannot_listen(error, host, port, "metrics", remedy) from error
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -60,14 +64,14 @@ class Endpoint:
             self._server = None
 
 
-class Scrape(Protocol):
-    """One connection, one request, one answer."""
+class ScrapeConnection(Protocol):
+    """One connection with one request and one response."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._transport: Transport | None = None
         self._received = b""
-        self._asked = False
+        self._request_complete = False
         self._deadline: TimerHandle | None = None
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -88,24 +92,24 @@ class Scrape(Protocol):
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._asked:
+        if self._request_complete:
             return
         self._received += data
         if HEAD_END in self._received:
-            self._asked = True
-            self._answer()
+            self._request_complete = True
+            self._respond()
         elif len(self._received) > REQUEST_BYTES_MAX:
-            self._asked = True
-            self._send(400, b"the request is too long\n")
+            self._request_complete = True
+            self._send(400, b"the request is too large\n")
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         words = self._received.partition(b"\r\n")[0].split()
         if len(words) != 3:
-            self._send(400, b"not a request\n")
+            self._send(400, b"malformed request line\n")
         elif words[0] != b"GET":
-            self._send(405, b"only GET\n")
+            self._send(405, b"the only method is GET\n")
         elif words[1].partition(b"?")[0] != PATH:
-            self._send(404, b"see /metrics\n")
+            self._send(404, b"the only path is /metrics\n")
         else:
             self._endpoint.tasks.spawn(self._scrape(), "metrics")
 
@@ -113,16 +117,16 @@ class Scrape(Protocol):
         try:
             text = await exposition(self._endpoint.sources)
         except Exception:
-            self._send(500, b"see the log of the broker\n")
-            raise  # reported by whoever owns the task
+            self._send(500, b"the scrape failed; the log of the broker has the reason\n")
+            raise  # `Tasks` logs it
         self._send(200, text, CONTENT_TYPE_LATEST)
 
-    def _send(self, status: int, body: bytes, kind: str = TEXT) -> None:
+    def _send(self, status: int, body: bytes, content_type: str = TEXT) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         head = (
-            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
             "Connection: close\r\n\r\n"
         )
         transport.write(head.encode() + body)

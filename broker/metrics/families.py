@@ -1,5 +1,7 @@
-"""Every metric as a row. Names that begin with `kafka_` are Kafka's, as its JMX beans are usually exported (domain, type and name
-in lower case); those that begin with `odradek_` have no counterpart, or mean something that Kafka does not export.
+"""The metrics of a node, one row per metric.
+
+Names that begin with `kafka_` are those under which Kafka's JMX beans are usually exported: domain, type and name in
+lower case. Names that begin with `odradek_` have no counterpart in Kafka.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`kafka` is the bean and attribute that it corresponds to; None where there is none."""
+    """A metric: its name, kind, labels and description.
+
+    `kafka` is the JMX bean with the same content, or None.
+    """
 
     name: str
     kind: Kind
@@ -37,53 +42,53 @@ _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 # fmt: off
 _ROWS: Final = (
     # Requests
-    Family("kafka_network_requestmetrics_requests_total", _C, _REQUEST, "Requests answered.", f"{_REQUESTS}RequestsPerSec,request=,version="),
-    Family("kafka_network_requestmetrics_errors_total", _C, ("request", "error"), "Error codes in answers, one for each partition, group or resource that was refused.", f"{_REQUESTS}ErrorsPerSec,request=,error="),
-    Family("kafka_network_requestmetrics_totaltime_seconds", _H, _REQUEST, "From the whole request to its answer, what it waited for included.", f"{_REQUESTS}TotalTimeMs,request="),
-    Family("kafka_network_requestmetrics_requestbytes_total", _C, _REQUEST, "Bytes of requests.", f"{_REQUESTS}RequestBytes,request="),
-    Family("kafka_network_requestmetrics_responsebytes_total", _C, _REQUEST, "Bytes of answers.", f"{_REQUESTS}ResponseBytes,request="),
-    Family("kafka_server_socketservermetrics_connection_count", _G, (), "Connections of clients and brokers.", "kafka.server:type=socket-server-metrics,name=connection-count"),
-    Family("odradek_byte_budget_used_bytes", _G, (), "Requests and answers in memory (of queued.max.request.bytes)."),
-    Family("odradek_event_loop_lag_seconds", _H, (), "How late the event loop is, looked at ten times a second. Kafka's nearest are RequestHandlerAvgIdlePercent and RequestQueueTimeMs."),
-    Family("odradek_event_loop_lag_max_seconds", _G, (), "The worst of that since the last scrape."),
+    Family("kafka_network_requestmetrics_requests_total", _C, _REQUEST, "Requests to which the node has responded.", f"{_REQUESTS}RequestsPerSec,request=,version="),
+    Family("kafka_network_requestmetrics_errors_total", _C, ("request", "error"), "Error codes in responses. A response counts once per partition, group or resource with an error.", f"{_REQUESTS}ErrorsPerSec,request=,error="),
+    Family("kafka_network_requestmetrics_totaltime_seconds", _H, _REQUEST, "Time from the last byte of a request to its response, including the time for which the request was parked.", f"{_REQUESTS}TotalTimeMs,request="),
+    Family("kafka_network_requestmetrics_requestbytes_total", _C, _REQUEST, "Bytes of received requests.", f"{_REQUESTS}RequestBytes,request="),
+    Family("kafka_network_requestmetrics_responsebytes_total", _C, _REQUEST, "Bytes of sent responses.", f"{_REQUESTS}ResponseBytes,request="),
+    Family("kafka_server_socketservermetrics_connection_count", _G, (), "Open connections of clients and brokers.", "kafka.server:type=socket-server-metrics,name=connection-count"),
+    Family("odradek_byte_budget_used_bytes", _G, (), "Bytes of requests and responses in memory. queued.max.request.bytes bounds them."),
+    Family("odradek_event_loop_lag_seconds", _H, (), "Delay of the event loop, measured ten times a second. It replaces Kafka's RequestHandlerAvgIdlePercent and RequestQueueTimeMs."),
+    Family("odradek_event_loop_lag_max_seconds", _G, (), "Maximum delay of the event loop since the last scrape."),
     # Topics
-    Family("kafka_server_brokertopicmetrics_bytesin_total", _C, _TOPIC, "Bytes appended as the leader.", f"{_TOPICS}BytesInPerSec,topic="),
-    Family("kafka_server_brokertopicmetrics_messagesin_total", _C, _TOPIC, "Records appended as the leader.", f"{_TOPICS}MessagesInPerSec,topic="),
-    Family("kafka_server_brokertopicmetrics_bytesout_total", _C, _TOPIC, "Bytes read by consumers.", f"{_TOPICS}BytesOutPerSec,topic="),
+    Family("kafka_server_brokertopicmetrics_bytesin_total", _C, _TOPIC, "Bytes of record batches that this broker appended as the leader.", f"{_TOPICS}BytesInPerSec,topic="),
+    Family("kafka_server_brokertopicmetrics_messagesin_total", _C, _TOPIC, "Records that this broker appended as the leader.", f"{_TOPICS}MessagesInPerSec,topic="),
+    Family("kafka_server_brokertopicmetrics_bytesout_total", _C, _TOPIC, "Bytes of the record batches that consumers fetched from this broker.", f"{_TOPICS}BytesOutPerSec,topic="),
     # Partitions
-    Family("kafka_server_replicamanager_partitioncount", _G, (), "Replicas on this broker.", f"{_REPLICAS}PartitionCount"),
+    Family("kafka_server_replicamanager_partitioncount", _G, (), "Partitions with a replica on this broker.", f"{_REPLICAS}PartitionCount"),
     Family("kafka_server_replicamanager_leadercount", _G, (), "Partitions that this broker leads.", f"{_REPLICAS}LeaderCount"),
-    Family("kafka_server_replicamanager_underreplicatedpartitions", _G, (), "Partitions led here of which not all replicas are in sync.", f"{_REPLICAS}UnderReplicatedPartitions"),
-    Family("kafka_server_replicamanager_underminisrpartitioncount", _G, (), "Partitions led here with fewer replicas in sync than min.insync.replicas.", f"{_REPLICAS}UnderMinIsrPartitionCount"),
-    Family("kafka_server_replicamanager_offlinereplicacount", _G, (), "Replicas here that a disk has refused something.", f"{_REPLICAS}OfflineReplicaCount"),
-    Family("kafka_cluster_partition_insyncreplicascount", _G, _PARTITION, "Replicas in sync, of a partition led here.", "kafka.cluster:type=Partition,name=InSyncReplicasCount,topic=,partition="),
-    Family("kafka_cluster_partition_replicascount", _G, _PARTITION, "Replicas, of a partition led here.", "kafka.cluster:type=Partition,name=ReplicasCount,topic=,partition="),
-    Family("kafka_cluster_partition_laststableoffsetlag", _G, _PARTITION, "Offsets between the last stable offset and the high watermark, of a partition led here: what open transactions hold back.", "kafka.cluster:type=Partition,name=LastStableOffsetLag,topic=,partition="),
-    Family("kafka_log_log_size", _G, _PARTITION, "Bytes of the log.", f"{_LOG}Size,topic=,partition="),
-    Family("kafka_log_log_logstartoffset", _G, _PARTITION, "The first offset.", f"{_LOG}LogStartOffset,topic=,partition="),
-    Family("kafka_log_log_logendoffset", _G, _PARTITION, "The offset behind the last.", f"{_LOG}LogEndOffset,topic=,partition="),
-    Family("kafka_log_log_numlogsegments", _G, _PARTITION, "Segments of the log.", f"{_LOG}NumLogSegments,topic=,partition="),
-    # The cluster, as the active controller sees it
-    Family("kafka_controller_kafkacontroller_activecontrollercount", _G, (), "1 on the active controller, 0 elsewhere.", f"{_CONTROLLER}ActiveControllerCount"),
-    Family("kafka_controller_kafkacontroller_offlinepartitionscount", _G, (), "Partitions without a leader; on the active controller, 0 elsewhere.", f"{_CONTROLLER}OfflinePartitionsCount"),
-    Family("kafka_controller_kafkacontroller_activebrokercount", _G, (), "Brokers that are not fenced; on the active controller, 0 elsewhere.", f"{_CONTROLLER}ActiveBrokerCount"),
-    Family("kafka_controller_kafkacontroller_fencedbrokercount", _G, (), "Brokers that are fenced; on the active controller, 0 elsewhere.", f"{_CONTROLLER}FencedBrokerCount"),
-    Family("kafka_controller_kafkacontroller_globaltopiccount", _G, (), "Topics; on the active controller, 0 elsewhere.", f"{_CONTROLLER}GlobalTopicCount"),
-    Family("kafka_controller_kafkacontroller_globalpartitioncount", _G, (), "Partitions; on the active controller, 0 elsewhere.", f"{_CONTROLLER}GlobalPartitionCount"),
-    # Transactions coordinated here
-    Family("odradek_transactions", _G, ("state",), "Transactional ids by state."),
-    Family("odradek_transactions_committed_total", _C, (), "Decisions to commit."),
-    Family("odradek_transactions_aborted_total", _C, (), "Decisions to abort, whoever asked."),
-    Family("odradek_transactions_timed_out_total", _C, (), "Those of them that came after the transaction's time was up."),
-    Family("odradek_transactions_fenced_total", _C, (), "Producers that a newer one of the same transactional id has replaced."),
-    Family("odradek_transactions_oldest_open_seconds", _G, (), "The age of the oldest open transaction; 0 without one."),
-    # Groups coordinated here
-    Family("kafka_server_group_coordinator_metrics_group_count", _G, ("protocol", "state"), "Groups.", "kafka.server:type=group-coordinator-metrics,name=group-count,protocol= and consumer-group-count,state="),
-    Family("odradek_group_offsets", _G, (), "Committed offsets that are kept. Kafka's GroupMetadataManager,name=NumOffsets."),
-    Family("odradek_group_lag", _G, ("group",), "Records between what a group has committed and the high watermarks, over the partitions with a replica here. Kafka's clients export records-lag."),
-    Family("odradek_group_stable_lag", _G, ("group",), "Likewise to the last stable offsets: what a reader of committed records could read now."),
-    # This table
-    Family("odradek_metrics_left_out", _G, ("kind",), "Topics, partitions and groups that have no rows of their own, since there are more of them than a named limit."),
+    Family("kafka_server_replicamanager_underreplicatedpartitions", _G, (), "Partitions that this broker leads with fewer in-sync replicas than replicas.", f"{_REPLICAS}UnderReplicatedPartitions"),
+    Family("kafka_server_replicamanager_underminisrpartitioncount", _G, (), "Partitions that this broker leads with fewer in-sync replicas than min.insync.replicas. Producers with acks=all receive NOT_ENOUGH_REPLICAS.", f"{_REPLICAS}UnderMinIsrPartitionCount"),
+    Family("kafka_server_replicamanager_offlinereplicacount", _G, (), "Replicas on this broker that are offline after a failed disk operation.", f"{_REPLICAS}OfflineReplicaCount"),
+    Family("kafka_cluster_partition_insyncreplicascount", _G, _PARTITION, "In-sync replicas of a partition that this broker leads.", "kafka.cluster:type=Partition,name=InSyncReplicasCount,topic=,partition="),
+    Family("kafka_cluster_partition_replicascount", _G, _PARTITION, "Replicas of a partition that this broker leads.", "kafka.cluster:type=Partition,name=ReplicasCount,topic=,partition="),
+    Family("kafka_cluster_partition_laststableoffsetlag", _G, _PARTITION, "High watermark minus last stable offset, of a partition that this broker leads: the offsets that read_committed consumers cannot read before open transactions end.", "kafka.cluster:type=Partition,name=LastStableOffsetLag,topic=,partition="),
+    Family("kafka_log_log_size", _G, _PARTITION, "Size of the log's segments in bytes.", f"{_LOG}Size,topic=,partition="),
+    Family("kafka_log_log_logstartoffset", _G, _PARTITION, "Log start offset: the first offset that can be read.", f"{_LOG}LogStartOffset,topic=,partition="),
+    Family("kafka_log_log_logendoffset", _G, _PARTITION, "Log end offset: the offset of the next record.", f"{_LOG}LogEndOffset,topic=,partition="),
+    Family("kafka_log_log_numlogsegments", _G, _PARTITION, "Number of segments of the log.", f"{_LOG}NumLogSegments,topic=,partition="),
+    # The cluster, on the active controller
+    Family("kafka_controller_kafkacontroller_activecontrollercount", _G, (), "1 on the active controller, 0 on the other nodes.", f"{_CONTROLLER}ActiveControllerCount"),
+    Family("kafka_controller_kafkacontroller_offlinepartitionscount", _G, (), "Partitions without a leader. 0 on nodes that are not the active controller.", f"{_CONTROLLER}OfflinePartitionsCount"),
+    Family("kafka_controller_kafkacontroller_activebrokercount", _G, (), "Registered brokers that are not fenced. 0 on nodes that are not the active controller.", f"{_CONTROLLER}ActiveBrokerCount"),
+    Family("kafka_controller_kafkacontroller_fencedbrokercount", _G, (), "Registered brokers that are fenced. 0 on nodes that are not the active controller.", f"{_CONTROLLER}FencedBrokerCount"),
+    Family("kafka_controller_kafkacontroller_globaltopiccount", _G, (), "Topics of the cluster. 0 on nodes that are not the active controller.", f"{_CONTROLLER}GlobalTopicCount"),
+    Family("kafka_controller_kafkacontroller_globalpartitioncount", _G, (), "Partitions of the cluster. 0 on nodes that are not the active controller.", f"{_CONTROLLER}GlobalPartitionCount"),
+    # Transactions of this coordinator
+    Family("odradek_transactions", _G, ("state",), "Transactional ids of this coordinator, by state."),
+    Family("odradek_transactions_committed_total", _C, (), "Transactions that this coordinator decided to commit."),
+    Family("odradek_transactions_aborted_total", _C, (), "Transactions that this coordinator decided to abort: for a producer, an operator, a time-out or a new producer epoch."),
+    Family("odradek_transactions_timed_out_total", _C, (), "Transactions that this coordinator aborted after their transaction.timeout.ms was over."),
+    Family("odradek_transactions_fenced_total", _C, (), "Producers that this coordinator fenced because another producer initialized the same transactional id."),
+    Family("odradek_transactions_oldest_open_seconds", _G, (), "Age of the oldest open transaction of this coordinator. 0 without an open transaction."),
+    # Groups of this coordinator
+    Family("kafka_server_group_coordinator_metrics_group_count", _G, ("protocol", "state"), "Groups of this coordinator, by protocol and state.", "kafka.server:type=group-coordinator-metrics,name=group-count,protocol= and consumer-group-count,state="),
+    Family("odradek_group_offsets", _G, (), "Committed offsets that this coordinator stores. As NumOffsets of Kafka's GroupMetadataManager."),
+    Family("odradek_group_lag", _G, ("group",), "High watermarks minus committed offsets of a group, summed over the partitions with a replica on this broker. Kafka's clients export records-lag instead."),
+    Family("odradek_group_stable_lag", _G, ("group",), "Last stable offsets minus committed offsets of a group, summed over the same partitions: the offsets that read_committed consumers can read now."),
+    # Metrics
+    Family("odradek_metrics_left_out", _G, ("kind",), "Topics, partitions or groups without rows, because their number exceeds the limit on this page."),
 )
 # fmt: on
 FAMILIES: Final = {family.name: family for family in _ROWS}

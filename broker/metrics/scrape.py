@@ -1,4 +1,4 @@
-"""The values of every metric, looked up when somebody asks, in steps of bounded work between which requests are served."""
+"""Look up the values of all metrics, in steps of bounded work. Between the steps, the node serves requests."""
 
 from asyncio import sleep
 from collections import Counter
@@ -32,23 +32,27 @@ if TYPE_CHECKING:
     from odradek.runtime.clock import Clock
 
 TOPICS_MAX: Final = 500
-"""Topics with rows of their own, the busiest ones; the others are summed up as `OTHERS`."""
+"""Maximum topics with rows per scrape: those with the most traffic. `OTHERS` is the sum of the remaining ones.
+
+Bounds the time series that a cluster with many topics causes in Prometheus; the other limits do the same.
+"""
 PARTITIONS_MAX: Final = 1_000
-"""Partitions with rows of their own, by name; partitions of internal topics come last."""
+"""Maximum partitions with rows per scrape, by name, with partitions of internal topics last."""
 GROUPS_MAX: Final = 500
-"""Groups with rows of their own: those that are furthest behind."""
+"""Maximum groups with rows per scrape: those with the largest lag."""
 OTHERS: Final = "_others"
+"""Label of the sum of topics without rows."""
 STEP: Final = 200
-"""Partitions, groups or transactions that are looked at without a break: well under a millisecond."""
+"""Partitions, groups or transactions per step. They take well under a millisecond."""
 TEXT_STEP: Final = 200
-"""Samples of one metric that are written out without a break."""
+"""Samples of one metric per step of the rendering."""
 
 Sample = tuple[str, tuple[str, ...], Any]
-"""Name, values of the labels, value: a number, or a `Histogram`."""
+"""Name, values of the labels, and value: a number or a `Histogram`."""
 
 
-class One:
-    """A registry of one metric."""
+class SingleMetricRegistry:
+    """A collector of one metric, as `generate_latest` needs it."""
 
     def __init__(self, metric: Any) -> None:
         self._metric = metric
@@ -58,21 +62,21 @@ class One:
 
 
 Source = Callable[[], AsyncIterator[Sample]]
-"""Yield the current samples of one part of the node."""
+"""Yields the current samples of one part of the node."""
 
 
 async def exposition(sources: Sequence[Source]) -> bytes:
     """Return the samples of all `sources` in the Prometheus text format."""
-    found: dict[str, list[Sample]] = {}
+    by_name: dict[str, list[Sample]] = {}
     for source in sources:
         async for sample in source():
-            found.setdefault(sample[0], []).append(sample)
+            by_name.setdefault(sample[0], []).append(sample)
     pieces = []
     for name, family in FAMILIES.items():
-        rows = iter(found.get(name, ()))
+        rows = iter(by_name.get(name, ()))
         head = True
         while part := list(islice(rows, TEXT_STEP)):
-            text = generate_latest(One(_metric(family, part)))
+            text = generate_latest(SingleMetricRegistry(_metric(family, part)))
             pieces.append(text if head else _without_head(text))
             head = False
             await sleep(0)
@@ -89,15 +93,15 @@ def _metric(family: Family, part: list[Sample]) -> Any:
         for _, labels, value in part:
             histogram.add_metric(labels, buckets=_buckets(value), sum_value=value.sum_us / US_PER_S)
         return histogram
-    made = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
-    metric = made(family.name, family.doc, labels=family.labels)
+    metric_class = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    metric = metric_class(family.name, family.doc, labels=family.labels)
     for _, labels, value in part:
         metric.add_metric(labels, value)
     return metric
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Cumulative, as Prometheus has them."""
+    """Return (upper bound in seconds, cumulative count) per bucket, as Prometheus expects."""
     total, rows = 0, []
     for bound, count in zip([*(str(us / US_PER_S) for us in BOUNDS_US), "+Inf"], histogram.buckets, strict=True):
         total += count
@@ -141,12 +145,12 @@ def _requests(metrics: "Mapping[int, ApiMetrics]") -> Iterator[Sample]:
         yield "kafka_network_requestmetrics_totaltime_seconds", labels, api.times
         yield "kafka_network_requestmetrics_requestbytes_total", labels, api.bytes_in
         yield "kafka_network_requestmetrics_responsebytes_total", labels, api.bytes_out
-        for code, times in api.errors.items():
-            yield "kafka_network_requestmetrics_errors_total", (api.name, error_name(code)), times
+        for code, count in api.errors.items():
+            yield "kafka_network_requestmetrics_errors_total", (api.name, error_name(code)), count
 
 
 def error_name(code: int) -> str:
-    """Also of a code that another broker's answer brought, and that is not known here."""
+    """Return the name of an error code, or the number of a code that only another broker knows."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -160,7 +164,7 @@ async def _partitions(partitions: "Partitions") -> AsyncIterator[Sample]:
     hosted = list(partitions)
     counts: Counter[str] = Counter()
     topics: dict[str, list[int]] = {}
-    for place, partition in enumerate(hosted):
+    for position, partition in enumerate(hosted):
         traffic = partition.traffic
         sums = topics.setdefault(partition.topic, [0, 0, 0])
         for index, value in enumerate((traffic.bytes_in, traffic.records_in, traffic.bytes_out)):
@@ -171,7 +175,7 @@ async def _partitions(partitions: "Partitions") -> AsyncIterator[Sample]:
             replicas = partition.leader_term.replicas
             counts["underreplicatedpartitions"] += len(replicas.isr) < len(replicas.replicas)
             counts["underminisrpartitioncount"] += len(replicas.isr) < replicas.min_isr
-        if place % STEP == 0:
+        if position % STEP == 0:
             await sleep(0)
     counts["partitioncount"] = len(hosted)
     for name in (
@@ -186,19 +190,19 @@ async def _partitions(partitions: "Partitions") -> AsyncIterator[Sample]:
         yield sample
     hosted.sort(key=lambda partition: (is_internal(partition.topic), partition.topic, partition.index))
     yield "odradek_metrics_left_out", ("partition",), max(len(hosted) - PARTITIONS_MAX, 0)
-    for place, partition in enumerate(hosted[:PARTITIONS_MAX]):
+    for position, partition in enumerate(hosted[:PARTITIONS_MAX]):
         for sample in _partition(partition):
             yield sample
-        if place % STEP == 0:
+        if position % STEP == 0:
             await sleep(0)
 
 
 def _topics(topics: dict[str, list[int]]) -> Iterator[Sample]:
     busiest = sorted(topics.items(), key=lambda item: -item[1][0] - item[1][2])
     shown = dict(busiest[:TOPICS_MAX])
-    if rest := busiest[TOPICS_MAX:]:
-        shown[OTHERS] = [sum(column) for column in zip(*(sums for _, sums in rest), strict=True)]
-    yield "odradek_metrics_left_out", ("topic",), len(rest)
+    if remaining := busiest[TOPICS_MAX:]:
+        shown[OTHERS] = [sum(column) for column in zip(*(sums for _, sums in remaining), strict=True)]
+    yield "odradek_metrics_left_out", ("topic",), len(remaining)
     for topic, sums in shown.items():
         for name, value in zip(("bytesin", "messagesin", "bytesout"), sums, strict=True):
             yield f"kafka_server_brokertopicmetrics_{name}_total", (topic,), value
@@ -234,10 +238,10 @@ async def _cluster(node: "NodeContext", quorum: "QuorumContext") -> AsyncIterato
         counts["activebrokercount"] = sum(not broker.fenced for broker in image.brokers.values())
         counts["fencedbrokercount"] = len(image.brokers) - counts["activebrokercount"]
         counts["globaltopiccount"] = len(image.topics)
-        for place, topic in enumerate(image.topics.values()):
+        for position, topic in enumerate(image.topics.values()):
             counts["globalpartitioncount"] += len(topic.partitions)
-            counts["offlinepartitionscount"] += sum(not each.has_leader for each in topic.partitions.values())
-            if place % STEP == 0:
+            counts["offlinepartitionscount"] += sum(not partition.has_leader for partition in topic.partitions.values())
+            if position % STEP == 0:
                 await sleep(0)
     for name, value in {"activecontrollercount": int(active), **counts}.items():
         yield f"kafka_controller_kafkacontroller_{name}", (), value
@@ -252,9 +256,9 @@ async def _transactions(coordinator: "TransactionCoordinator", clock: "Clock") -
     oldest_ms = now_ms
     for engine in list(coordinator.shards.values()):
         core: TransactionShard = engine.shard  # type: ignore[assignment]
-        found = list(core.transactions.values())
-        for start in range(0, len(found), STEP):
-            for transaction in found[start : start + STEP]:
+        transactions = list(core.transactions.values())
+        for start in range(0, len(transactions), STEP):
+            for transaction in transactions[start : start + STEP]:
                 states[transaction.state] += 1
                 if transaction.state is TxnState.ONGOING:
                     oldest_ms = min(oldest_ms, transaction.start_ms)
@@ -276,12 +280,12 @@ async def _groups(groups: "GroupCoordinator", partitions: "Partitions") -> Async
     for engine in list(groups.shards.values()):
         core: GroupShard = engine.shard  # type: ignore[assignment]
         offsets += core.state.offsets.count
-        for place, (name, group) in enumerate(list(core.state.groups.items())):
+        for position, (name, group) in enumerate(list(core.state.groups.items())):
             counts[group.kind.value, group.state_name] += 1
             lag = await _lag(partitions, core, name)
             if lag is not None:
                 lags.append((*lag, name))
-            if place % STEP == 0:
+            if position % STEP == 0:
                 await sleep(0)
     for labels, count in counts.items():
         yield "kafka_server_group_coordinator_metrics_group_count", labels, count
@@ -294,17 +298,20 @@ async def _groups(groups: "GroupCoordinator", partitions: "Partitions") -> Async
 
 
 async def _lag(partitions: "Partitions", core: "GroupShard", group: str) -> tuple[int, int] | None:
-    """To the high watermarks and to the last stable offsets; None for a group that has committed nothing that is here."""
+    """Return a group's lag to the high watermarks and to the last stable offsets, over partitions with a replica here.
+
+    None if the group has committed no offset of such a partition.
+    """
     lag = stable = 0
-    known = False
+    has_replica = False
     for topic, offsets in list(core.state.offsets.topics(group).items()):
-        for place, (index, packed) in enumerate(list(offsets.items()), 1):
-            if place % STEP == 0:
+        for position, (index, packed) in enumerate(list(offsets.items()), 1):
+            if position % STEP == 0:
                 await sleep(0)
             partition = partitions.get(topic, index)
             if partition is not None:
-                known = True
+                has_replica = True
                 offset, log = unpack(packed).offset, partition.log
                 lag += max(log.high_watermark - offset, 0)
                 stable += max(log.last_stable_offset - offset, 0)
-    return (lag, stable) if known else None
+    return (lag, stable) if has_replica else None

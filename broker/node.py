@@ -23,7 +23,7 @@ from odradek.broker.dispatch.table import API_TABLE, EARLY_TABLE
 from odradek.broker.network.connection import Connection
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor, CannotListenError
-from odradek.broker.network.server_state import Shared
+from odradek.broker.network.server_state import ServerState
 from odradek.broker.partition.leader_term import LeaderTerm
 from odradek.broker.process.env import Env
 from odradek.broker.quorum.failure_detector import CannotBindError, FailureDetector
@@ -184,7 +184,7 @@ class Node:
     async def _bind(self) -> None:
         """Bind the ports. Connections wait, unread, until the node serves them."""
         config = self.config
-        shared: Shared[Connection] = Shared(
+        shared: ServerState[Connection] = ServerState(
             config, self._budget, ConnectionLimits(self.topic_settings, self.quotas), self.tasks
         )
         self._undo.push_async_callback(self._close_network)
@@ -192,7 +192,7 @@ class Node:
         if config.odradek_metrics_listener:
             await self._bind_metrics(shared, *parse_metrics_listener(config.odradek_metrics_listener))
 
-    async def _bind_metrics(self, shared: Shared[Connection], host: str, port: int) -> None:
+    async def _bind_metrics(self, shared: ServerState[Connection], host: str, port: int) -> None:
         # A node without a metrics listener runs without the library prometheus_client.
         from odradek.broker.metrics.endpoint import Endpoint as MetricsEndpoint
         from odradek.broker.metrics.scrape import server_samples

@@ -6,7 +6,7 @@ The dispatcher knows rows of APIs, versions and error codes. It knows neither so
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -15,12 +15,16 @@ from odradek.broker.dispatch.request_metrics import ApiMetrics
 from odradek.broker.quorum.forwarding import Forwarding
 from odradek.broker.requests.api import AnyApi, Embedded, Routing
 from odradek.broker.requests.error_map import wire_error
+from odradek.broker.requests.futures import Failure
 from odradek.broker.requests.session import Session
 from odradek.protocol.codec import decode_prefix, encode_response
 from odradek.protocol.connection import RequestFrame
 from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.protocol.messages.api_versions import ApiVersionsRequest
 from odradek.protocol.schema import Buffer
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 API_VERSIONS_KEY: Final = ApiVersionsRequest.API_KEY
 _logger = structlog.get_logger("broker.dispatch")
@@ -165,6 +169,18 @@ class Dispatcher:
             return call.api.handle(call.context, call.request)
         finally:
             call.context.busy_us += clock.monotonic_us() - began_us
+
+    def result(self, call: Call, future: "Future[Any]") -> Any:
+        """Return the result of `future`, which is done; or the response that reports its exception."""
+        if future.cancelled():
+            return self.refused(call, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "cancelled"))
+        exception = future.exception()
+        if exception is None:
+            result = future.result()
+            if not isinstance(result, Failure):
+                return result
+            exception = result.exception
+        return self.refused(call, exception)
 
     def refused(self, call: Call, exception: BaseException) -> Any:
         """Return the response that reports `exception` to the client; None if the protocol has no such response."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.dispatch.request_metrics import ApiMetrics
     from odradek.broker.metrics.loop_lag import LoopLag
     from odradek.broker.network.connection import Connection
-    from odradek.broker.network.server_state import Shared
+    from odradek.broker.network.server_state import ServerState
     from odradek.broker.partition.partition import Partition
     from odradek.broker.partition.registry import Partitions
     from odradek.coordinator.group.core import GroupShard
@@ -110,7 +110,7 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
 
 
 async def server_samples(
-    shared: "Shared[Connection]", metrics: "Mapping[int, ApiMetrics]", lag: "LoopLag"
+    shared: "ServerState[Connection]", metrics: "Mapping[int, ApiMetrics]", lag: "LoopLag"
 ) -> AsyncIterator[Sample]:
     """Yield the samples of requests, connections and the event loop."""
     for sample in _requests(metrics):

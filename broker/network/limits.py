@@ -1,4 +1,4 @@
-"""Limits on connections, and on log lines about them."""
+"""Limits of the number of connections, of their creation rate, and of log lines about them."""
 
 from typing import Final
 
@@ -7,23 +7,30 @@ from odradek.broker.config.topics import TopicSettings
 from odradek.broker.quota.client_quotas import ClientQuotas
 
 LOG_LINES_PER_SECOND: Final = 5
-"""About connections that are closed for what their clients have sent."""
+"""Maximum log lines per second about connections that the broker closes because of their requests.
+
+Enough to see the cause; a hostile client cannot fill the disk with them.
+"""
 ADDRESSES_MAX: Final = 10_000
-"""Whose connections are remembered for a quota of addresses; who was heard of least recently begins anew."""
+"""Maximum client addresses whose last connection is remembered for the connection quota of an address (KIP-612).
+
+Beyond it the address that connected least recently is forgotten, so its quota starts again. 10,000 entries take about
+1 MiB.
+"""
 TOTAL_MAX: Final = PROPERTIES["max.connections"]
 PER_ADDRESS_MAX: Final = PROPERTIES["max.connections.per.ip"]
 CREATION_RATE: Final = PROPERTIES["max.connection.creation.rate"]
 
 
 class ConnectionLimits:
-    """Counts connections over all listeners: in total, by address, and by second.
+    """Counts of connections over all listeners: in total, per address, and per second.
 
-    On a protected listener (`odradek.broker.requests.session.Listener`) they count in the total, and nothing but the limits of their address
-    holds for them, as in Kafka: clients that are too many must not keep a broker from the rest of the cluster.
+    Connections of a protected listener (`odradek.broker.requests.listener.Listener`) count in the total, but only the
+    limits per address apply to them, as in Kafka: too many clients must not separate a broker from its cluster.
     """
 
     def __init__(self, settings: TopicSettings, quotas: ClientQuotas) -> None:
-        """The limits may change at any time, for connections that come after that."""
+        """A change of a limit applies to connections that are accepted after it."""
         self._settings = settings
         self._quotas = quotas
         self._last_slot_s = 0.0
@@ -32,7 +39,7 @@ class ConnectionLimits:
         self._by_address: dict[str, int] = {}
 
     def admit(self, address: str, *, protected: bool = False) -> str | None:
-        """Count a new connection in, or say which limit it is over (then it is not counted)."""
+        """Count a new connection. If it exceeds a limit, return the name of that property and do not count it."""
         if not protected and self.total >= self._settings.current(TOTAL_MAX):
             return TOTAL_MAX.name
         if self._by_address.get(address, 0) >= self._settings.current(PER_ADDRESS_MAX):
@@ -42,15 +49,16 @@ class ConnectionLimits:
         return None
 
     def leave(self, address: str) -> None:
+        """Remove a closed connection from the counts."""
         self.total -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
             del self._by_address[address]
 
     def delay_s(self, address: str, now_s: float, *, protected: bool = False) -> float:
-        """How long a connection made at `now_s` waits before it is read, so that the creation rates are kept.
+        """Return the seconds to delay the reading of a connection that is accepted at `now_s`, for the creation rates.
 
-        A second's worth of connections passes at once after a quiet second.
+        After a second without connections, those that one second allows are not delayed.
         """
         slot_s = now_s
         if not protected:
@@ -70,22 +78,22 @@ def _next_slot_s(last_slot_s: float, rate: float, now_s: float) -> float:
 
 
 class LogLimit:
-    """Lines about clients that misbehave: so many a second, and then how many were left out. Hostile clients fill no disk."""
+    """Limit of log lines per second, which counts the lines that it suppresses."""
 
     def __init__(self, lines_per_second: int = LOG_LINES_PER_SECOND) -> None:
         self._lines_per_second = lines_per_second
         self._second = -1
-        self._said = 0
-        self._left_out = 0
+        self._logged = 0
+        self._suppressed = 0
 
     def admit(self, now_s: float) -> int | None:
-        """None: say nothing. Otherwise say it, and that so many before it were left out."""
+        """Return the number of lines suppressed since the last line that was logged; None to suppress this line."""
         second = int(now_s)
         if second != self._second:
-            self._second, self._said = second, 0
-        if self._said >= self._lines_per_second:
-            self._left_out += 1
+            self._second, self._logged = second, 0
+        if self._logged >= self._lines_per_second:
+            self._suppressed += 1
             return None
-        self._said += 1
-        left_out, self._left_out = self._left_out, 0
-        return left_out
+        self._logged += 1
+        suppressed, self._suppressed = self._suppressed, 0
+        return suppressed

@@ -1,4 +1,4 @@
-"""Binds the listeners of a node, and ends their connections when it stops."""
+"""The listeners of a node: bind their ports, serve their connections, close them when the node stops."""
 
 from asyncio import AbstractServer, get_running_loop
 from collections.abc import Sequence
@@ -6,43 +6,49 @@ from collections.abc import Sequence
 from odradek.broker.config.addresses import ListenerAddress
 from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.network.connection import Connection
-from odradek.broker.network.server_state import Shared
+from odradek.broker.network.server_state import ServerState
 from odradek.broker.requests.listener import Listener
 
 
 class CannotListenError(OSError):
-    """Report an address that is in use or does not exist. The message is the one line that the operator reads."""
+    """Error of a listener whose address is in use or does not exist. The message is complete for the operator."""
 
 
 def cannot_listen(error: OSError, host: str, port: int, purpose: str, remedy: str = "") -> CannotListenError:
-    """Return the error for `error`, which binding `host`:`port` raised."""
+    """Return the CannotListenError for `error`, which a bind of `host`:`port` raised."""
     # The event loop repeats the address in its own format.
     reason = (error.strerror or str(error)).rpartition("): ")[2]
     return CannotListenError(error.errno, f"cannot listen on {host or '*'}:{port} ({purpose}): {reason}{remedy}")
 
 
 class Acceptor:
-    """Listens from `bind` on, so that a taken port is known before anything is opened; serves from `open` and `ready` on."""
+    """All listeners of a node.
+
+    1. `bind` binds the ports first, so that a port in use fails the start before any log is opened. Connections wait
+       unread.
+    2. `open` serves early requests (`Api.early`). Other requests wait.
+    3. `ready` serves all requests.
+    """
 
     def __init__(self, backlog: int) -> None:
+        """`backlog` is the maximum length of each queue of connections in the kernel (socket.listen.backlog.size)."""
         self._backlog = backlog
         self._servers: list[AbstractServer] = []
-        self._shared: Shared[Connection] | None = None
-        self._early: list[Connection] = []
+        self._state: ServerState[Connection] | None = None
         self.listeners: list[Listener] = []
 
-    async def bind(self, addresses: Sequence[ListenerAddress], shared: Shared[Connection]) -> None:
-        """Raises `CannotListenError`."""
-        self._shared = shared
+    async def bind(self, addresses: Sequence[ListenerAddress], state: ServerState[Connection]) -> None:
+        """Bind all `addresses`. Raise CannotListenError."""
+        self._state = state
         for position, address in enumerate(addresses):
-            await self._bind_one(address, position, shared)
+            await self._bind_one(address, position, state)
 
-    async def _bind_one(self, address: ListenerAddress, position: int, shared: Shared[Connection]) -> None:
+    async def _bind_one(self, address: ListenerAddress, position: int, state: ServerState[Connection]) -> None:
         def accept() -> Connection:
-            return Connection(shared, lambda: self.listeners[position])
+            return Connection(state, lambda: self.listeners[position])
 
-        # With any free port, all interfaces would mean one port for each family; then it is IPv4 alone.
-        host = address.host or (None if address.port else "0.0.0.0")  # noqa: S104  asked for by an empty host
+        # Port 0 on all interfaces would bind different ports for IPv4 and IPv6, so it binds IPv4 alone.
+        host = address.host or (None if address.port else "0.0.0.0")  # noqa: S104  an empty host means all interfaces
         try:
             server = await get_running_loop().create_server(accept, host, address.port, backlog=self._backlog)
         except OSError as error:
@@ -63,37 +69,37 @@ class Acceptor:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those that are served now."""
-        return [] if self._shared is None else list(self._shared.connections.values())
+        """The connections that are admitted and not closed."""
+        return [] if self._state is None else list(self._state.connections.values())
 
     @property
     def held_bytes(self) -> int:
-        """What requests and responses take of the byte budget now."""
-        return 0 if self._shared is None else self._shared.budget.used_bytes
+        """Bytes of the byte budget that requests and responses hold."""
+        return 0 if self._state is None else self._state.budget.used_bytes
 
     def open(self, dispatcher: Dispatcher) -> None:
-        """Serve early requests by `dispatcher`, beginning with the connections that were made before."""
-        assert self._shared is not None
-        self._shared.dispatcher = dispatcher
-        early, self._shared.early = list(self._shared.early), {}
+        """Serve early requests with `dispatcher`. Connections that were accepted earlier come first."""
+        assert self._state is not None
+        self._state.dispatcher = dispatcher
+        early, self._state.early = list(self._state.early), {}
         for connection in early:
             connection.begin()
 
     def ready(self, dispatcher: Dispatcher) -> None:
-        """Serve all requests by `dispatcher`, beginning with those that waited."""
-        assert self._shared is not None
-        self._shared.dispatcher = dispatcher
-        self._shared.ready = True
-        waiting, self._shared.waiting = list(self._shared.waiting.items()), {}
+        """Serve all requests with `dispatcher`. Requests that waited for the registration come first."""
+        assert self._state is not None
+        self._state.dispatcher = dispatcher
+        self._state.ready = True
+        waiting, self._state.waiting = list(self._state.waiting.items()), {}
         for connection, call in waiting:
-            connection.node_is_ready(call)
+            connection.broker_registered(call)
 
     async def close(self) -> None:
-        """Stop listening and end every connection; what is ready to be sent goes out."""
+        """Stop listening, and close each connection after sending the responses that are ready."""
         for server in self._servers:
             server.close()
-        if self._shared is not None:
-            for connection in [*self._shared.early, *self._shared.connections.values()]:
+        if self._state is not None:
+            for connection in [*self._state.early, *self._state.connections.values()]:
                 connection.close()
         for server in self._servers:
             await server.wait_closed()

@@ -1,22 +1,25 @@
-"""A client that is over its quota is not read for as long as it was asked to stay silent, whether it obeys or not (KIP-219)."""
+"""Muting of a throttled connection: the broker does not read it until its throttle time has passed (KIP-219).
+
+The response carries the throttle time. Clients older than KIP-219 do not wait for it.
+"""
 
 from asyncio import TimerHandle, get_running_loop
 from collections.abc import Callable
 
 
 class Muting:
-    """Of one connection."""
+    """State of muting one connection."""
 
     __slots__ = ("_timer", "_unmuted", "muted")
 
     def __init__(self, unmuted: Callable[[], None]) -> None:
-        """`unmuted` is called when the silence is over."""
+        """`unmuted` is called when the throttle time has passed."""
         self.muted = False
         self._unmuted = unmuted
         self._timer: TimerHandle | None = None
 
     def mute(self, throttle_ms: int) -> None:
-        """For so long from now on, unless it is muted for longer already."""
+        """Mute the connection for `throttle_ms` from now, unless it is muted for longer already."""
         if throttle_ms <= 0:
             return
         loop = get_running_loop()
@@ -25,17 +28,17 @@ class Muting:
             if self._timer.when() >= until_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(until_s, self._over)
+        self._timer = loop.call_at(until_s, self._expired)
         self.muted = True
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Unmute the connection without calling `unmuted`: it is closed."""
         self.muted = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _over(self) -> None:
+    def _expired(self) -> None:
         self._timer = None
         self.muted = False
         self._unmuted()

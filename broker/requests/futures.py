@@ -1,10 +1,12 @@
 """Futures of responses: run a handler's coroutine, and respond when several futures are done."""
 
 from asyncio import CancelledError, Future, get_running_loop
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from inspect import iscoroutine
 from typing import Any, TypeVar
+
+from odradek.runtime.tasks import Tasks
 
 R = TypeVar("R")
 
@@ -22,6 +24,19 @@ async def result_or_failure(coroutine: Coroutine[Any, Any, Any]) -> Any:
         return await coroutine
     except Exception as exception:  # noqa: BLE001  the dispatcher makes an error response of it
         return Failure(exception)
+
+
+def future_of(awaitable: Awaitable[Any], tasks: Tasks) -> Future[Any]:
+    """Return the future of `awaitable`: a future itself, or a coroutine, which runs as one of `tasks`.
+
+    The result of a coroutine that raises is a `Failure`.
+    """
+    if isinstance(awaitable, Future):
+        return awaitable
+    assert iscoroutine(awaitable), awaitable
+    task = tasks.spawn(result_or_failure(awaitable), "request")
+    task.add_done_callback(lambda _: awaitable.close())  # a task that is cancelled early has not begun its coroutine
+    return task
 
 
 def when_done(make_response: Callable[[], R], *futures: Future[Any]) -> Future[R]:

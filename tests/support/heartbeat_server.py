@@ -14,7 +14,7 @@ from odradek.broker.dispatch.dispatcher import Dispatcher
 from odradek.broker.dispatch.request_metrics import api_metrics
 from odradek.broker.network.limits import ConnectionLimits
 from odradek.broker.network.listeners import Acceptor
-from odradek.broker.network.server_state import Shared
+from odradek.broker.network.server_state import ServerState
 from odradek.broker.quota.byte_budget import ByteBudget
 from odradek.broker.requests.api import Api
 from odradek.broker.requests.context import RequestContext
@@ -91,7 +91,7 @@ class Server:
             on_unexpected=lambda _, exception: self.unexpected.append(exception),
         )
         budget = ByteBudget(self.config.byte_budget)
-        self.shared: Shared[Connection] = Shared(
+        self.shared: ServerState[Connection] = ServerState(
             self.config, budget, ConnectionLimits(TopicSettings(self.config), Unlimited()), self.tasks
         )
         self.acceptor = Acceptor(self.config.socket_listen_backlog_size)

@@ -1,9 +1,9 @@
 """Decode the files of a data directory into values that JSON can represent.
 
-`python -m odradek.storage.dump FILE... [--records]` prints a JSON array: one object per file, with `file` and `entries`. It reads
-files only, so a running broker is not disturbed. No broker code decodes logs this way.
+`python -m odradek.storage.dump FILE... [--records]` prints a JSON array: one object per file, with `file` and
+`entries`. It opens files for reading only, so it may run beside a broker. The broker itself does not use this module.
 
-A damaged file raises no error. Its last entry is `{"error": ...}`, which names the defect and its position.
+A damaged file raises no error. Its last entry is `{"error": ...}` with the defect and its position.
 """
 
 from __future__ import annotations
@@ -64,20 +64,22 @@ CONTROL_MESSAGES: dict[ControlType, type[Message]] = {
 
 
 def dump_file(disk: Disk, path: str, *, records: bool = False) -> Iterator[Entry]:
-    """Yield the entries of a segment, index, snapshot or checkpoint file; `records` adds the records of batches.
+    """Yield the entries of a segment, index, snapshot or checkpoint file. With `records`, batches have their records.
 
     The directory name determines the topic. Records of `__transaction_state` and `__cluster_metadata` are decoded.
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The name is not that of a file of a data directory.
+        ValueError: The file name is not one of a data directory.
     """
     name = path.rpartition("/")[2].removesuffix(names.DELETED_SUFFIX)
     if name.endswith((names.LOG_SUFFIX, ".checkpoint")):
         return _segment(disk, path, records=records)
     parser = _parser(name)
     if parser is None:
-        raise ValueError(f"{path}: not a kind of file that can be decoded")
+        raise ValueError(
+            f"{path}: unknown kind of file; segments, indexes, producer snapshots and checkpoints can be decoded"
+        )
     return _parsed(parser, disk.read_file(path))
 
 
@@ -203,7 +205,7 @@ def _control(record: Record) -> Entry:
     message = CONTROL_MESSAGES.get(kind)
     if message is None:
         return {"control": kind.name, "value": plain(record.value)}
-    version = int.from_bytes((record.value or b"")[:2], "big")  # every control message begins with its version
+    version = int.from_bytes((record.value or b"")[:2], "big")  # each control message begins with its version
     return {"control": kind.name, "value": _message(message, version, record.value or b"")}
 
 
@@ -240,12 +242,15 @@ def _metadata(value: bytes) -> Entry:
 def _message(message: type[Message], version: int, data: bytes) -> Any:
     if not message.MIN_VERSION <= version <= message.MAX_VERSION:
         return {"unknown_version": version, "bytes": plain(data)}
-    decoded: Any = decode(message, version, data)  # a dataclass, which its base class does not say
+    decoded: Any = decode(message, version, data)  # Any: the base class Message is not declared as a dataclass
     return plain(dataclasses.asdict(decoded))
 
 
 def plain(value: Any) -> Any:
-    """As JSON can take it: bytes as text where they are UTF-8, else in base64; uuids in Kafka's form."""
+    """Return the value in a form that JSON can represent.
+
+    Bytes become text if they are UTF-8, else {"base64": ...}. UUIDs get Kafka's form (base64 without padding).
+    """
     if isinstance(value, bytes | bytearray | memoryview):
         raw = bytes(value)
         try:
@@ -255,17 +260,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, uuid.UUID):
         return checkpoint.encode_uuid(value)
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items() if key != "unknown_tagged_fields" or each}
+        return {key: plain(item) for key, item in value.items() if key != "unknown_tagged_fields" or item}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the entries of the files as JSON. Return 1 if a file cannot be read or is not one of a data directory."""
+    """Print the entries of the files as JSON. Return 1 if a file cannot be read or its kind is unknown, else 0."""
     parser = argparse.ArgumentParser(
         prog="python -m odradek.storage.dump",
-        description="Print the content of files of a data directory as JSON: segments, indexes, snapshots, checkpoints.",
+        description="Print files of a data directory as JSON: segments, indexes, producer snapshots, checkpoints.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--records", action="store_true", help="include the records of each batch")

@@ -87,7 +87,6 @@ TEXT_PENDING = (
     "docs/transactions.md",
     "odradek/",
     "runtime/",
-    "storage/",
     "tests/",
 )
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

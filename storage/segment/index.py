@@ -1,9 +1,11 @@
-"""The three indexes of a segment, in memory and in Kafka's file formats. Pure: files are written by the segment.
+"""The three indexes of a segment, in memory and in Kafka's file formats. Pure: the segment writes the files.
 
-Entries are appended in memory and reach the offset and time index files when the segment is rolled, flushed or closed.
-Kafka preallocates both files, maps them and trims them at roll and close; it rebuilds them, as we do, for every segment
-that was not flushed, so nothing ever relies on what an unclean end left in them. Not preallocating saves the zero entries
-that such a file is full of; Kafka and its tools accept files of exact size, which is what they see after every clean stop.
+Entries are appended in memory. They reach the offset and time index files when the segment is rolled, flushed or
+closed, or when many are pending.
+
+Kafka preallocates and maps both files, and trims them at roll and close. Odradek does not preallocate: the files have
+their exact size, as Kafka's have after a clean shutdown, so Kafka and its tools read them. After an unclean shutdown
+both rebuild the indexes of each segment that was not flushed, and do not use their files.
 """
 
 from __future__ import annotations
@@ -22,39 +24,41 @@ TIME_ENTRY_BYTES = 12
 TXN_ENTRY_BYTES = 34
 TXN_ENTRY_VERSION = 0
 RELATIVE_OFFSET_MAX = 2**31 - 1
+"""Maximum distance of an offset from the base offset of its segment. Index entries store it as an int32."""
 
 _HIGH, _LOW = (1, 0) if sys.byteorder == "little" else (0, 1)  # halves of a native 64-bit number
 _TXN_ENTRY = struct.Struct(">hqqqq")
 
 
 class CorruptIndex(ValueError):
-    """The file is not a sorted index of whole entries; it is to be rebuilt from the log."""
+    """The file is not a sorted index of whole entries. It must be rebuilt from the log file."""
 
 
 class OffsetIndex:
-    """Relative last offset of a batch -> file position of its start, both increasing.
+    """Map from the last offset of a batch to the position of the batch in the log file. Both are increasing.
 
-    A batch that was appended by this process is also known by its first offset (`_starts`), which the file has no place
-    for: a fetch continues at the first offset of a batch, and then finds it without a detour over the batch before.
+    `_starts` has the first offset of each batch that this process has appended. The file has no field for it. A fetch
+    mostly starts at the first offset of a batch, and then finds the batch without a read of the one before.
     """
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         self.base_offset = base_offset
         self.keys, self._positions = self._parse(data)
         self._starts = self.keys[:]
-        self.persisted = len(self.keys)  # entries that are in the file
+        self.persisted = len(self.keys)
+        """Number of entries that are in the file."""
 
     @staticmethod
     def _parse(data: bytes) -> tuple[array[int], array[int]]:
         if len(data) % OFFSET_ENTRY_BYTES:
-            raise CorruptIndex(f"{len(data)} bytes are no whole number of offset index entries")
+            raise CorruptIndex(f"the offset index has {len(data)} bytes, not a multiple of {OFFSET_ENTRY_BYTES}")
         values = array("i", data)
         if sys.byteorder == "little":
             values.byteswap()
         keys, positions = array("q", values[::2]), array("q", values[1::2])
         for column in (keys, positions):
             if column and (column[0] < 0 or not all(map(lt, column, column[1:]))):
-                raise CorruptIndex("offset index entries do not increase")
+                raise CorruptIndex("the entries of the offset index are not in increasing order")
         return keys, positions
 
     def __len__(self) -> int:
@@ -62,15 +66,16 @@ class OffsetIndex:
 
     @property
     def last_position(self) -> int:
-        """Position of the last entry, 0 when there is none."""
+        """Position of the last entry; 0 if there is none."""
         return self._positions[-1] if self._positions else 0
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry, the base offset when there is none."""
+        """Offset of the last entry; the base offset if there is none."""
         return self.base_offset + (self.keys[-1] if self.keys else 0)
 
     def append(self, last_offset: int, position: int, first_offset: int) -> None:
+        """Add the entry of a batch. Its offsets and its position must be greater than those of the last entry."""
         key = last_offset - self.base_offset
         assert 0 <= key <= RELATIVE_OFFSET_MAX
         assert not self.keys or (key > self.keys[-1] and position > self._positions[-1])
@@ -79,7 +84,7 @@ class OffsetIndex:
         self._starts.append(first_offset - self.base_offset)
 
     def position_for(self, offset: int) -> tuple[int, bool]:
-        """Position of a batch that is not behind `offset`, to scan from; and whether `offset` is known to lie in it."""
+        """Return the position to scan from for the batch that holds `offset`, and True if that batch begins there."""
         relative = offset - self.base_offset
         at = bisect_right(self._starts, relative) - 1
         if at < 0:
@@ -87,12 +92,12 @@ class OffsetIndex:
         return self._positions[at], self._starts[at] == relative
 
     def offset_at_or_after(self, position: int) -> int | None:
-        """Offset of the first entry whose position is not below `position`."""
+        """Return the offset of the first entry whose position is not below `position`; None if there is none."""
         at = bisect_left(self._positions, position)
         return self.base_offset + self.keys[at] if at < len(self.keys) else None
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entry of `offset` and all above."""
+        """Remove the entries at and above `offset`."""
         self._keep(bisect_left(self.keys, offset - self.base_offset))
 
     def _keep(self, count: int) -> None:
@@ -100,7 +105,7 @@ class OffsetIndex:
         self.persisted = min(self.persisted, count)
 
     def encode(self, first: int = 0) -> bytes:
-        """The file's bytes from entry `first` on."""
+        """Return the bytes of the file from entry number `first` on."""
         interleaved = array("i", bytes(OFFSET_ENTRY_BYTES * (len(self.keys) - first)))
         interleaved[::2] = array("i", self.keys[first:])
         interleaved[1::2] = array("i", self._positions[first:])
@@ -109,17 +114,20 @@ class OffsetIndex:
         return interleaved.tobytes()
 
     def entries(self) -> list[tuple[int, int]]:
-        """(offset, position)."""
+        """Return (offset, position) of all entries."""
         return [(self.base_offset + key, position) for key, position in zip(self.keys, self._positions, strict=True)]
 
 
 class TimeIndex:
-    """Largest timestamp so far -> offset of the batch that has it; both increasing, offsets weakly."""
+    """Map from the largest timestamp up to a batch to the offset of the batch that has it.
+
+    Timestamps are strictly increasing. Offsets never decrease.
+    """
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         self.base_offset = base_offset
         if len(data) % TIME_ENTRY_BYTES:
-            raise CorruptIndex(f"{len(data)} bytes are no whole number of time index entries")
+            raise CorruptIndex(f"the time index has {len(data)} bytes, not a multiple of {TIME_ENTRY_BYTES}")
         self._timestamps, self.keys = self._parse(data)
         self.persisted = len(self.keys)
 
@@ -133,7 +141,7 @@ class TimeIndex:
         timestamps, keys = array("q", halves.tobytes()), array("q", words[2::3])
         sorted_rows = all(map(lt, timestamps, timestamps[1:])) and all(map(le, keys, keys[1:]))
         if keys and not (sorted_rows and timestamps[0] >= 0 and keys[0] >= 0):
-            raise CorruptIndex("time index entries do not increase")
+            raise CorruptIndex("the entries of the time index are not in increasing order")
         return timestamps, keys
 
     def __len__(self) -> int:
@@ -148,7 +156,7 @@ class TimeIndex:
         return self.base_offset + (self.keys[-1] if self.keys else 0)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry if its timestamp is above the last one's."""
+        """Add an entry if its timestamp is greater than that of the last entry."""
         if timestamp > self.last_timestamp:
             key = offset - self.base_offset
             assert 0 <= key <= RELATIVE_OFFSET_MAX
@@ -156,18 +164,18 @@ class TimeIndex:
             self.keys.append(key)
 
     def offset_for(self, timestamp: int) -> int:
-        """Offset where a scan for the first record with a timestamp not below `timestamp` may begin."""
+        """Return the offset from which to scan for the first record with a timestamp of at least `timestamp`."""
         at = bisect_right(self._timestamps, timestamp) - 1
         return self.base_offset + (self.keys[at] if at >= 0 else 0)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries of `offset` and above."""
+        """Remove the entries at and above `offset`."""
         count = bisect_left(self.keys, offset - self.base_offset)
         del self._timestamps[count:], self.keys[count:]
         self.persisted = min(self.persisted, count)
 
     def encode(self, first: int = 0) -> bytes:
-        """The file's bytes from entry `first` on."""
+        """Return the bytes of the file from entry number `first` on."""
         halves = array("i", self._timestamps[first:].tobytes())
         words = array("i", bytes(TIME_ENTRY_BYTES * (len(self.keys) - first)))
         words[::3], words[1::3], words[2::3] = halves[_HIGH::2], halves[_LOW::2], array("i", self.keys[first:])
@@ -176,13 +184,16 @@ class TimeIndex:
         return words.tobytes()
 
     def entries(self) -> list[tuple[int, int]]:
-        """(timestamp, offset)."""
-        return [(stamp, self.base_offset + key) for stamp, key in zip(self._timestamps, self.keys, strict=True)]
+        """Return (timestamp, offset) of all entries."""
+        return [(timestamp, self.base_offset + key) for timestamp, key in zip(self._timestamps, self.keys, strict=True)]
 
 
 @dataclass(slots=True, frozen=True)
 class AbortedTransaction:
-    """One entry of a `.txnindex`. `last_offset` is that of the ABORT marker, `last_stable_offset` the one just after it."""
+    """Entry of a `.txnindex` file: an aborted transaction with records.
+
+    `last_offset` is the offset of the ABORT marker, `last_stable_offset` the last stable offset just after it.
+    """
 
     producer_id: int
     first_offset: int
@@ -190,61 +201,66 @@ class AbortedTransaction:
     last_stable_offset: int
 
     def encode(self) -> bytes:
+        """Return the bytes of the entry."""
         return _TXN_ENTRY.pack(
             TXN_ENTRY_VERSION, self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset
         )
 
 
 class TxnIndex:
-    """Aborted, non-empty transactions whose marker lies in the segment, in the order of their markers."""
+    """Aborted transactions whose marker is in the segment, in the order of their markers."""
 
     def __init__(self, base_offset: int, data: bytes = b"") -> None:
         self.base_offset = base_offset
         self._last_offsets = array("q")
         self._entries: list[AbortedTransaction] = []
         if len(data) % TXN_ENTRY_BYTES:
-            raise CorruptIndex(f"{len(data)} bytes are no whole number of transaction index entries")
+            raise CorruptIndex(f"the transaction index has {len(data)} bytes, not a multiple of {TXN_ENTRY_BYTES}")
         for version, *fields in _TXN_ENTRY.iter_unpack(data):
             if version != TXN_ENTRY_VERSION:
-                raise CorruptIndex(f"transaction index entries of version {version} are not known")
+                raise CorruptIndex(f"the transaction index has an entry of the unknown version {version}")
             entry = AbortedTransaction(*fields)
-            # No checksum guards this file: an entry that cannot be true means that the file has to be rebuilt.
+            # The file has no checksum. An entry with impossible values shows that the file is damaged.
             if not (
                 base_offset <= entry.last_offset
                 and 0 <= entry.first_offset < entry.last_offset
                 and 0 <= entry.last_stable_offset <= entry.last_offset + 1
                 and (not self._entries or entry.last_offset > self._last_offsets[-1])
             ):
-                raise CorruptIndex(f"impossible transaction index entry {entry}")
+                raise CorruptIndex(f"the transaction index has an entry with impossible values: {entry}")
             self.append(entry)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def append(self, entry: AbortedTransaction) -> None:
+        """Add an entry. Its marker must be after that of the last entry."""
         assert not self._entries or entry.last_offset > self._last_offsets[-1]
         self._entries.append(entry)
         self._last_offsets.append(entry.last_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the first entry whose marker is not below `offset`, and all after it."""
+        """Remove the entries whose marker is at or above `offset`."""
         count = bisect_left(self._last_offsets, offset)
         del self._entries[count:], self._last_offsets[count:]
 
-    def collect(self, fetch_offset: int, upper: int, found: list[tuple[int, int]]) -> bool:
-        """Add (producer id, first offset) of transactions that touch [fetch_offset, upper) to `found`.
+    def collect(self, fetch_offset: int, upper: int, aborted: list[tuple[int, int]]) -> bool:
+        """Add (producer id, first offset) of the transactions that overlap [fetch_offset, upper) to `aborted`.
 
-        True when no later segment can hold one: an entry's last stable offset has reached `upper` (kafka-facts 6.8).
+        Return True if no later segment has one: the last stable offset of an entry has reached `upper`. See Kafka's
+        `TransactionIndex.collectAbortedTxns`.
         """
         for entry in self._entries[bisect_left(self._last_offsets, fetch_offset) :]:
             if entry.first_offset < upper:
-                found.append((entry.producer_id, entry.first_offset))
+                aborted.append((entry.producer_id, entry.first_offset))
             if entry.last_stable_offset >= upper:
                 return True
         return False
 
     def encode(self) -> bytes:
+        """Return the bytes of the file."""
         return b"".join(entry.encode() for entry in self._entries)
 
     def entries(self) -> list[AbortedTransaction]:
+        """Return all entries."""
         return list(self._entries)

@@ -1,6 +1,7 @@
 """Find batches in segments by generators that request pieces of files and receive their bytes.
 
-The caller of a generator decides how the pieces are read: without waiting, in threads, or on the spot.
+The caller of a generator decides how the pieces are read: `run` suspends only for pieces that are not in the page
+cache, `run_now` waits for the disk.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segment import Segment
 
 T = TypeVar("T")
-Piece = tuple["File", int, int]  # file, position, size
+Piece = tuple["File", int, int]
+"""Requested bytes: file, position, size."""
 
 _TIMESTAMP = Struct(">q")
 _EXTENT = Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset delta
 EXTENT_BYTES = _EXTENT.size
+"""Bytes at the beginning of a batch that determine its size and its offsets."""
 
 
 def run_now(reading: Generator[Piece, Buffer, T]) -> T:
-    """Run the generator to its end; wait for the disk. For start-up, truncation and tools."""
+    """Run the generator to its end. Wait for the disk. Only start-up, truncation and tools use it."""
     try:
         file, position, size = next(reading)
         while True:
@@ -56,7 +59,7 @@ async def run(reading: Generator[Piece, Buffer, T]) -> T:
 
 
 async def resume(reading: Generator[Piece, Buffer, T], piece: Piece) -> T:
-    """Run a generator that has requested `piece` to its end."""
+    """Run a generator that has requested `piece` to its end, as `run` does."""
     while True:
         file, position, size = piece
         data = file.read_warm(position, size)
@@ -71,9 +74,9 @@ async def resume(reading: Generator[Piece, Buffer, T], piece: Piece) -> T:
 def locate(
     segment: Segment, disk: Disk, offset: int, end: int, *, interval: int
 ) -> Generator[Piece, Buffer, tuple[int, tuple[int, int, int] | None] | None]:
-    """Return the position of the first batch that ends at or after `offset`, and its extent if its header was read.
+    """Return the position of the first batch that ends at or after `offset`, and its `batch_extent` if it was read.
 
-    Return None if all batches of the segment end before `offset`.
+    Return None if all batches of the segment end before `offset`. `end` bounds the search, in bytes of the log file.
     """
     recent = segment.recent_positions.get(offset)
     if recent is not None:
@@ -97,7 +100,9 @@ def locate(
 
 
 def batch_extent(buffer: Buffer, at: int, segment: Segment, position: int) -> tuple[int, int, int]:
-    """Return (base offset, size, last offset) of the batch at `at` of the buffer, which is at `position` of the log file.
+    """Return (base offset, size, last offset) of the batch that begins at index `at` of the buffer.
+
+    `position` is the position of the batch in the log file of the segment.
 
     Raises:
         Refusal: CORRUPT_MESSAGE if no batch begins there.
@@ -117,7 +122,7 @@ def _damaged(segment: Segment, position: int) -> Refusal:
 
 
 def load_indexes(segment: Segment, disk: Disk, interval: int) -> Generator[Piece, Buffer, None]:
-    """Load the indexes of a sealed segment from their files or, if those are damaged, derive them from the log file."""
+    """Load the indexes of a sealed segment from their files. If a file is damaged, rebuild both from the log file."""
     contents = []
     for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX):
         file = disk.open(segment.path(suffix), create=True)

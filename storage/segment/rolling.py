@@ -20,18 +20,24 @@ def should_roll(
     now_ms: int,
     jitter_ms: int,
 ) -> bool:
-    """Determine whether an append of `incoming` bytes that ends at `last_offset` needs a new segment."""
+    """Return True if an append of `incoming` bytes that ends at `last_offset` needs a new segment.
+
+    `newest_timestamp` is the largest timestamp of the append, `jitter_ms` the result of `roll_jitter_ms`.
+    """
     if segment.size > config.segment_bytes - incoming or segment.full_for(config, last_offset):
         return True
     if segment.size == 0:
         return False
     first = segment.first_batch_timestamp
-    waited_ms = newest_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
-    return waited_ms > config.roll_ms - jitter_ms
+    age_ms = newest_timestamp - first if first is not None and first >= 0 else now_ms - segment.created_ms
+    return age_ms > config.roll_ms - jitter_ms
 
 
 def roll_jitter_ms(config: LogConfig, directory: str, base_offset: int) -> int:
-    """Return by how much this segment rolls before segment.ms: a value up to segment.jitter.ms, equal at every call."""
+    """Return how many ms before segment.ms the segment rolls.
+
+    The value is fixed per segment, at most segment.jitter.ms.
+    """
     if config.segment_jitter_ms <= 0:
         return 0
     return crc32(f"{directory}/{base_offset}".encode()) % min(config.segment_jitter_ms, config.roll_ms + 1)

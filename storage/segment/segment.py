@@ -1,4 +1,4 @@
-"""One segment of a log: the `.log` file and its three indexes."""
+"""Read and write one segment of a log: the `.log` file and its three indexes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from odradek.storage.producers.entry import CompletedTransaction
 
 RECENT_BATCHES_MAX = 32
-"""Batches per segment whose position is kept in memory. A fetch that continues at one of them needs no index look-up."""
+"""Batches per segment whose position is kept in memory. A fetch from one of them needs no index look-up."""
 RECENT_BYTES_MAX = 4096
-"""Bytes per log kept in memory: the end of the active segment. They serve followers that keep up without a read of the file."""
+"""Maximum bytes per log in memory: the end of the active segment. In-sync followers read them without a file access."""
 INDEX_ENTRIES_PENDING_MAX = 1024
-"""Index entries per segment that are not in the index file yet. The limit bounds the work of a roll."""
+"""Maximum entries per index that are not in the index file. It bounds the work of a roll."""
 
 
 class Segment:
-    """Hold the batches from `base_offset` on. Offsets are absolute; positions are bytes in the log file.
+    """Segment with the batches from `base_offset` on. Offsets are absolute; positions are bytes in the log file.
 
     `offset_index` and `time_index` are None until the first read after start-up needs them; `load_indexes` sets them.
     """
@@ -45,7 +45,10 @@ class Segment:
     def __init__(
         self, disk: Disk, directory: str, base_offset: int, *, created_ms: int, create: bool, file_suffix: str = ""
     ) -> None:
-        """Open the files of the segment. `file_suffix` ends all their names, as `.cleaned` does for a segment being written."""
+        """Open or create the log file.
+
+        `file_suffix` is added to all file names, such as `.cleaned` during compaction.
+        """
         self._disk = disk
         self._directory = directory
         self._file_suffix = file_suffix
@@ -59,26 +62,30 @@ class Segment:
         self._txn_file: File | None = None
         self.max_timestamp = NO_TIMESTAMP
         self.offset_of_max_timestamp = base_offset
-        self.first_batch_timestamp: int | None = None  # known once the first batch was written or read
+        self.first_batch_timestamp: int | None = None  # None until the first batch was written or read
         self.bytes_since_index_entry = 0
         self.recent_positions: dict[int, int] = {}
-        """Base offset -> position of the batches appended last. Most fetches start at one of them."""
+        """Base offset -> position, for the batches appended last. Most fetches start at one of them."""
         self.recent_bytes = b""
-        """The last bytes of the file, limited to those appended since it was opened."""
+        """Last bytes of the file. Only bytes appended since it was opened are kept."""
 
     def path(self, suffix: str) -> str:
-        """Return the path of the segment's file with that suffix."""
+        """Return the path of the file of this segment with that suffix."""
         return f"{self._directory}/{names.offset_file(self.base_offset, suffix)}{self._file_suffix}"
 
     @property
     def largest_timestamp(self) -> int:
-        """Return the timestamp of the newest record, or the time the segment was opened if its records have none."""
+        """Largest timestamp of the records in ms; the time the segment was opened if they have none."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
-    # -- writing -----------------------------------------------------------------------------------------------------
+    # -- write -----------------------------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[BatchHeader], buffers: Sequence[Buffer], index_interval_bytes: int) -> None:
-        """Write the batches at the end, then index them. Raise OSError if the write fails; the indexes are unchanged then."""
+        """Write the batches at the end of the log file, and add them to the indexes.
+
+        Raises:
+            OSError: The write of the log file fails, and the segment is unchanged; or a write of an index file fails.
+        """
         position = self.size
         self.file.write(position, *buffers)
         for batch in batches:
@@ -90,7 +97,7 @@ class Segment:
             self.write_indexes()
 
     def _keep_recent_bytes(self, buffers: Sequence[Buffer], size: int) -> None:
-        """Keep the end of the file in memory. A read from memory sees what the page cache would return, synced or not."""
+        """Keep the end of the file in memory. As with the page cache, a read may return bytes that are not durable."""
         if size > RECENT_BYTES_MAX:
             self.recent_bytes = b""
         elif len(self.recent_bytes) + size > RECENT_BYTES_MAX:
@@ -99,12 +106,12 @@ class Segment:
             self.recent_bytes = b"".join((self.recent_bytes, *buffers))
 
     def drop_recent(self) -> None:
-        """Drop the positions and bytes of the batches appended last: the file does not end with them any more."""
+        """Drop the recent positions and bytes, because the file no longer ends with them."""
         self.recent_positions.clear()
         self.recent_bytes = b""
 
     def note_batch(self, batch: BatchHeader, position: int, index_interval_bytes: int) -> int:
-        """Add a batch that lies at `position` to the indexes; recovery rebuilds them in this way, too. Return its size."""
+        """Add a batch at `position` to the indexes. Return its size. Recovery rebuilds the indexes by it, too."""
         assert self.offset_index is not None
         assert self.time_index is not None
         size = batch.size
@@ -125,7 +132,11 @@ class Segment:
         return size
 
     def index_if_aborted(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
-        """Add the transaction to `.txnindex` if it was aborted. The segment holds its marker. Raise OSError if the write fails."""
+        """Add the transaction to `.txnindex` if it was aborted. Its marker is in this segment.
+
+        Raises:
+            OSError: The write fails.
+        """
         if completed.aborted:
             self.add_aborted(
                 AbortedTransaction(
@@ -134,16 +145,20 @@ class Segment:
             )
 
     def add_aborted(self, entry: AbortedTransaction) -> None:
-        """Write an aborted transaction to `.txnindex`; the first one creates the file. Raise OSError if the write fails."""
+        """Write an aborted transaction to `.txnindex`. The first one creates the file.
+
+        Raises:
+            OSError: The write fails.
+        """
         if self._txn_file is None:
             self._txn_file = self._disk.open(self.path(names.TXN_INDEX_SUFFIX), create=True)
         self._txn_file.write(self._txn_file.size, entry.encode())
         self.txn_index.append(entry)
 
     def write_indexes(self) -> None:
-        """Append the entries that are only in memory to the offset and time index files; create absent files."""
+        """Append pending entries to the offset and time index files. Create absent files."""
         if self.offset_index is None or self.time_index is None:
-            return  # not needed since start-up
+            return  # not loaded since start-up, so nothing is pending
         self._write_index(names.OFFSET_INDEX_SUFFIX, self.offset_index, OFFSET_ENTRY_BYTES)
         self._write_index(names.TIME_INDEX_SUFFIX, self.time_index, TIME_ENTRY_BYTES)
 
@@ -159,7 +174,10 @@ class Segment:
             file.close()
 
     def seal(self) -> None:
-        """Write out the indexes of a segment that receives no more batches. The time index ends with the newest timestamp."""
+        """Write the pending index entries of a segment that receives no more batches.
+
+        The time index gets an entry for the largest timestamp.
+        """
         self.recent_bytes = b""
         if self.time_index is not None:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
@@ -167,10 +185,10 @@ class Segment:
         self._close_txn_file()
 
     def full_for(self, config: LogConfig, last_offset: int) -> bool:
-        """Determine whether an index is full, or `last_offset` is too far from the base offset for an index entry."""
+        """Return True if an index is full, or `last_offset` is too far from the base offset for an index entry."""
         assert self.offset_index is not None
         assert self.time_index is not None
-        # One slot of the time index is kept for the entry that `seal` adds.
+        # One entry of the time index is reserved for `seal`.
         return (
             last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or len(self.offset_index.keys) >= config.segment_index_bytes // OFFSET_ENTRY_BYTES
@@ -178,7 +196,10 @@ class Segment:
         )
 
     async def sync(self, *, indexes: bool) -> None:
-        """Make the log file durable; with `indexes`, the index files too. Recovery does not check a sealed segment again."""
+        """Make the log file durable; with `indexes`, also the index files.
+
+        A sealed segment needs durable index files, because recovery does not check it.
+        """
         await self.file.sync()
         if not indexes:
             return
@@ -191,7 +212,7 @@ class Segment:
                     file.close()
 
     def sync_now(self) -> None:
-        """Make the log file and the index files durable; wait for the disk."""
+        """Make the log file and the index files durable. Wait for the disk."""
         self.file.sync_now()
         for suffix in (names.OFFSET_INDEX_SUFFIX, names.TIME_INDEX_SUFFIX, names.TXN_INDEX_SUFFIX):
             if self._disk.exists(self.path(suffix)):
@@ -199,10 +220,10 @@ class Segment:
                 file.sync_now()
                 file.close()
 
-    # -- opening -----------------------------------------------------------------------------------------------------
+    # -- open -----------------------------------------------------------------------------------------------------
 
     def open_sealed(self) -> None:
-        """Check the end of the index files of a sealed segment; `load_indexes` reads the rest when a read needs it.
+        """Check the last entries of the index files of a sealed segment. `load_indexes` reads the rest when needed.
 
         Raises:
             CorruptIndex: An index file is missing or cannot belong to the log file.
@@ -212,7 +233,7 @@ class Segment:
             raise CorruptIndex("the offset index points past the end of the log file")
 
     def open_active(self) -> int:
-        """Load the indexes of the active segment and scan from the last index entry; return the log end offset.
+        """Load the indexes of the active segment, and scan from the last index entry. Return the log end offset.
 
         Raises:
             CorruptIndex: An index file is missing or cannot belong to the log file, or the scan finds a damaged batch.
@@ -223,16 +244,21 @@ class Segment:
         end_offset = self.base_offset
         for _, header, _ in scan:
             if header.base_offset < end_offset:
-                raise CorruptIndex(f"offset {header.base_offset} at byte {scan.position} is out of order")
+                raise CorruptIndex(
+                    f"the batch at byte {scan.position} has offset {header.base_offset}, which is below {end_offset}"
+                )
             end_offset = header.last_offset + 1
         if scan.position != self.size:
-            raise CorruptIndex(f"byte {scan.position}: {scan.defect}")
+            raise CorruptIndex(f"no valid batch at byte {scan.position}: {scan.defect}")
         self.bytes_since_index_entry = self.size - self.offset_index.last_position
         self._read_first_timestamp()
         return end_offset
 
     def _read_index_files(self, *, whole: bool) -> tuple[bytes, bytes]:
-        """Load the transaction index and the largest timestamp; return the offset and time index, or their last entries."""
+        """Load the transaction index and the largest timestamp.
+
+        Return the content of the offset and the time index file; their last entries if not `whole`.
+        """
         txn_path = self.path(names.TXN_INDEX_SUFFIX)
         if self._disk.exists(txn_path):
             self.txn_index = TxnIndex(self.base_offset, self._disk.read_file(txn_path))
@@ -249,7 +275,7 @@ class Segment:
         file = self._disk.open(path, create=False)
         try:
             if file.size % entry_bytes:
-                raise CorruptIndex(f"{path} has {file.size} bytes, not a whole number of entries")
+                raise CorruptIndex(f"{path} has {file.size} bytes, not a multiple of {entry_bytes}")
             start = 0 if whole else max(0, file.size - entry_bytes)
             return bytes(file.read(start, file.size - start))
         finally:
@@ -272,20 +298,20 @@ class Segment:
         self.offset_index = offsets
 
     def replace_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
-        """Set both indexes and write their files: they were derived again from the log file."""
+        """Set both indexes after they were rebuilt from the log file, and write their files."""
         self.offset_index, self.time_index = offset_index, time_index
         self.write_indexes()
 
     def unload_indexes(self) -> None:
-        """Free the memory of the indexes unless they have entries that are not in their files."""
+        """Free the memory of the indexes, unless they have entries that are not in their files."""
         offsets, times = self.offset_index, self.time_index
         if offsets and times and offsets.persisted == len(offsets) and times.persisted == len(times):
             self.offset_index = self.time_index = None
 
-    # -- truncating, removing ----------------------------------------------------------------------------------------
+    # -- truncate, remove ----------------------------------------------------------------------------------------
 
     def truncate(self, position: int, offset: int) -> None:
-        """Truncate log and indexes to `offset`; `position` is the position of the batch that holds it."""
+        """Truncate the log file and the indexes to `offset`. `position` is the position of the batch that holds it."""
         assert self.offset_index is not None
         assert self.time_index is not None
         self.truncate_file(position)
@@ -299,12 +325,12 @@ class Segment:
         self._derive_newest()
 
     def truncate_file(self, position: int) -> None:
-        """Truncate the log file only: recovery has derived the indexes up to `position`."""
+        """Truncate the log file only. Recovery calls this after it has rebuilt the indexes up to `position`."""
         self.file.truncate(position)
         self.size = position
 
     def _derive_newest(self) -> None:
-        """Derive the largest timestamp and the index state from the last index entries and the batches after them."""
+        """Set the largest timestamp and the index state from the last index entries and the batches after them."""
         assert self.time_index is not None
         assert self.offset_index is not None
         self.max_timestamp = self.time_index.last_timestamp
@@ -323,7 +349,7 @@ class Segment:
         return max((header.last_offset + 1 for _, header, _ in scan), default=self.base_offset)
 
     def reset_indexes(self) -> None:
-        """Drop everything derived from the log file, before recovery derives it again."""
+        """Drop the indexes and all other state derived from the log file, before recovery rebuilds it."""
         self.offset_index = OffsetIndex(self.base_offset)
         self.time_index = TimeIndex(self.base_offset)
         self.txn_index = TxnIndex(self.base_offset)
@@ -343,11 +369,14 @@ class Segment:
         file.write(0, self.txn_index.encode())
 
     def rename_to_deleted(self) -> list[str]:
-        """Rename all files to `.deleted` and return their new paths. Open files stay readable."""
+        """Rename all files to `.deleted`, and return their new paths. Open files stay readable."""
         return self.rename(names.DELETED_SUFFIX)
 
     def rename(self, file_suffix: str) -> list[str]:
-        """Change the file suffix of all files and return their new paths. The log file is first, as `sweep` requires."""
+        """Change the file suffix of all files, and return their new paths.
+
+        The log file is first, as `sweep` requires.
+        """
         old = [self.path(suffix) for suffix in names.SEGMENT_SUFFIXES]
         self._file_suffix = file_suffix
         renamed = []
@@ -364,7 +393,7 @@ class Segment:
             self._disk.remove(self.path(suffix))
 
     def close(self) -> None:
-        """Close the files. What is not synced stays so."""
+        """Close the files without a sync."""
         self.recent_bytes = b""
         self._close_txn_file()
         self.file.close()

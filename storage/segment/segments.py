@@ -1,4 +1,4 @@
-"""The segments of a log in order of their base offsets; the last one is the active one."""
+"""Keep the segments of a log in the order of their base offsets. The last one is the active segment."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from odradek.storage.segment.segment import Segment
 
 SEALED_INDEXES_LOADED_MAX = 32
-"""Sealed segments per log whose indexes are in memory. Each takes up to 40 bytes per 4 KiB of its segment."""
+"""Maximum sealed segments per log whose indexes are in memory. They take up to 40 bytes per 4 KiB of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """The properties of a segment that retention and compaction decide by.
+    """Properties of a segment that retention and compaction use.
 
-    Timestamps are ms of wall-clock time. `first_timestamp`, that of the first batch, is None if it was not read.
+    Timestamps are wall-clock time in ms. `first_timestamp` is that of the first batch, None if it was not read.
     """
 
     base_offset: int
@@ -29,13 +29,13 @@ class SegmentFacts:
 
 
 class Segments:
-    """The list of segments, and which of their indexes are in memory."""
+    """List of the segments of a log. It also unloads the indexes that were not used recently."""
 
     def __init__(self) -> None:
         self._bases: list[int] = []
         self._segments: list[Segment] = []
         self._loaded: dict[int, Segment] = {}
-        """Sealed segments with indexes in memory by base offset, least recently used first."""
+        """Base offset -> sealed segment with indexes in memory, least recently used first."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -56,6 +56,7 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def add(self, segment: Segment) -> None:
+        """Add a segment as the active one. Its base offset must be greater than all others."""
         assert not self._bases or segment.base_offset > self._bases[-1]
         self._bases.append(segment.base_offset)
         self._segments.append(segment)
@@ -64,19 +65,19 @@ class Segments:
         return self._segments[number]
 
     def number_for(self, offset: int) -> int:
-        """Return the position in the list of the segment that would hold `offset`; 0 for offsets before all."""
+        """Return the position in the list of the segment for `offset`; 0 if `offset` is below all base offsets."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def base_below(self, offset: int) -> int:
-        """Return the base offset of the segment that would hold `offset`."""
+        """Return the base offset of the segment for `offset`."""
         return self._bases[self.number_for(offset)]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """Return the segment that would hold `offset` and all later ones."""
+        """Return the segment for `offset` and all later ones."""
         return self._segments[self.number_for(offset) :]
 
     def end_of(self, number: int, log_end_offset: int) -> int:
-        """Return the offset after the segment with that position in the list."""
+        """Return the end offset (exclusive) of the segment with that position in the list."""
         return self._bases[number + 1] if number + 1 < len(self._bases) else log_end_offset
 
     def facts(self) -> list[SegmentFacts]:
@@ -87,14 +88,14 @@ class Segments:
         ]
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Take the oldest `count` segments out of the list."""
+        """Remove the first `count` segments from the list, and return them."""
         removed = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         self._forget(removed)
         return removed
 
     def remove_from(self, base_offset: int) -> list[Segment]:
-        """Take all segments whose base offset is not below `base_offset` out of the list."""
+        """Remove all segments whose base offset is at or above `base_offset` from the list, and return them."""
         keep = bisect_left(self._bases, base_offset)
         removed = self._segments[keep:]
         del self._segments[keep:], self._bases[keep:]
@@ -102,7 +103,7 @@ class Segments:
         return removed
 
     def replace(self, old: list[Segment], new: Segment) -> bool:
-        """Put `new` in place of `old`, adjacent segments. Return False, and change nothing, if one is missing or active."""
+        """Replace the adjacent segments `old` by `new`. Return False without a change if one is missing or active."""
         at = bisect_left(self._bases, old[0].base_offset)
         if self._segments[at : at + len(old)] != old or self.active in old:
             return False
@@ -112,7 +113,7 @@ class Segments:
         return True
 
     def note_index_use(self, segment: Segment) -> None:
-        """Note that the indexes of a sealed segment are in memory and in use. Unload those used least recently."""
+        """Note that a read has used the indexes of a sealed segment. Unload those used least recently."""
         self._loaded.pop(segment.base_offset, None)
         self._loaded[segment.base_offset] = segment
         if len(self._loaded) > SEALED_INDEXES_LOADED_MAX:

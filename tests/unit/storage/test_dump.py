@@ -33,7 +33,7 @@ def test_damaged_file_ends_with_an_error_entry(tmp_path: Path) -> None:
         broken = f"{tmp_path}/{0:020d}{suffix}"
         disk.replace_file_now(broken, b"?" * 7)
         assert "error" in next(dump_file(disk, broken))
-    with pytest.raises(ValueError, match="not a kind of file"):
+    with pytest.raises(ValueError, match="unknown kind of file"):
         dump_file(disk, f"{tmp_path}/notes.txt")
     disk.close()
 
@@ -57,6 +57,6 @@ def test_command_fails_for_a_file_of_unknown_kind(tmp_path: Path, capsys: pytest
     notes = tmp_path / "notes.txt"
     notes.touch()
     assert main([str(notes)]) == 1
-    assert "not a kind of file" in capsys.readouterr().err
+    assert "unknown kind of file" in capsys.readouterr().err
     assert main([str(tmp_path / f"{0:020d}.log")]) == 1
     assert "No such file" in capsys.readouterr().err

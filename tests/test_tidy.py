@@ -78,7 +78,6 @@ TEXT_PENDING = (
     "broker/process/",
     "broker/replication/",
     "broker/server/",
-    "cluster/",
     "coordinator/",
     "docs/apis.md",
     "docs/configuration.md",

@@ -188,7 +188,7 @@ class FailureDetector:
     def _fence_failed_members(self) -> None:
         """Fence the brokers whose failure was declared before the controller became active on this node."""
         for member in self._driver.view():
-            if member.state is State.DEAD:
+            if member.state is State.FAILED:
                 self._fence(member.node_id, member.broker_epoch)
 
     def _fence(self, node_id: int, broker_epoch: int) -> None:

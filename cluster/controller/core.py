@@ -63,7 +63,7 @@ class Controller:
     """Implements runtime's Shard. The log holds the whole state, except sessions."""
 
     def __init__(self, state: ControllerState) -> None:
-        """Take over `state`, which is empty."""
+        """Start with the empty `state`, which `apply` fills from the log."""
         self.state = state
 
     def decide(self, command: commands.Command, now_ms: int) -> Decision[Any]:

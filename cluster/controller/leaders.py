@@ -38,7 +38,7 @@ LOST_REMEDY: Final = (
 
 
 def holds_replica(state: ControllerState, partition: PartitionImage, broker_id: int) -> bool:
-    """Determine whether the broker has registered the directory of its replica."""
+    """Return True if the broker has registered the directory of its replica."""
     if broker_id not in partition.replicas:
         return False
     directory = partition.directories[partition.replicas.index(broker_id)]

@@ -1,4 +1,4 @@
-"""The knowledge that the controller needs from the broker's configuration."""
+"""The port through which the controller reads the broker's configuration."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class ControllerService:
             return
         if engine.state is EngineState.ACTIVE and self._engine is engine:
             self._active.set()
-            _logger.info("this node is the active controller", epoch=epoch)
+            _logger.info("controller activated", epoch=epoch)
             self._watch_sessions()
             for callback in tuple(self._on_active):
                 callback()

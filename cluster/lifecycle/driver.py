@@ -126,7 +126,7 @@ class BrokerLifecycle:
     def want_fence(self, reason: str) -> None:
         """Request to be fenced, until this node restarts: it cannot serve its partitions, and other brokers can."""
         if not self._fence_requested:
-            _logger.error("this broker asks to be fenced", broker=self._registration.broker_id, reason=reason)
+            _logger.error("broker requests to be fenced", broker=self._registration.broker_id, reason=reason)
             self._fence_requested = True
             self._pause.interrupt()
 
@@ -171,7 +171,7 @@ class BrokerLifecycle:
         elif self._state is State.DRAINING and event is not Event.NO_RESPONSE:
             self._no_response_since_s = None
         elif self._state is State.REGISTERING and event is Event.UNKNOWN_REGISTRATION:
-            _logger.warning("the controller has forgotten this broker: it registers again", epoch=self.broker_epoch)
+            _logger.warning("broker registration unknown to the controller", epoch=self.broker_epoch)
 
     async def _wait(self, wait: Wait) -> None:
         if wait is Wait.BACKOFF:
@@ -212,7 +212,7 @@ class BrokerLifecycle:
         if (now_s - self._last_notice_s) * 1_000 >= WAITING_NOTICE_MS:
             self._last_notice_s = now_s
             _logger.info(
-                "waiting to be registered", reason=str(error) or "no answer", missing=self._missing() or "nobody"
+                "waiting to be registered", reason=str(error) or "no response", missing=self._missing() or "none"
             )
         return Event.NOT_REGISTERED
 
@@ -222,7 +222,7 @@ class BrokerLifecycle:
         where = ""
         if other is not None and other.endpoints:
             where = f" at {other.endpoints[0].host}:{other.endpoints[0].port}"
-        return f"node.id {broker_id} is in use by a living broker{where}; every node needs an id of its own"
+        return f"node.id {broker_id} is in use by a running broker{where}; every node needs an id of its own"
 
     async def _register_controller(self, registration: ControllerRegistration) -> None:
         while not self._stop_requested:
@@ -231,7 +231,7 @@ class BrokerLifecycle:
                     await self._controller.register_controller(registration)
             except (Refusal, OSError) as error:
                 if isinstance(error, Refusal) and error.error not in RETRIABLE:
-                    _logger.warning("the controller of this node is not registered", reason=str(error))
+                    _logger.warning("controller registration failed", reason=str(error))
                     return
                 await sleep(self._config.retry_backoff_ms)
             else:
@@ -269,10 +269,10 @@ class BrokerLifecycle:
         return Event.NO_HAND_OVER if leaving and not self._can_hand_over() else Event.NO_RESPONSE
 
     def _can_hand_over(self) -> bool:
-        """Return whether a leaving broker should repeat its heartbeat.
+        """Return True if a leaving broker should repeat its heartbeat: a controller may be elected soon.
 
-        A controller may be elected soon. It is useless to wait for it if no other broker can take over the leaders, if
-        the cluster stops as a whole, or if the limit is over.
+        Return False if no other broker can take over the leaders, if the whole cluster stops, or after
+        `hand_over_limit_ms`.
         """
         now_s = get_running_loop().time()
         if self._no_response_since_s is None:

@@ -84,7 +84,7 @@ class AddressBook:
         try:
             found = await get_running_loop().getaddrinfo(*address, family=self._family, type=SOCK_DGRAM)
         except OSError as error:
-            _logger.debug("a host is not found", host=address[0], reason=str(error))
+            _logger.debug("host name not resolved", host=address[0], reason=str(error))
             return
         if found:
             self._resolved[address] = found[0][4]

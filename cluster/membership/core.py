@@ -8,7 +8,7 @@ The core has no clock, network or randomness of its own. In each interval it pin
 each round. A member that does not acknowledge is pinged through other members and probed by TCP. If all of that fails,
 it is a suspect, and gossip carries the suspicion. A suspect is pinged in each interval; the ping contains the
 suspicion, so that the member can refute it with a higher counter. A suspicion that is not refuted ends in a failure
-declaration. A dead member is pinged slowly, so that its return is detected.
+declaration. A failed member is pinged once a second, so that its return is detected.
 
 A failure declaration is about one incarnation: the process that registered with a broker epoch. An acknowledgement by
 another process proves that the registered incarnation has ended.
@@ -105,7 +105,7 @@ class MembershipCore:
             return
         local = self._time.at(now_ms)
         sender = self._members.get(message.source)
-        if sender is not None and sender.state is State.DEAD:
+        if sender is not None and sender.state is State.FAILED:
             sender.next_probe_at = min(sender.next_probe_at, local)
         self._learn(GossipEntry(message.source, message.incarnation, message.counter, State.ALIVE), now_ms)
         for entry in message.gossip:
@@ -120,7 +120,7 @@ class MembershipCore:
     def lost(self, node_id: int, now_ms: int, *, refused: bool = False) -> None:
         """The node has closed, reset or refused a connection. That is the first sign that its process has ended."""
         member = self._members.get(node_id)
-        if member is None or member.state is State.DEAD:
+        if member is None or member.state is State.FAILED:
             return
         if refused:
             member.refused_ms = now_ms
@@ -207,17 +207,17 @@ class MembershipCore:
     # ---- probes -----------------------------------------------------------------------------------------------------
 
     def _probe_round(self, local: int, now_ms: int) -> None:
-        """Probe the next member of the round, every suspect, and the dead members whose interval is over."""
+        """Probe the next member of the round, every suspect, and the failed members whose ping interval is over."""
         self._prober.ping_next(self._members, local)
         for member in self._members.values():
             if member.state is State.SUSPECT:
                 self._prober.ping(member, local)
                 if member.silent_since is not None and local - member.silent_since >= self.config.probe_timeout_ms:
                     self._prober.probe_indirectly(member, self._members, local)
-            elif member.state is State.DEAD:
-                self._probe_dead(member, local, now_ms)
+            elif member.state is State.FAILED:
+                self._probe_failed(member, local, now_ms)
 
-    def _probe_dead(self, member: Member, local: int, now_ms: int) -> None:
+    def _probe_failed(self, member: Member, local: int, now_ms: int) -> None:
         # Bytes that were unread when the failure was declared prove nothing. Later ones do.
         contact_from_ms = member.since_ms + self.config.suspicion_timeout_ms
         if not member.is_confirmed and self._contact_since(member, contact_from_ms):
@@ -243,7 +243,7 @@ class MembershipCore:
     # ---- gossip -----------------------------------------------------------------------------------------------------
 
     def _learn(self, entry: GossipEntry, now_ms: int) -> None:
-        """Apply SWIM's order: a higher counter wins; with equal counters, dead precedes suspect precedes alive."""
+        """Apply SWIM's order: a higher counter wins; with equal counters, failed precedes suspect precedes alive."""
         if entry.node_id == self.node_id:
             self._refute(entry)
             return
@@ -257,7 +257,7 @@ class MembershipCore:
                 self._on(member, Event.REFUTED, now_ms)
         elif entry.counter >= member.counter:
             member.counter = entry.counter
-            is_failure = entry.state is State.DEAD
+            is_failure = entry.state is State.FAILED
             self._on(member, Event.FAILURE_RECEIVED if is_failure else Event.SUSPICION_RECEIVED, now_ms)
 
     def _refute(self, entry: GossipEntry) -> None:
@@ -281,13 +281,13 @@ class MembershipCore:
             member.clear_evidence()
         elif member.state is State.SUSPECT:
             self._suspect(member, before, event, now_ms)
-        elif before is not State.DEAD:
+        elif before is not State.FAILED:
             self.counters.failure_declarations += 1
             member.clear_evidence()
             member.next_probe_at = local + self.config.dead_probe_interval_ms
         not_listening = event is Event.NOT_LISTENING and member.incarnation != UNKNOWN_INCARNATION
         is_proof = event is Event.REPLACED or not_listening
-        member.is_confirmed = member.state is State.DEAD and (member.is_confirmed or is_proof)
+        member.is_confirmed = member.state is State.FAILED and (member.is_confirmed or is_proof)
         if member.state is before:
             return
         member.since_ms = now_ms

@@ -145,11 +145,11 @@ class MembershipDriver:
         if change.state is not State.ALIVE:
             self._book.refresh(change.node_id)
         if change.is_failure_declaration:
-            _logger.info("a node is held dead", **fields)
-        elif change.before is State.DEAD:
-            _logger.info("a node that was held dead is back", **fields)
+            _logger.info("node failure declared", **fields)
+        elif change.before is State.FAILED:
+            _logger.info("failed node returned", **fields)
         else:
-            _logger.debug("a node is seen otherwise", state=change.state.value, **fields)
+            _logger.debug("member state changed", state=change.state.value, **fields)
         self._on_change(change)
 
     async def _run_tcp_probe(self, node_id: int) -> None:
@@ -200,7 +200,7 @@ class MembershipDriver:
         if isinstance(datagram, Rejected):
             self.traffic.rejected += 1
             if self.traffic.rejected == 1:  # the first one shows a wrong configuration; all are counted
-                _logger.warning("a datagram was dropped", source=source[0], reason=datagram.value)
+                _logger.warning("datagram dropped", source=source[0], reason=datagram.value)
             return
         self.traffic.received += 1
         message = datagram.message
@@ -216,10 +216,10 @@ class MembershipDriver:
         if ahead_ms is None:
             return
         if ahead_ms == 0:
-            _logger.info("the clocks of two nodes agree again", member=node_id)
+            _logger.info("clocks of two nodes agree again", member=node_id)
             return
         _logger.warning(
-            "the clocks of two nodes differ",
+            "clocks of two nodes differ",
             member=node_id,
             ahead_ms=ahead_ms,
             remedy=f"set this host's clock and that of node {node_id} by one time service (NTP): "

@@ -68,7 +68,7 @@ class Change:
     @property
     def is_failure_declaration(self) -> bool:
         """True if this node declares the failure of (node id, broker epoch)."""
-        return self.state is State.DEAD
+        return self.state is State.FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Member:
     suspect_at: int | None = None
     dead_at: int | None = None
     next_probe_at: int = 0
-    """The next ping while it is dead."""
+    """Local time of the next ping while the member is FAILED."""
     next_tcp_probe_at: int = 0
     tcp_probe_pending: bool = False
     suspected_ms: int = 0

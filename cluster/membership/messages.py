@@ -34,7 +34,7 @@ _HEAD: Final = struct.Struct(">BBqIIQII")
 _SUBJECT: Final = struct.Struct(">I")
 _ACKNOWLEDGED: Final = struct.Struct(">IQI")
 _GOSSIP_ENTRY: Final = struct.Struct(">IQIB")
-_STATES: Final = (State.ALIVE, State.SUSPECT, State.DEAD)
+_STATES: Final = (State.ALIVE, State.SUSPECT, State.FAILED)
 
 GOSSIP_ENTRIES_MAX: Final = min(
     255, (DATAGRAM_BYTES_MAX - _HEAD.size - _ACKNOWLEDGED.size - 1 - TAG_BYTES) // _GOSSIP_ENTRY.size

@@ -52,7 +52,7 @@ class Prober:
     # ---- probes -----------------------------------------------------------------------------------------------------
 
     def ping_next(self, members: Mapping[int, Member], now: int) -> None:
-        """Ping the next live member of the round. The order is random in each round."""
+        """Ping the next member of the round that has not failed. The order is random in each round."""
         for _ in range(2 * len(members)):
             if not self._round:
                 self._round = list(members)
@@ -77,7 +77,7 @@ class Prober:
         return sequence
 
     def probe_indirectly(self, member: Member, members: Mapping[int, Member], now: int) -> None:
-        """Request some live members to ping `member`, and probe it by TCP."""
+        """Request members that have not failed to ping `member`, and probe it by TCP."""
         helpers = [each.node_id for each in members.values() if each.state is State.ALIVE and each is not member]
         self._rng.shuffle(helpers)
         local = self._local

@@ -1,4 +1,4 @@
-"""The state of another member as this node sees it, as a table. No other code changes it.
+"""Transition table of a member's state as this node sees it. No other code changes the state.
 
 A suspicion or failure declaration by another node is not enough: it makes the member a suspect here, and this node
 probes it.
@@ -15,25 +15,25 @@ from odradek.runtime.machine import BUG, TransitionTable
 class State(Enum):
     ALIVE = "alive"
     SUSPECT = "suspect"
-    DEAD = "dead"
+    FAILED = "failed"
 
 
 class Event(Enum):
     """An observation of a member. The value is the evidence that a log event shows."""
 
-    ACKNOWLEDGED = "it answered"
-    REFUTED = "it says that it lives"
-    NO_ACK = "no answer, nor through others"
-    CONNECTION_LOST = "its connection was lost"
-    SUSPICION_RECEIVED = "another node suspects it"
-    FAILURE_RECEIVED = "another node holds it dead"
-    TCP_CONTACT = "it is heard by TCP"
-    NOT_LISTENING = "it refuses connections and answers no ping"
-    SUSPICION_TIMEOUT = "silent for the whole suspicion"
-    REPLACED = "another process answers in its place"
+    ACKNOWLEDGED = "acknowledgement received"
+    REFUTED = "suspicion refuted"
+    NO_ACK = "no acknowledgement, directly or through other nodes"
+    CONNECTION_LOST = "connection lost"
+    SUSPICION_RECEIVED = "suspected by another node"
+    FAILURE_RECEIVED = "failure declared by another node"
+    TCP_CONTACT = "bytes received by TCP"
+    NOT_LISTENING = "connections refused and ping not acknowledged"
+    SUSPICION_TIMEOUT = "suspicion timed out"
+    REPLACED = "acknowledgement by another process"
 
 
-_ALIVE, _SUSPECT, _DEAD = State.ALIVE, State.SUSPECT, State.DEAD
+_ALIVE, _SUSPECT, _FAILED = State.ALIVE, State.SUSPECT, State.FAILED
 
 # fmt: off
 TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_rows(
@@ -41,17 +41,17 @@ TRANSITIONS: Final[TransitionTable[State, Event, State]] = TransitionTable.of_ro
     State,
     Event,
     {
-        #                          ALIVE     SUSPECT   DEAD
+        #                          ALIVE     SUSPECT   FAILED
         Event.ACKNOWLEDGED:       (_ALIVE,   _ALIVE,   _ALIVE),
         Event.REFUTED:            (_ALIVE,   _ALIVE,   _ALIVE),
         Event.NO_ACK:             (_SUSPECT, _SUSPECT, BUG),
-        Event.CONNECTION_LOST:    (_SUSPECT, _SUSPECT, _DEAD),
-        Event.SUSPICION_RECEIVED: (_SUSPECT, _SUSPECT, _DEAD),
-        Event.FAILURE_RECEIVED:   (_SUSPECT, _SUSPECT, _DEAD),
+        Event.CONNECTION_LOST:    (_SUSPECT, _SUSPECT, _FAILED),
+        Event.SUSPICION_RECEIVED: (_SUSPECT, _SUSPECT, _FAILED),
+        Event.FAILURE_RECEIVED:   (_SUSPECT, _SUSPECT, _FAILED),
         Event.TCP_CONTACT:        (BUG,      _SUSPECT, _SUSPECT),
-        Event.NOT_LISTENING:      (BUG,      _DEAD,    BUG),
-        Event.SUSPICION_TIMEOUT:  (BUG,      _DEAD,    BUG),
-        Event.REPLACED:           (_DEAD,    _DEAD,    _DEAD),
+        Event.NOT_LISTENING:      (BUG,      _FAILED,  BUG),
+        Event.SUSPICION_TIMEOUT:  (BUG,      _FAILED,  BUG),
+        Event.REPLACED:           (_FAILED,  _FAILED,  _FAILED),
     },
 )
 # fmt: on

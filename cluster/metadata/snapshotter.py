@@ -102,13 +102,13 @@ class Snapshotter:
             writer = self._driver.begin_snapshot(snapshot)
             await self._write(image, snapshot, writer)
         except OSError as error:
-            _logger.error("no snapshot of the metadata could be written", reason=str(error))  # noqa: TRY400  no traceback
+            _logger.error("metadata snapshot failed", reason=str(error))  # noqa: TRY400  no traceback
             if writer is not None:
                 writer.abandon()
         except Exception as error:  # noqa: BLE001  a bug must be visible
             self._on_failure(NAME, error)
         else:
-            _logger.info("snapshot of the metadata", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
+            _logger.info("metadata snapshot written", end_offset=snapshot.end_offset, epoch=snapshot.epoch)
             self._driver.snapshot_made(snapshot)
 
     async def _write(self, image: MetadataImage, snapshot: EpochEnd, writer: SnapshotWriter) -> None:

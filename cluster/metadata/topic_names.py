@@ -15,5 +15,5 @@ def is_internal(name: str) -> bool:
 
 
 def is_valid(name: str) -> bool:
-    """Return whether the name is valid for a topic. A valid name is also safe as a part of a file name."""
+    """Return True if the name is valid for a topic. A valid name is also safe as a part of a file name."""
     return name not in {".", ".."} and _NAME.fullmatch(name) is not None

@@ -53,7 +53,7 @@ class LogView:
         return self._epochs[-1] if self._epochs else self._start_epoch
 
     def is_at_most(self, last_epoch: int, end_offset: int) -> bool:
-        """Return whether a log with this last epoch and end is as up to date as this one (Raft paper 5.4.1)."""
+        """Return True if this log is at most as up to date as one with this last epoch and end (Raft paper 5.4.1)."""
         return (self.last_epoch, self.end_offset) <= (last_epoch, end_offset)
 
     @property

@@ -41,8 +41,8 @@ LOOK_SECONDS: Final = 0.01
 JARS: Final = ROOT / "build" / "jars" / "kafka"
 KEPT: Final = ROOT / "docs" / "membership.md"
 SECTION: Final = re.compile(r"(?<=<!-- measured -->\n).*(?=<!-- /measured -->)", re.DOTALL)
-DEAD: Final = "a node is held dead"
-BACK: Final = "a node that was held dead is back"
+FAILURE: Final = "node failure declared"
+RETURN: Final = "failed node returned"
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Measurement:
         survivors = self.skip(node)
         began = time.time()
         self.cluster.kill(node)
-        taken = self.notice(survivors, node, DEAD, began)
+        taken = self.notice(survivors, node, FAILURE, began)
         self.cluster.start(node)
         time.sleep(WARM_UP_SECONDS)
         return taken
@@ -157,9 +157,9 @@ class Measurement:
         survivors = self.skip(node)
         began = time.time()
         self.cluster.pause(node)
-        taken = self.notice(survivors, node, DEAD, began)
+        taken = self.notice(survivors, node, FAILURE, began)
         self.cluster.resume(node)
-        self.notice(survivors, node, BACK, began)
+        self.notice(survivors, node, RETURN, began)
         time.sleep(WARM_UP_SECONDS)
         return taken
 
@@ -190,7 +190,7 @@ class Measurement:
             time.sleep(min(1.0, max(0.0, end - time.monotonic())))
             for node, journal in self.journals.items():
                 for entry in journal.news():
-                    if entry.get("event") == DEAD:
+                    if entry.get("event") == FAILURE:
                         self.figures.false_verdicts.append(f"{node}: {entry}")
                         self.console.print(f"FALSE VERDICT of broker {node}: {entry}")
         self.figures.minutes = minutes

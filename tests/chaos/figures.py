@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.chaos.journal import Told
     from tests.sim.history import Operation
 
-HELD_DEAD: Final = re.compile(r"^(?P<at>\S+Z) .*a node is held dead .*\bmember=(?P<member>\d+)", re.MULTILINE)
+FAILURE_DECLARED: Final = re.compile(r"^(?P<at>\S+Z) .*node failure declared .*\bmember=(?P<member>\d+)", re.MULTILINE)
 NOTICE_SECONDS_MAX: Final = 5.0
 """A verdict that comes later is about something else."""
 
@@ -158,7 +158,7 @@ def add_detections(figures: Figures, told: Told, logs: list[str]) -> None:
         return
     verdicts: dict[int, list[float]] = {}
     for text in logs:
-        for found in HELD_DEAD.finditer(text):
+        for found in FAILURE_DECLARED.finditer(text):
             at = datetime.fromisoformat(found["at"]).timestamp() - clock
             verdicts.setdefault(int(found["member"]), []).append(at)
     waits = []

@@ -202,7 +202,7 @@ def test_a_node_id_that_a_living_broker_has_is_refused(tmp_path: Path) -> None:
         assert refused.returncode == 1
         address = bootstrap.split(",")[twin - 1]
         assert refused.stderr.splitlines()[-1].endswith(
-            f"node.id {twin} is in use by a living broker at {address}; every node needs an id of its own"
+            f"node.id {twin} is in use by a running broker at {address}; every node needs an id of its own"
         )
         assert [row["state"] for row in status(tmp_path)["brokers"]] == ["running"] * BROKERS
         commit(bootstrap, "t", b"1")

@@ -96,7 +96,7 @@ def await_snapshot(directory: Path, node_id: int) -> None:
     log = str(directory / f"broker-{node_id}.log")
     with subprocess.Popen(["tail", "--lines=+1", "--follow", log], stdout=subprocess.PIPE, text=True) as told:
         assert told.stdout is not None
-        assert any("snapshot of the metadata" in line for line in told.stdout)
+        assert any("metadata snapshot written" in line for line in told.stdout)
         told.terminate()
 
 

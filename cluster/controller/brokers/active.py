@@ -49,7 +49,7 @@ def unfence_broker(state: ControllerState, command: UnfenceBroker) -> Controller
 
 
 def expire_sessions(state: ControllerState, command: ExpireSessions) -> ControllerResult[int | None]:
-    """Fence one broker whose session is over, and return its id. None: there is none.
+    """Fence one broker whose session has expired, and return its id. Return None if no session has expired.
 
     One command fences one broker, because the next decision depends on its records. The broker of the controller's own
     node has no session: it runs as long as its controller.

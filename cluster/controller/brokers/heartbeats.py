@@ -69,7 +69,7 @@ def _next_state(state: ControllerState, broker: BrokerImage, beat: BrokerHeartbe
 
 
 def _all_know_of_shutdown(state: ControllerState, leaving: BrokerImage, beat: BrokerHeartbeat) -> bool:
-    """Determine whether every active broker has applied the moves, so that it refers no client to a former leader."""
+    """Return True if every active broker has applied the leader changes: none refers a client to the former leader."""
     offset = state.shutdown_offsets.get(leaving.broker_id, -1)
     for broker in state.image.active_brokers():
         if broker.broker_id == beat.broker_id:

@@ -49,7 +49,7 @@ def register_broker(state: ControllerState, command: RegisterBroker) -> Controll
 
 
 def _left_cleanly(registration: BrokerRegistration, existing: BrokerImage | None) -> bool:
-    """Determine whether this broker has all records that its previous incarnation had.
+    """Return True if this broker has all records that its previous incarnation had.
 
     The clean-shutdown marker of the broker has the epoch of the incarnation that stopped cleanly. That may be an
     incarnation before the previous one, if the previous one was killed before it was unfenced: it has acknowledged

@@ -89,7 +89,7 @@ class Fetcher:
         self._replica.outbox.send(request)
 
     def accept(self, reply: FetchReply | FetchSnapshotReply, now_ms: int) -> bool:
-        """Return whether `reply` belongs to the pending fetch, which then is over."""
+        """Return True if `reply` belongs to the pending fetch. The fetch is then complete."""
         pending = self._pending
         if pending is None or reply.request_id != pending.request_id or reply.source != pending.target:
             return False

@@ -59,7 +59,7 @@ class RoleState(ABC):
     # ---- votes ------------------------------------------------------------------------------------------------------
 
     def grants(self, request: VoteRequest) -> bool:
-        """Return whether this replica grants a valid vote request of its own epoch."""
+        """Return True if this replica grants a valid vote request of its own epoch."""
         return request.pre_vote and self._is_up_to_date(request)
 
     def _is_up_to_date(self, request: VoteRequest) -> bool:

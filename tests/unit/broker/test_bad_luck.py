@@ -42,7 +42,7 @@ def log_file(nodes: Nodes, node_id: int, topic: str = "t") -> Path:
 
 
 def fenced_with_its_remedy(logs: Sequence[MutableMapping[str, Any]], node_id: int, data: Path) -> None:
-    [told] = [entry for entry in logs if entry["event"] == "this broker asks to be fenced"]
+    [told] = [entry for entry in logs if entry["event"] == "broker requests to be fenced"]
     assert (told["log_level"], told["broker"]) == ("error", node_id)
     assert f"the disk of {data} has refused t-0: " in told["reason"]
     assert told["reason"].endswith("free space or replace the disk, then restart this node")
@@ -185,7 +185,7 @@ async def test_a_clock_that_is_an_hour_off_changes_nothing_and_is_named(tmp_path
             assert await nodes.values("t") == [*VALUES, b"after"]
         finally:
             await nodes.stop()
-    told = [entry for entry in logs if entry["event"] == "the clocks of two nodes differ"]
+    told = [entry for entry in logs if entry["event"] == "clocks of two nodes differ"]
     assert {entry["member"] for entry in told} == ({2} if ahead_ms > 0 else {1, 3}), (
         "whoever is behind says who is ahead"
     )

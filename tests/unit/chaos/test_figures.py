@@ -92,7 +92,7 @@ def test_verdicts_are_read_from_the_logs_of_the_brokers(script: Script) -> None:
     script.record(1.0, 1.1)
     script.note(2.0, "clock", wall=1002.0)
     script.note(3.0, "kill", node=2)
-    line = "1970-01-01T00:16:43.250000Z [info     ] a node is held dead            broker_epoch=8 member=2 node=1 silent_ms=1\n"
+    line = "1970-01-01T00:16:43.250000Z [info     ] node failure declared          broker_epoch=8 member=2 node=1 silent_ms=1\n"
     early = line.replace("16:43", "16:42")
     other = line.replace("member=2", "member=3").replace("43.25", "43.05")
     figures = script.figures()

@@ -42,7 +42,7 @@ def broker(broker_id: int, epoch: int) -> BrokerImage:
 
 
 def verdict(node_id: int, epoch: int, event: Event = Event.SUSPICION_TIMEOUT) -> Change:
-    return Change(node_id, epoch, 0, State.SUSPECT, State.DEAD, event, 900)
+    return Change(node_id, epoch, 0, State.SUSPECT, State.FAILED, event, 900)
 
 
 class Parts:
@@ -153,7 +153,7 @@ async def test_a_registration_that_is_there_no_more_is_no_error() -> None:
 async def test_a_new_controller_acts_on_verdicts_that_stand() -> None:
     async with Parts(broker(2, 17), broker(3, 18)) as parts:
         member = parts.membership._core._members[2]
-        member.state = State.DEAD
+        member.state = State.FAILED
         for callback in parts.standing:
             callback()
         assert await parts.settled() == [("fence", 2, 17)]
@@ -232,7 +232,7 @@ async def test_a_killed_broker_is_fenced_though_its_session_would_last(tmp_path:
         await until(lambda: 3 in node.metadata.image.brokers and not fenced(node, 3))
         process.kill()
         await until(lambda: fenced(node, 3))
-        assert {each.node_id for each in node.failure_detector.view() if each.state is State.DEAD} <= {3}
+        assert {each.node_id for each in node.failure_detector.view() if each.state is State.FAILED} <= {3}
         assert not fenced(node, 2)
     finally:
         process.kill()

@@ -189,7 +189,7 @@ async def test_an_id_that_stays_in_use_stops_the_node_and_says_what_to_do() -> N
     script.metadata.on_committed([LogBatch(0, 0, 1, ((None, encode_record(other)),))])
     await asyncio.wait_for(script.failed.wait(), 10)
     assert [str(error) for error in script.failures] == [
-        "node.id 1 is in use by a living broker at h2:9092; every node needs an id of its own"
+        "node.id 1 is in use by a running broker at h2:9092; every node needs an id of its own"
     ]
 
 

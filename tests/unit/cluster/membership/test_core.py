@@ -63,15 +63,15 @@ def test_who_is_removed_is_forgotten() -> None:
 def test_a_new_registration_of_the_same_process_changes_only_the_epoch() -> None:
     one = One(2)
     one.run(3_000)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
     one.core.set_members([MemberSpec(2, 77, INCARNATION + 2)], one.now_ms)
-    assert [(member.broker_epoch, member.state) for member in one.core.view()] == [(77, State.DEAD)]
+    assert [(member.broker_epoch, member.state) for member in one.core.view()] == [(77, State.FAILED)]
 
 
 def test_a_new_life_begins_with_a_clean_slate() -> None:
     one = One(2)
     one.run(3_000)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
     one.core.set_members([MemberSpec(2, 77, 4711)], one.now_ms)
     assert [(member.broker_epoch, member.state) for member in one.core.view()] == [(77, State.ALIVE)]
 
@@ -132,9 +132,9 @@ def test_what_is_for_another_node_is_nothing() -> None:
 def test_an_answer_that_nobody_asked_for_is_nothing() -> None:
     one = One(2)
     one.run(3_000)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
     one.core.step(Ack(2, 1, INCARNATION + 2, 0, 123, 2, INCARNATION + 2, 0), one.now_ms)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
 
 
 def test_an_answer_of_another_process_ends_the_life_that_was_asked_for_once() -> None:
@@ -152,7 +152,7 @@ def test_the_process_that_has_replaced_another_does_not_bring_it_back_by_tcp() -
     one.core.step(Ack(2, 1, 666, 0, ping.sequence, 2, 666, 0), one.now_ms)
     one.heard[2] = one.now_ms + 5_000
     one.run(6_000)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
 
 
 def test_a_process_that_starts_in_the_place_of_one_that_is_gone_is_no_second_death() -> None:
@@ -222,14 +222,14 @@ def test_a_refusal_alone_is_not_enough() -> None:
     one.run(CONFIG.probe_timeout_ms - 1)
     assert one.state(2) is State.SUSPECT
     one.run(1)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
 
 
 def test_a_verdict_that_stands_is_not_shaken_by_a_lost_connection() -> None:
     one = One(2)
     one.run(3_000)
     one.core.lost(2, one.now_ms)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED
     assert one.core.counters.failure_declarations == 1
 
 
@@ -245,7 +245,7 @@ def test_who_is_no_member_cannot_be_lost() -> None:
 
 def test_an_accusation_is_refuted_with_a_higher_counter() -> None:
     one = One(2)
-    (answer,) = one.hear(GossipEntry(1, INCARNATION + 1, 6, State.DEAD)).messages
+    (answer,) = one.hear(GossipEntry(1, INCARNATION + 1, 6, State.FAILED)).messages
     assert answer.counter == 7
     assert GossipEntry(1, INCARNATION + 1, 7, State.ALIVE) in answer.gossip
     assert one.core.counters.refutations == 1
@@ -260,7 +260,7 @@ def test_an_old_accusation_is_refuted_already() -> None:
 
 def test_what_is_said_of_an_earlier_life_is_not_refuted() -> None:
     one = One(2)
-    one.hear(GossipEntry(1, 4711, 6, State.DEAD))
+    one.hear(GossipEntry(1, 4711, 6, State.FAILED))
     assert one.core.counter == 0
 
 
@@ -272,18 +272,18 @@ def test_the_last_counter_stays_the_last() -> None:
 
 def test_what_is_said_of_another_life_is_nothing() -> None:
     one = One(2, 3)
-    one.hear(GossipEntry(3, 4711, 9, State.DEAD))
+    one.hear(GossipEntry(3, 4711, 9, State.FAILED))
     assert one.state(3) is State.ALIVE
 
 
 def test_another_nodes_verdict_is_looked_into_and_shortens_the_suspicion() -> None:
     one = One(2, 3)
-    assert 3 in one.hear(GossipEntry(3, INCARNATION + 3, 0, State.DEAD)).tcp_probes
+    assert 3 in one.hear(GossipEntry(3, INCARNATION + 3, 0, State.FAILED)).tcp_probes
     assert one.state(3) is State.SUSPECT
     one.run(CONFIG.suspicion_timeout_ms // 2 - 1)
     assert one.state(3) is State.SUSPECT
     one.run(1)
-    assert one.state(3) is State.DEAD
+    assert one.state(3) is State.FAILED
 
 
 def test_a_lower_counter_accuses_nobody() -> None:
@@ -330,7 +330,7 @@ def test_a_large_cluster_full_of_rumours_keeps_datagrams_small() -> None:
     for node in range(2, 101):
         rig.crash(node, resets=True)
     rig.run(2_000)
-    assert set(rig.states(1).values()) == {State.DEAD}
+    assert set(rig.states(1).values()) == {State.FAILED}
 
 
 # ---- own time ---------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_a_node_that_is_always_late_still_finds_the_dead() -> None:
     for _ in range(100):
         rig.nodes[1].late_ms = 90
         rig.run(50)
-    assert rig.states(1)[2] is State.DEAD
+    assert rig.states(1)[2] is State.FAILED
     assert rig.nodes[1].core.counters.late_ticks > 5
 
 
@@ -378,4 +378,4 @@ def test_a_node_that_stood_still_gives_every_suspicion_its_full_time_again() -> 
     one.run(CONFIG.suspicion_timeout_ms - 1)
     assert one.state(2) is State.SUSPECT
     one.run(1)
-    assert one.state(2) is State.DEAD
+    assert one.state(2) is State.FAILED

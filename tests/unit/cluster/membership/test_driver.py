@@ -88,7 +88,7 @@ def test_who_answers_lives_and_who_is_silent_dies_and_may_come_back(run: Any) ->
     async def story() -> None:
         cluster = Cluster(3)
         await cluster.start(1, 2)
-        await cluster.until((1, 3, State.DEAD), (2, 3, State.DEAD))
+        await cluster.until((1, 3, State.FAILED), (2, 3, State.FAILED))
         await cluster.start(3)
         await cluster.until((1, 3, State.ALIVE), (2, 3, State.ALIVE))
         states = {each.node_id: each.state for each in cluster.drivers[1].view()}
@@ -102,8 +102,8 @@ def test_names_are_looked_up(run: Any) -> None:
     async def story() -> None:
         cluster = Cluster(3, "localhost")
         await cluster.start(1, 2)
-        await cluster.until((1, 3, State.DEAD))
-        assert cluster.drivers[1].view()[0].state is not State.DEAD
+        await cluster.until((1, 3, State.FAILED))
+        assert cluster.drivers[1].view()[0].state is not State.FAILED
         assert cluster.drivers[2].traffic.received > 0
         await cluster.end()
 
@@ -115,7 +115,7 @@ def test_another_clusters_datagrams_are_dropped_and_counted(run: Any) -> None:
         cluster = Cluster(2)
         await cluster.start(1)
         await cluster.start(2, cluster="another")
-        await cluster.until((1, 2, State.DEAD), (2, 1, State.DEAD))
+        await cluster.until((1, 2, State.FAILED), (2, 1, State.FAILED))
         for driver in cluster.drivers.values():
             assert driver.traffic.received == 0
             assert driver.traffic.rejected > 0
@@ -240,14 +240,14 @@ def test_processes_find_out_about_one_another() -> None:
         for node_id in processes:
             until(node_id, "ready")
         processes[3].send_signal(signal.SIGSTOP)
-        assert not any("1 dead" in line for line in until(2, "3 dead"))
-        until(1, "3 dead")
+        assert not any("1 failed" in line for line in until(2, "3 failed"))
+        until(1, "3 failed")
         processes[3].send_signal(signal.SIGCONT)
         until(1, "3 alive")
         until(2, "3 alive")
         processes[2].kill()
-        until(1, "2 dead")
-        assert "1 dead" not in " ".join(until(3, "2 dead"))
+        until(1, "2 failed")
+        assert "1 failed" not in " ".join(until(3, "2 failed"))
     finally:
         for process in processes.values():
             process.kill()

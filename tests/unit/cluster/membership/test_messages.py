@@ -37,7 +37,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
 )
 TIMES = st.integers(-(2**63), 2**63 - 1)
 CODEC = Codec("MkU3OEVBNTcwNTJENDM2Qk")
-FULL = Ack(1, 2, 3, 4, 5, 6, 7, 8, tuple(GossipEntry(node, 1, 2, State.DEAD) for node in range(GOSSIP_ENTRIES_MAX)))
+FULL = Ack(1, 2, 3, 4, 5, 6, 7, 8, tuple(GossipEntry(node, 1, 2, State.FAILED) for node in range(GOSSIP_ENTRIES_MAX)))
 
 
 @given(MESSAGES, TIMES)

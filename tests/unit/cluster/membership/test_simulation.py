@@ -47,7 +47,7 @@ def test_a_node_that_falls_silent_is_found_by_all(size: int, seed: int) -> None:
     rig.run(1_000 + 37 * seed)
     rig.stop(size)
     rig.run(FOUND_WITHIN_MS)
-    assert {node: rig.states(node)[size] for node in rig.living()} == dict.fromkeys(range(1, size), State.DEAD)
+    assert {node: rig.states(node)[size] for node in rig.living()} == dict.fromkeys(range(1, size), State.FAILED)
     assert {change.node_id for _, _, change in watched.failures} == {size}
 
 
@@ -60,7 +60,7 @@ def test_a_process_that_is_killed_is_found_by_all_and_nobody_else_is(size: int, 
     rig.crash(1 + seed % size, resets=bool(seed % 2))
     rig.run(FOUND_WITHIN_MS // 2)
     gone = 1 + seed % size
-    assert {rig.states(node)[gone] for node in rig.living()} == {State.DEAD}
+    assert {rig.states(node)[gone] for node in rig.living()} == {State.FAILED}
     assert {change.node_id for _, _, change in watched.failures} == {gone}
 
 
@@ -89,12 +89,12 @@ def test_a_partition_is_seen_from_both_sides_and_heals(size: int, seed: int) -> 
     for side, other in ((minority, majority), (majority, minority)):
         for node in side:
             states = rig.states(node)
-            assert all(states[each] is State.DEAD for each in other)
-            assert all(states[each] is not State.DEAD for each in side if each != node)
+            assert all(states[each] is State.FAILED for each in other)
+            assert all(states[each] is not State.FAILED for each in side if each != node)
     rig.heal()
     rig.run(4_000)
     for node in rig.nodes:
-        assert State.DEAD not in rig.states(node).values()
+        assert State.FAILED not in rig.states(node).values()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -161,7 +161,7 @@ def test_a_verdict_names_the_life_that_is_over(seed: int) -> None:
     rig.run(5_000)
     assert {(change.node_id, change.broker_epoch) for _, _, change in watched.failures} == {(2, epoch)}
     assert {change.event for _, _, change in watched.failures} <= {Event.REPLACED, Event.NOT_LISTENING}
-    assert {rig.states(node)[2] for node in (1, 3)} != {State.DEAD}
+    assert {rig.states(node)[2] for node in (1, 3)} != {State.FAILED}
 
 
 def test_a_seed_is_a_run() -> None:

@@ -1,12 +1,17 @@
-"""AddOffsetsToTxn: v0-4
+"""AddOffsetsToTxn: add the offsets partition of a consumer group to a producer's transaction (KIP-98).
 
 Behavior:
-* Adds the group's partition of `__consumer_offsets` to the transaction, so that its end reaches the group. Producers of the
-  second protocol generation do not send it: their TxnOffsetCommit adds the partition itself.
-* A transaction that waits for the markers of its predecessor is waited for, see EndTxn.
+* The partition of `__consumer_offsets` that holds the group becomes part of the transaction, so that the transaction's
+  marker reaches it. Producers of TV2 (KIP-890) do not send this request: TxnOffsetCommit v5 adds the partition.
+* If the former transaction of the transactional id is not complete yet, the response waits for it, at most about 1 s.
+  After that the error is CONCURRENT_TRANSACTIONS.
+
+Errors:
+* TRANSACTIONAL_ID_AUTHORIZATION_FAILED, then GROUP_AUTHORIZATION_FAILED, then the error of the transaction coordinator.
 
 Version notes:
-* v2 PRODUCER_FENCED, which v0-1 get as INVALID_PRODUCER_EPOCH (KIP-588) · v3 flexible · v4 TRANSACTION_ABORTABLE may be answered
+* v2 knows PRODUCER_FENCED. v0 and v1 receive INVALID_PRODUCER_EPOCH instead (KIP-588).
+* v3 is flexible. v4 knows TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from asyncio import Future

@@ -1,17 +1,23 @@
-"""AddPartitionsToTxn: v0-5
+"""AddPartitionsToTxn: add partitions to transactions, or verify that they were added (KIP-98, KIP-890).
 
 Behavior:
-* v0-3 come from clients and name one transaction. All partitions are added or none: if one is refused (not allowed,
-  internal topic, unknown), the good ones are told OPERATION_NOT_ATTEMPTED.
-* v4-5 come from brokers (CLUSTER_ACTION, and a listener for brokers) and name many transactions, each judged by itself;
-  `VerifyOnly` asks whether the partitions have been added, and adds nothing.
-* A transaction that waits for the markers of its predecessor is waited for, see EndTxn; for a broker not so long, since the
-  other transactions of its request wait with it.
+* v0 to v3 come from producers and name one transaction. The coordinator adds all partitions or none.
+* v4 and v5 come from brokers and name several transactions. Each transaction has its own result. With `VerifyOnly` the
+  coordinator checks that the transaction contains the partitions, and adds none.
+* If the former transaction of a transactional id is not complete yet, the response waits for it. It waits at most
+  about 1 s (v0 to v3), or 50 ms (v4 and v5, since the other transactions of the request wait, too). After that the
+  error is CONCURRENT_TRANSACTIONS.
+
+Errors:
+* v0 to v3: if one partition is refused (TOPIC_AUTHORIZATION_FAILED, also for internal topics, or
+  UNKNOWN_TOPIC_OR_PARTITION), all other partitions have the error OPERATION_NOT_ATTEMPTED.
+* v4 and v5: CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, or on a listener that does not serve brokers.
 
 Version notes:
-* v2 PRODUCER_FENCED, which v0-1 get as INVALID_PRODUCER_EPOCH (KIP-588) · v3 flexible · v4 batches, VerifyOnly, an error
-  for the whole request (KIP-890) · v5 TRANSACTION_ABORTABLE may be answered
-* v4-5 add on behalf of producers of the second protocol generation, which is stored with the transaction
+* v2 knows PRODUCER_FENCED. v0 and v1 receive INVALID_PRODUCER_EPOCH instead (KIP-588).
+* v3 is flexible. v4 has several transactions, `VerifyOnly`, and an error for the whole request (KIP-890).
+* v5 knows TRANSACTION_ABORTABLE (KIP-890).
+* Partitions that v4 and v5 add belong to producers of TV2. The coordinator stores that protocol with the transaction.
 """
 
 from asyncio import Future
@@ -41,12 +47,12 @@ from odradek.protocol.messages.add_partitions_to_txn import (
 
 BATCHED_MIN_VERSION: Final = 4
 BATCHED_WAIT_MS_MAX: Final = 50
-"""How long one busy transactional id may hold up the answer to a broker; it asks again."""
+"""Maximum milliseconds that the response to a broker waits for one incomplete transaction. The broker then retries."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """One transaction of a request, and what became of it (so far)."""
+class _Transaction:
+    """One transaction of a request, with the errors of its partitions or a future of them."""
 
     transactional_id: str
     partitions: tuple[TopicPartition, ...]
@@ -57,13 +63,13 @@ def handle(
     context: BrokerRequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     batched = context.api_version >= BATCHED_MIN_VERSION
-    if batched and not (BROKER in context.session.listener.roles and _may_act(context)):
+    if batched and not (BROKER in context.session.listener.roles and _has_cluster_action(context)):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = [_ask(context, transaction) for transaction in _transactions(context, request)]
-    waiting = [one.outcome for one in asked if not (isinstance(one.outcome, dict) or one.outcome.done())]
-    if waiting:
-        return when_done(lambda: _response(context, asked), *waiting)
-    return _response(context, asked)
+    started = [_start(context, transaction) for transaction in _transactions(context, request)]
+    pending = [txn.outcome for txn in started if not (isinstance(txn.outcome, dict) or txn.outcome.done())]
+    if pending:
+        return when_done(lambda: _response(context, started), *pending)
+    return _response(context, started)
 
 
 def refuse(
@@ -75,7 +81,7 @@ def refuse(
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_grouped(dict.fromkeys(partitions, error)))
 
 
-def _may_act(context: BrokerRequestContext) -> bool:
+def _has_cluster_action(context: BrokerRequestContext) -> bool:
     return context.allowed_on_cluster(AclOperation.CLUSTER_ACTION)
 
 
@@ -93,33 +99,39 @@ def _transactions(
     return (only,)
 
 
-def _ask(context: BrokerRequestContext, asked: AddPartitionsToTxnTransaction) -> _Asked:
-    partitions = _flat(asked.topics)
+def _start(context: BrokerRequestContext, transaction: AddPartitionsToTxnTransaction) -> _Transaction:
+    partitions = _flat(transaction.topics)
     try:
-        outcome: PartitionErrors | Future[PartitionErrors] = _add_or_verify(context, asked, partitions)
+        outcome: PartitionErrors | Future[PartitionErrors] = _add_or_verify(context, transaction, partitions)
     except Refusal as refusal:
         outcome = dict.fromkeys(partitions, refusal.error)
-    return _Asked(asked.transactional_id, partitions, outcome)
+    return _Transaction(transaction.transactional_id, partitions, outcome)
 
 
 def _add_or_verify(
-    context: BrokerRequestContext, asked: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]
+    context: BrokerRequestContext, transaction: AddPartitionsToTxnTransaction, partitions: tuple[TopicPartition, ...]
 ) -> PartitionErrors | Future[PartitionErrors]:
     batched = context.api_version >= BATCHED_MIN_VERSION
-    if not batched and not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+    if not batched and not context.allowed(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+    ):
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    bad = _bad_partitions(context, partitions, from_client=not batched)
-    if bad:
-        return {partition: bad.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
+    errors = _partition_errors(context, partitions, from_client=not batched)
+    if errors:
+        return {partition: errors.get(partition, ErrorCode.OPERATION_NOT_ATTEMPTED) for partition in partitions}
     transactions = context.broker.transactions
-    if asked.verify_only:
+    if transaction.verify_only:
         return transactions.verify_partitions(
-            asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions, wait_ms=BATCHED_WAIT_MS_MAX
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            partitions,
+            wait_ms=BATCHED_WAIT_MS_MAX,
         )
     return transactions.add_partitions(
-        asked.transactional_id,
-        asked.producer_id,
-        asked.producer_epoch,
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
         partitions,
         client_version=TV2 if batched else 0,
         client_id=None if batched else context.client_id,
@@ -127,9 +139,10 @@ def _add_or_verify(
     )
 
 
-def _bad_partitions(
+def _partition_errors(
     context: BrokerRequestContext, partitions: tuple[TopicPartition, ...], *, from_client: bool
 ) -> PartitionErrors:
+    """Return the errors of the partitions that cannot be added."""
     topics = list(dict.fromkeys(partition.topic for partition in partitions))
     allowed = topics
     if from_client:
@@ -137,26 +150,27 @@ def _bad_partitions(
         allowed = [topic for topic in allowed if not is_internal(topic)]
     writable = dict.fromkeys(allowed)
     image = context.node.metadata.image
-    bad: PartitionErrors = {}
+    errors: PartitionErrors = {}
     for partition in partitions:
         if partition.topic not in writable:
-            bad[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            errors[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif image.partition(partition.topic, partition.partition) is None:
-            bad[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return bad
+            errors[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return errors
 
 
-def _settled(one: _Asked) -> tuple[str, PartitionErrors]:
-    if isinstance(one.outcome, dict):
-        return one.transactional_id, one.outcome
+def _result(transaction: _Transaction) -> tuple[str, PartitionErrors]:
+    """Return (transactional id, errors of its partitions) of a transaction whose future is done."""
+    if isinstance(transaction.outcome, dict):
+        return transaction.transactional_id, transaction.outcome
     try:
-        return one.transactional_id, one.outcome.result()
+        return transaction.transactional_id, transaction.outcome.result()
     except Refusal as refusal:
-        return one.transactional_id, dict.fromkeys(one.partitions, refusal.error)
+        return transaction.transactional_id, dict.fromkeys(transaction.partitions, refusal.error)
 
 
-def _response(context: BrokerRequestContext, asked: list[_Asked]) -> AddPartitionsToTxnResponse:
-    told = [
+def _response(context: BrokerRequestContext, transactions: list[_Transaction]) -> AddPartitionsToTxnResponse:
+    results = [
         (
             transactional_id,
             _grouped(
@@ -166,14 +180,14 @@ def _response(context: BrokerRequestContext, asked: list[_Asked]) -> AddPartitio
                 }
             ),
         )
-        for transactional_id, errors in map(_settled, asked)
+        for transactional_id, errors in map(_result, transactions)
     ]
     if context.api_version < BATCHED_MIN_VERSION:
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=told[0][1])
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0][1])
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=topics)
-            for transactional_id, topics in told
+            for transactional_id, topics in results
         ]
     )
 
@@ -187,7 +201,9 @@ def _grouped(errors: Mapping[TopicPartition, ErrorCode]) -> list[AddPartitionsTo
     for (topic, index), error in errors.items():
         result = AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=error)
         topics.setdefault(topic, []).append(result)
-    return [AddPartitionsToTxnTopicResult(name=topic, results_by_partition=found) for topic, found in topics.items()]
+    return [
+        AddPartitionsToTxnTopicResult(name=topic, results_by_partition=results) for topic, results in topics.items()
+    ]
 
 
 API: Final = Api(

@@ -1,7 +1,11 @@
-"""AllocateProducerIds: v0.
+"""AllocateProducerIds: give a broker a block of producer ids (KIP-730).
 
 Behavior:
-- A broker takes a block of producer ids from the active controller, which never gives an id twice (KIP-730).
+* The active controller writes each block to the metadata log before it responds, so no producer id is given twice.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the controller (NOT_CONTROLLER,
+  STALE_BROKER_EPOCH).
 """
 
 from collections.abc import Awaitable
@@ -21,12 +25,12 @@ def handle(
 ) -> Awaitable[AllocateProducerIdsResponse]:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return _answer(context.quorum.controller.allocate_producer_ids(request.broker_id, request.broker_epoch))
+    return _response(context.quorum.controller.allocate_producer_ids(request.broker_id, request.broker_epoch))
 
 
-async def _answer(block: Awaitable[ProducerIdBlock]) -> AllocateProducerIdsResponse:
-    given = await block
-    return AllocateProducerIdsResponse(producer_id_start=given.first, producer_id_len=given.length)
+async def _response(allocation: Awaitable[ProducerIdBlock]) -> AllocateProducerIdsResponse:
+    block = await allocation
+    return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=block.length)
 
 
 def refuse(

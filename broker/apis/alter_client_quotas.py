@@ -1,11 +1,15 @@
-"""AlterClientQuotas: v0-v1 (KIP-546)
+"""AlterClientQuotas: change the quotas of users, client ids, pairs of both, and addresses (KIP-546).
 
 Behavior:
-* Quotas of users, client ids, both together, or addresses; a name that is null stands for everybody who has none of their own.
-  Addresses are written as numbers. An entity that is refused does not keep the others from being changed.
-* Brokers obey a quota as soon as they hear of it (see `odradek.broker.quota.client_quotas`).
+* A null name stands for the default quota of its entity type. Addresses are IP addresses, not host names.
+* Each entity has its own result. The controller changes the entities that it accepts.
+* Each broker applies a quota when the record reaches its metadata image.
 
-Version notes: the body is the same in both; v1 is flexible.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED for the whole request; other errors per entity.
+
+Version notes:
+* v1 is flexible.
 """
 
 from typing import Final
@@ -27,7 +31,7 @@ from odradek.protocol.messages.alter_client_quotas import (
 async def handle(context: QuorumRequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER_CONFIGS):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    done = await context.quorum.controller.alter_client_quotas(
+    results = await context.quorum.controller.alter_client_quotas(
         [_change(entry) for entry in request.entries], validate_only=request.validate_only
     )
     return AlterClientQuotasResponse(
@@ -35,14 +39,14 @@ async def handle(context: QuorumRequestContext, request: AlterClientQuotasReques
             ResponseEntryData(
                 result.error, result.message, [ResponseEntityData(kind, name) for kind, name in result.entity]
             )
-            for result in done
+            for result in results
         ]
     )
 
 
 def _change(entry: RequestEntryData) -> QuotaChange:
     return QuotaChange(
-        tuple((each.entity_type, each.entity_name) for each in entry.entity),
+        tuple((component.entity_type, component.entity_name) for component in entry.entity),
         tuple((op.key, None if op.remove else op.value) for op in entry.ops),
     )
 
@@ -53,7 +57,9 @@ def refuse(
     return AlterClientQuotasResponse(
         entries=[
             ResponseEntryData(
-                error, message, [ResponseEntityData(each.entity_type, each.entity_name) for each in entry.entity]
+                error,
+                message,
+                [ResponseEntityData(component.entity_type, component.entity_name) for component in entry.entity],
             )
             for entry in request.entries
         ]

@@ -1,10 +1,12 @@
-"""AlterConfigs: v0-v2 (KIP-133)
+"""AlterConfigs: replace the whole configuration of resources (KIP-133).
 
 Behavior:
-* As IncrementalAlterConfigs, but what is named is all that is set afterwards: everything else goes back to its default. Old tools
-  use it.
+* The configuration of a resource consists of exactly the given entries afterwards. All other entries return to their
+  defaults. Clients since Kafka 2.3 send IncrementalAlterConfigs instead.
+* Each resource has its own result. Errors are those of IncrementalAlterConfigs.
 
-Version notes: the body is the same in all; v2 is flexible.
+Version notes:
+* v2 is flexible.
 """
 
 from typing import Final
@@ -23,16 +25,18 @@ from odradek.protocol.messages.alter_configs import (
 
 
 async def handle(context: QuorumRequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    done = await alter(
+    results = await alter(
         context, context.quorum.controller, request.resources, _change, validate_only=request.validate_only
     )
     return AlterConfigsResponse(
-        responses=[AlterConfigsResourceResponse(each.error, each.message, each.kind, each.name) for each in done]
+        responses=[
+            AlterConfigsResourceResponse(result.error, result.message, result.kind, result.name) for result in results
+        ]
     )
 
 
 def _change(resource: AlterConfigsResource) -> ConfigChange:
-    changes = tuple((each.name, ConfigOperation.SET, each.value) for each in resource.configs)
+    changes = tuple((entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs)
     return ConfigChange(resource.resource_type, resource.resource_name, changes, replaces=True)
 
 
@@ -41,8 +45,8 @@ def refuse(
 ) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=[
-            AlterConfigsResourceResponse(error, message, each.resource_type, each.resource_name)
-            for each in request.resources
+            AlterConfigsResourceResponse(error, message, resource.resource_type, resource.resource_name)
+            for resource in request.resources
         ]
     )
 
@@ -57,5 +61,5 @@ API: Final = Api(
     refuse=refuse,
     routing=Routing.CONTROLLER,
     acl="ALTER_CONFIGS on the topic or the group, or on the cluster for brokers",
-    gaps=("client metrics and loggers are not resources here",),
+    gaps=("client metrics and loggers of brokers have no configuration",),
 )

@@ -1,12 +1,17 @@
-"""AlterPartition: v2-v3
+"""AlterPartition: change the in-sync replicas of partitions, sent by their leader to the active controller (KIP-497).
 
 Behavior:
-* From the leader of a partition to the active controller: who is in sync (KIP-497), and that it has recovered from an unclean
-  election (KIP-704). NOT_CONTROLLER from a node that is not it; other brokers alone call this, so it is not passed on.
-* A change that finishes a reassignment without its sender answers NEW_LEADER_ELECTED, although it was made.
+* The leader proposes a new ISR. It also reports that it has recovered from an unclean election (KIP-704).
+* If the change completes a reassignment that removes the leader from the replicas, the result is NEW_LEADER_ELECTED,
+  although the controller has made the change (as in Kafka).
 
-Version notes: v2 names topics by id; v3 names members of the ISR with their broker epochs, so that an incarnation that has come
-back without its records is not taken for the one that had caught up (KIP-903).
+Errors:
+* For the whole request: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER, STALE_BROKER_EPOCH. Per partition:
+  FENCED_LEADER_EPOCH, INVALID_UPDATE_VERSION (a stale partition epoch), INELIGIBLE_REPLICA, and others.
+
+Version notes:
+* v2 names topics by id. v3 names each member of the ISR with its broker epoch (KIP-903). The controller so refuses a
+  restarted replica that has lost records since the leader counted it as caught up.
 """
 
 from typing import Final
@@ -25,15 +30,15 @@ from odradek.protocol.messages.alter_partition import (
     ResponseTopicData,
 )
 
-ISR_WITH_EPOCHS: Final = 3
-EPOCH_NOT_KNOWN: Final = -1
+ISR_EPOCHS_MIN_VERSION: Final = 3
+UNKNOWN_BROKER_EPOCH: Final = -1
 
 
 async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    with_epochs = context.api_version >= ISR_WITH_EPOCHS
-    asked = [
+    with_epochs = context.api_version >= ISR_EPOCHS_MIN_VERSION
+    changes = [
         PartitionIsr(
             topic.topic_id,
             partition.partition_index,
@@ -41,16 +46,16 @@ async def handle(context: BrokerRequestContext, request: AlterPartitionRequest) 
             partition.partition_epoch,
             tuple((member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs)
             if with_epochs
-            else tuple((broker_id, EPOCH_NOT_KNOWN) for broker_id in partition.new_isr),
+            else tuple((broker_id, UNKNOWN_BROKER_EPOCH) for broker_id in partition.new_isr),
             partition.leader_recovery_state == RECOVERING,
         )
         for topic in request.topics
         for partition in topic.partitions
     ]
-    done = iter(await context.quorum.controller.alter_partition(request.broker_id, request.broker_epoch, asked))
+    results = iter(await context.quorum.controller.alter_partition(request.broker_id, request.broker_epoch, changes))
     return AlterPartitionResponse(
         topics=[
-            ResponseTopicData(topic_id=topic.topic_id, partitions=[_result(next(done)) for _ in topic.partitions])
+            ResponseTopicData(topic_id=topic.topic_id, partitions=[_result(next(results)) for _ in topic.partitions])
             for topic in request.topics
         ]
     )

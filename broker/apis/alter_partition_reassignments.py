@@ -1,10 +1,15 @@
-"""AlterPartitionReassignments: v0-v1
+"""AlterPartitionReassignments: start or cancel reassignments of partitions to other replicas (KIP-455).
 
 Behavior:
-* Where the replicas of partitions shall be, the preferred leader first (KIP-455). The answer comes when the move has begun; it is
-  done when all of them are in sync. With no replicas named a move that is under way is taken back.
+* A partition is given its target replicas, the preferred leader first. The response means that the reassignment has
+  started. It completes when all target replicas are in sync.
+* A null list of replicas cancels the reassignment in progress, or is refused with NO_REASSIGNMENT_IN_PROGRESS.
 
-Version notes: v1 can refuse that the number of replicas changes (KIP-860).
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED for the whole request; other errors per partition.
+
+Version notes:
+* v1 can forbid changes of the replication factor (KIP-860).
 """
 
 from collections.abc import Iterable
@@ -19,6 +24,7 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
@@ -29,19 +35,23 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     if not context.allowed_on_cluster(AclOperation.ALTER):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    asked = [
-        NewReplicas(topic.name, item.partition_index, None if item.replicas is None else tuple(item.replicas))
+    targets = [
+        NewReplicas(topic.name, partition.partition_index, _replicas(partition))
         for topic in request.topics
-        for item in topic.partitions
+        for partition in topic.partitions
     ]
-    done = await context.quorum.controller.alter_reassignments(
-        asked, allow_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
+    results = await context.quorum.controller.alter_reassignments(
+        targets, allow_resize=request.allow_replication_factor_change, timeout_ms=request.timeout_ms
     )
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
-        responses=_topics(done),
+        responses=_topics(results),
     )
+
+
+def _replicas(partition: ReassignablePartition) -> tuple[int, ...] | None:
+    return None if partition.replicas is None else tuple(partition.replicas)
 
 
 def _topics(results: Iterable[PartitionResult]) -> list[ReassignableTopicResponse]:

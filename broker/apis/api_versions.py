@@ -1,14 +1,22 @@
-"""ApiVersions: v0-v4
+"""ApiVersions: list the APIs and versions that this broker serves, and the features of the cluster (KIP-35, KIP-511,
+KIP-584).
 
 Behavior:
-* Announces exactly the rows of the API table that are served on the listener of the connection.
-* A version from the future is answered with a v0 body, error UNSUPPORTED_VERSION and the one row of ApiVersions itself, so
-  that a client can ask again (KIP-511). The response header never has tagged fields, whatever the version.
-* Supported features are those this broker registered with; finalized ones come from the metadata log, with its offset as epoch.
+* The response lists the APIs that the connection's listener serves. APIs for controllers are listed only on a listener
+  that serves controllers alone.
+* The response to a request with an unknown version has the format of v0. It contains UNSUPPORTED_VERSION and the
+  versions of ApiVersions, so that the client can retry with one of them (KIP-511). The response header never has tagged
+  fields.
+* Supported features are those that this broker has registered. Finalized features come from the metadata image; their
+  epoch is the offset of the image.
+
+Errors:
+* INVALID_REQUEST if the client's software name or version contains other characters than letters, digits, `-` and `.`.
 
 Version notes:
-* v3: flexible, client software name and version, features (KIP-511, KIP-584)
-* v4: features whose lowest level is 0 are listed (KIP-1014); before it they are left out, since old Java clients refuse them
+* v3 is flexible, and has the client's software name and version, and features (KIP-511, KIP-584).
+* v4 lists features whose lowest supported level is 0. Earlier versions omit them, since older Java clients refuse them
+  (KAFKA-17011).
 """
 
 import re
@@ -27,13 +35,13 @@ from odradek.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-SOFTWARE_NAMED_FROM: Final = 3
-ZERO_LEVELS_FROM: Final = 4
+CLIENT_SOFTWARE_MIN_VERSION: Final = 3
+LEVEL_ZERO_MIN_VERSION: Final = 4
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    if context.api_version >= SOFTWARE_NAMED_FROM:
+    if context.api_version >= CLIENT_SOFTWARE_MIN_VERSION:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -41,13 +49,13 @@ def handle(context: BrokerRequestContext, request: ApiVersionsRequest) -> ApiVer
         context.session.client_software_version = version
     image = context.node.metadata.image
     roles = context.session.listener.roles
-    # What only controllers ask is not for clients to know, wherever they ask.
-    announced = [role for role in roles if role != CONTROLLER] or roles
+    # Apache Kafka does not announce the APIs of controllers to clients. A listener with more roles can have clients.
+    announced_roles = [role for role in roles if role != CONTROLLER] or roles
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.lowest_announced, max_version=api.max_version)
             for api in context.broker.apis
-            if any(role in announced for role in api.listeners)
+            if any(role in announced_roles for role in api.listeners)
         ],
         supported_features=_supported(image, context.node.node_id, context.api_version),
         finalized_features_epoch=image.offset,
@@ -65,17 +73,17 @@ def _supported(image: MetadataImage, node_id: int, version: int) -> list[Support
     return [
         SupportedFeatureKey(name=name, min_version=levels.min, max_version=levels.max)
         for name, levels in sorted(broker.features.items())
-        if levels.min > 0 or version >= ZERO_LEVELS_FROM
+        if levels.min > 0 or version >= LEVEL_ZERO_MIN_VERSION
     ]
 
 
 def refuse(
     context: BrokerRequestContext, request: ApiVersionsRequest | None, error: ErrorCode, message: str | None
 ) -> ApiVersionsResponse:
-    rows = []
+    api_keys = []
     if error is ErrorCode.UNSUPPORTED_VERSION:
-        rows.append(ApiVersion(api_key=API.key, min_version=API.min_version, max_version=API.max_version))
-    return ApiVersionsResponse(error_code=error, api_keys=rows)
+        api_keys.append(ApiVersion(api_key=API.key, min_version=API.min_version, max_version=API.max_version))
+    return ApiVersionsResponse(error_code=error, api_keys=api_keys)
 
 
 API: Final = Api(

@@ -1,10 +1,13 @@
-"""BeginQuorumEpoch: v0-1.
+"""BeginQuorumEpoch: announce the new leader of the metadata log to the other voters (KIP-595).
 
 Behavior:
-- Sent by a voter that has won an election of the metadata log, to voters that do not fetch from it yet.
+* A voter that has won an election sends it to the voters that do not fetch from it yet.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the Raft core (FENCED_LEADER_EPOCH and others).
 
 Version notes:
-- v1 flexible; voter id, directory id and endpoints (KIP-853).
+* v1 is flexible, and has the voter id, its directory id and the leader's endpoints (KIP-853).
 """
 
 from collections.abc import Awaitable
@@ -21,11 +24,11 @@ from odradek.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 
 
 def handle(context: QuorumRequestContext, request: BeginQuorumEpochRequest) -> Awaitable[BeginQuorumEpochResponse]:
-    asked = raft_wire.received_begin(request, context.node.node_id, context.node.cluster_id)
-    return _answer(submit_to_raft(context, context.quorum.network, asked))
+    message = raft_wire.received_begin(request, context.node.node_id, context.node.cluster_id)
+    return _response(submit_to_raft(context, context.quorum.network, message))
 
 
-async def _answer(reply: Awaitable[BeginQuorumEpochReply]) -> BeginQuorumEpochResponse:
+async def _response(reply: Awaitable[BeginQuorumEpochReply]) -> BeginQuorumEpochResponse:
     return raft_wire.begin_response(await reply)
 
 

@@ -1,11 +1,17 @@
-"""BrokerHeartbeat: v0-1.
+"""BrokerHeartbeat: keep a broker's session with the active controller (KIP-631).
 
 Behavior:
-- A broker keeps its session with the active controller, says how far it has followed the metadata, and asks to be fenced or
-  to leave (KIP-631).
+* The request reports the offset of the broker's metadata image. It can request that the controller
+  fences the broker, or starts its controlled shutdown. The response says whether the broker has caught up, is fenced,
+  and may stop.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the controller (NOT_CONTROLLER,
+  STALE_BROKER_EPOCH, BROKER_ID_NOT_REGISTERED).
 
 Version notes:
-- v1 directories that have failed (KIP-858): a partition whose directory has failed is taken offline by its broker itself.
+* v1 has the failed log directories (KIP-858). They are ignored: a broker with a failed log directory takes its
+  partitions offline without the controller.
 """
 
 from collections.abc import Awaitable
@@ -24,20 +30,20 @@ def handle(context: QuorumRequestContext, request: BrokerHeartbeatRequest) -> Aw
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     context.quorum.peers.note_contact(request.broker_id)
-    beat = BrokerHeartbeat(
+    heartbeat = BrokerHeartbeat(
         request.broker_id,
         request.broker_epoch,
         request.current_metadata_offset,
         request.want_fence,
         request.want_shut_down,
     )
-    return _answer(context.quorum.controller.heartbeat(beat))
+    return _response(context.quorum.controller.heartbeat(heartbeat))
 
 
-async def _answer(reply: Awaitable[HeartbeatReply]) -> BrokerHeartbeatResponse:
-    told = await reply
+async def _response(reply: Awaitable[HeartbeatReply]) -> BrokerHeartbeatResponse:
+    heartbeat = await reply
     return BrokerHeartbeatResponse(
-        is_caught_up=told.is_caught_up, is_fenced=told.is_fenced, should_shut_down=told.should_shut_down
+        is_caught_up=heartbeat.is_caught_up, is_fenced=heartbeat.is_fenced, should_shut_down=heartbeat.should_shut_down
     )
 
 

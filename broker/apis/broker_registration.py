@@ -1,11 +1,16 @@
-"""BrokerRegistration: v0-4.
+"""BrokerRegistration: register an incarnation of a broker with the active controller (KIP-631).
 
 Behavior:
-- A broker says to the active controller who it is, where it listens and what it can do (KIP-631). The answer is its epoch.
+* The request has the broker's id, incarnation id, listeners, supported features, log directories and rack. The response
+  has the broker epoch of the registration.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, INVALID_REGISTRATION for a migration from ZooKeeper, then the
+  error of the controller (NOT_CONTROLLER, INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION, UNSUPPORTED_VERSION).
 
 Version notes:
-- v1 migration from ZooKeeper, which is refused; v2 log directories (KIP-858); v3 the epoch before (KIP-966); v4 features
-  whose lowest level is 0.
+* v1 has the flag of a migration from ZooKeeper, which this broker refuses. v2 has log directories (KIP-858). v3 has the
+  former broker epoch (KIP-966). v4 lists features whose lowest supported level is 0 (KAFKA-17011).
 """
 
 from collections.abc import Awaitable
@@ -25,21 +30,27 @@ def handle(context: QuorumRequestContext, request: BrokerRegistrationRequest) ->
     if not context.allowed_on_cluster(AclOperation.CLUSTER_ACTION):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if request.is_migrating_zk_broker:
-        raise Refusal(ErrorCode.INVALID_REGISTRATION, "there is no ZooKeeper to migrate from")
+        raise Refusal(ErrorCode.INVALID_REGISTRATION, "migration from ZooKeeper is not supported")
     registration = BrokerRegistration(
         request.broker_id,
         request.cluster_id,
         request.incarnation_id,
-        tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in request.listeners),
-        {each.name: VersionRange(each.min_supported_version, each.max_supported_version) for each in request.features},
+        tuple(
+            Endpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+            for endpoint in request.listeners
+        ),
+        {
+            feature.name: VersionRange(feature.min_supported_version, feature.max_supported_version)
+            for feature in request.features
+        },
         tuple(request.log_dirs),
         request.rack or None,
         request.previous_broker_epoch,
     )
-    return _answer(context.quorum.controller.register_broker(registration))
+    return _response(context.quorum.controller.register_broker(registration))
 
 
-async def _answer(epoch: Awaitable[int]) -> BrokerRegistrationResponse:
+async def _response(epoch: Awaitable[int]) -> BrokerRegistrationResponse:
     return BrokerRegistrationResponse(broker_epoch=await epoch)
 
 

@@ -1,12 +1,15 @@
-"""ConsumerGroupDescribe: v0-1 (KIP-848)
+"""ConsumerGroupDescribe: describe groups of the consumer protocol (KIP-848).
 
 Behavior:
-* Groups of the consumer protocol. Groups are answered each by itself.
-* A group with a topic that the caller may not describe is not described at all: TOPIC_AUTHORIZATION_FAILED.
-* UNSUPPORTED_VERSION where `group.version` is not finalized at 1.
+* Each group has its own result: state, epochs, assignor, and each member with its subscription and assignments.
+
+Errors:
+* UNSUPPORTED_VERSION for all groups if the feature `group.version` is not finalized at level 1.
+* Per group: GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND (also for classic groups), the errors of the group
+  coordinator, and TOPIC_AUTHORIZATION_FAILED if the group has a topic that the client may not describe.
 
 Version notes:
-* v1 the type of each member: classic or consumer
+* v1 has the type of each member, classic or consumer.
 """
 
 from collections.abc import Awaitable
@@ -25,7 +28,7 @@ from odradek.protocol.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
-TOPICS_HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
+TOPIC_DENIED_MESSAGE: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 def handle(
@@ -33,7 +36,7 @@ def handle(
 ) -> Awaitable[ConsumerGroupDescribeResponse]:
     if context.node.metadata.image.feature(GROUP_VERSION) < 1:
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
-    return _described(context, request)
+    return _describe(context, request)
 
 
 def refuse(
@@ -42,26 +45,28 @@ def refuse(
     return ConsumerGroupDescribeResponse(groups=[_refused(group, error, message) for group in request.group_ids])
 
 
-async def _described(
+async def _describe(
     context: BrokerRequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_ids)
-    asked = ask_each(allowed, context.broker.groups.describe_consumer)
+    pending = ask_each(allowed, context.broker.groups.describe_consumer)
     groups = [_refused(group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
-    for group in await answers_of(context, asked, _refused):
+    for group in await answers_of(context, pending, _refused):
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = group_operations(context, group.group_id)
         topics = _topics(group)
         if len(allowed_topics(context, AclOperation.DESCRIBE, topics)) < len(topics):
-            groups.append(_refused(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPICS_HIDDEN))
+            groups.append(_refused(group.group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_DENIED_MESSAGE))
         else:
             groups.append(group)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _topics(group: DescribedGroup) -> list[str]:
-    assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
-    return list(dict.fromkeys(topic.topic_name for each in assignments for topic in each.topic_partitions))
+    assignments = [
+        assignment for member in group.members for assignment in (member.assignment, member.target_assignment)
+    ]
+    return list(dict.fromkeys(topic.topic_name for assignment in assignments for topic in assignment.topic_partitions))
 
 
 def _refused(group: str, error: ErrorCode, message: str | None) -> DescribedGroup:

@@ -1,12 +1,15 @@
-"""ConsumerGroupHeartbeat: v0-1 (KIP-848)
+"""ConsumerGroupHeartbeat: join, keep and leave a group of the consumer protocol (KIP-848).
 
 Behavior:
-* The one request by which members of the consumer protocol join, are assigned partitions, say that they have given up others,
-  and leave.
-* UNSUPPORTED_VERSION where `group.version` is not finalized at 1.
+* One request serves all steps of a member: it joins, receives assignments, reports revoked partitions, and leaves.
+
+Errors:
+* UNSUPPORTED_VERSION if the feature `group.version` is not finalized at level 1, then GROUP_AUTHORIZATION_FAILED, then
+  TOPIC_AUTHORIZATION_FAILED if the member may not describe one of the topics it names, then the error of the group
+  coordinator (UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID and others).
 
 Version notes:
-* v1 a regular expression that the broker evaluates; the member makes its id itself
+* v1 has a regular expression that the broker evaluates. The member generates its member id (KIP-1082).
 """
 
 from collections.abc import Awaitable
@@ -50,6 +53,6 @@ API: Final = Api(
     response=ConsumerGroupHeartbeatResponse,
     handle=handle,
     refuse=refuse,
-    acl="READ on the group; DESCRIBE on each topic that is subscribed to by name",
-    gaps=("topics that a regular expression matches are not checked for DESCRIBE",),
+    acl="READ on the group; DESCRIBE on each topic of a subscription by name",
+    gaps=("DESCRIBE is not checked for topics that a regular expression matches",),
 )

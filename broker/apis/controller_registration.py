@@ -1,7 +1,10 @@
-"""ControllerRegistration: v0
+"""ControllerRegistration: register an incarnation of a quorum voter with the active controller (KIP-919).
 
 Behavior:
-* A node that votes on the metadata says to the active controller where its controller listens and what it can do (KIP-919).
+* The request has the voter's id, incarnation id, endpoints and supported features.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED without CLUSTER_ACTION, then the error of the controller (NOT_CONTROLLER and others).
 """
 
 from typing import Final
@@ -27,8 +30,14 @@ async def handle(
     registration = ControllerRegistration(
         request.controller_id,
         request.incarnation_id,
-        tuple(Endpoint(each.name, each.host, each.port, each.security_protocol) for each in request.listeners),
-        {each.name: VersionRange(each.min_supported_version, each.max_supported_version) for each in request.features},
+        tuple(
+            Endpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.security_protocol)
+            for endpoint in request.listeners
+        ),
+        {
+            feature.name: VersionRange(feature.min_supported_version, feature.max_supported_version)
+            for feature in request.features
+        },
     )
     await context.quorum.controller.register_controller(registration)
     return ControllerRegistrationResponse(error_message=None)

@@ -1,9 +1,13 @@
-"""CreateAcls: v1-v3 (KIP-140, KIP-290)
+"""CreateAcls: create access control lists (KIP-140, KIP-290). This broker has no authorizer and refuses it.
 
 Behavior:
-* As DescribeAcls: each creation gets SECURITY_DISABLED.
+* Each creation has the result SECURITY_DISABLED, as in Apache Kafka without `authorizer.class.name`.
 
-Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answer is the same.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED, or SECURITY_DISABLED.
+
+Version notes:
+* v2 is flexible. v3 has the resource type USER (KIP-373).
 """
 
 from typing import Final

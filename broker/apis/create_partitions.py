@@ -1,10 +1,17 @@
-"""CreatePartitions: v0-v3
+"""CreatePartitions: increase the number of partitions of topics (KIP-195).
 
 Behavior:
-* `count` is the new total; it can only grow (INVALID_PARTITIONS). Keys of existing records are not moved.
-* A topic that is named twice is refused as a whole (INVALID_REQUEST), the others go on.
+* `count` is the new total. Existing records stay in their partitions, also if their keys belong to other partitions
+  now.
+* The response is sent when the new partitions are committed to the metadata log.
+* The client's quota `controller_mutation_rate` counts the new partitions.
 
-Version notes: the body is the same in all; v2 is flexible, v3 may answer THROTTLING_QUOTA_EXCEEDED (KIP-599).
+Errors:
+* Per topic: TOPIC_AUTHORIZATION_FAILED, THROTTLING_QUOTA_EXCEEDED, INVALID_REQUEST for a topic that the request names
+  more than once, and INVALID_PARTITIONS if `count` is not above the current number.
+
+Version notes:
+* v2 is flexible. v3 knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards (KIP-599).
 """
 
 from typing import Final
@@ -21,34 +28,40 @@ from odradek.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-STRICT_FROM: Final = 3
+STRICT_QUOTA_MIN_VERSION: Final = 3
 
 
 async def handle(context: QuorumRequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     _, denied = context.split_allowed(AclOperation.ALTER, ResourceType.TOPIC, names)
     results = {name: _result(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, None) for name in denied}
-    mutations = context.node.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.node.quotas.controller_mutations(
+        context, strict=context.api_version >= STRICT_QUOTA_MIN_VERSION
+    )
     for topic in request.topics:
-        known = context.node.metadata.image.topic(topic.name)
-        if topic.name not in results and known is not None and topic.count > len(known.partitions):
+        existing = context.node.metadata.image.topic(topic.name)
+        if topic.name not in results and existing is not None and topic.count > len(existing.partitions):
             try:
-                mutations.record(topic.count - len(known.partitions))
+                mutations.record(topic.count - len(existing.partitions))
             except Refusal as refusal:
                 results[topic.name] = _result(topic.name, refusal.error, refusal.message)
-    done = await context.quorum.controller.create_partitions(
+    created = await context.quorum.controller.create_partitions(
         [_new_partitions(topic) for topic in request.topics if topic.name not in results],
         validate_only=request.validate_only,
         timeout_ms=request.timeout_ms,
     )
-    results |= {topic.name: _result(topic.name, topic.error, topic.message) for topic in done if topic.name is not None}
+    results |= {
+        topic.name: _result(topic.name, topic.error, topic.message) for topic in created if topic.name is not None
+    }
     return CreatePartitionsResponse(mutations.throttle_ms, [results[name] for name in names])
 
 
 def _new_partitions(topic: CreatePartitionsTopic) -> NewPartitions:
-    given = topic.assignments
+    assignments = topic.assignments
     return NewPartitions(
-        topic.name, topic.count, None if given is None else tuple(tuple(each.broker_ids) for each in given)
+        topic.name,
+        topic.count,
+        None if assignments is None else tuple(tuple(assignment.broker_ids) for assignment in assignments),
     )
 
 

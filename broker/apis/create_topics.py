@@ -1,14 +1,21 @@
-"""CreateTopics: v2-v7
+"""CreateTopics: create topics (KIP-4).
 
 Behavior:
-* All topics of a request are created in one atomic batch of the metadata log; each one that is refused has its own error.
-* Answered when the topics are committed and known to this broker.
-* validate_only checks everything and creates nothing.
+* The controller creates all topics that it accepts in one atomic batch of the metadata log.
+* The response is sent when the batch is committed to the metadata log.
+* With `validate_only`, the request is checked and nothing is created.
+* The client's quota `controller_mutation_rate` counts the new partitions.
+
+Errors:
+* Per topic: TOPIC_AUTHORIZATION_FAILED, INVALID_REQUEST for `__cluster_metadata`, THROTTLING_QUOTA_EXCEEDED, then the
+  error of the controller (TOPIC_ALREADY_EXISTS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG and others).
+* `topic_config_error_code` is TOPIC_AUTHORIZATION_FAILED if the client may create a topic but not see its
+  configuration.
 
 Version notes:
-* v4: number of partitions and replication factor may be -1, the broker's defaults (KIP-464)
-* v5: the answer tells the resulting settings (KIP-525) · v7: and the topic id (KIP-516)
-* v6: who is over their controller_mutation_rate is refused, before that they are asked to be silent afterwards (KIP-599)
+* v4: number of partitions and replication factor can be -1, the broker's defaults (KIP-464).
+* v5: the response has the topic's configuration (KIP-525). v7: it has the topic id (KIP-516).
+* v6 knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards (KIP-599).
 """
 
 from typing import Final
@@ -27,22 +34,24 @@ from odradek.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-STRICT_FROM: Final = 6
-"""Clients of these versions understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+STRICT_QUOTA_MIN_VERSION: Final = 6
+"""First version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(context: QuorumRequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     refused = _refused(context, request)
-    mutations = context.node.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
+    mutations = context.node.quotas.controller_mutations(
+        context, strict=context.api_version >= STRICT_QUOTA_MIN_VERSION
+    )
     for topic in request.topics:
         if topic.name not in refused and context.node.metadata.image.topic(topic.name) is None:
             try:
                 mutations.record(_partition_count(context, topic))
             except Refusal as refusal:
                 refused[topic.name] = _error(topic.name, refusal.error, refusal.message)
-    wanted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]
+    accepted = [_new_topic(topic) for topic in request.topics if topic.name not in refused]
     created = await context.quorum.controller.create_topics(
-        wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
+        accepted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     _, denied = context.split_allowed(
         AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, [topic.name for topic in created]
@@ -65,7 +74,7 @@ def _partition_count(context: QuorumRequestContext, topic: CreatableTopic) -> in
 
 
 def _refused(context: QuorumRequestContext, request: CreateTopicsRequest) -> dict[str, CreatableTopicResult]:
-    """Topics that this client may not create, or nobody may."""
+    """Return the results of the topics that this client, or every client, may not create."""
     names = list(dict.fromkeys(topic.name for topic in request.topics))
     refused: dict[str, CreatableTopicResult] = {}
     if not context.allowed_on_cluster(AclOperation.CREATE):
@@ -84,7 +93,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        tuple((given.partition_index, tuple(given.broker_ids)) for given in topic.assignments),
+        tuple((replicas.partition_index, tuple(replicas.broker_ids)) for replicas in topic.assignments),
         tuple((config.name, config.value) for config in topic.configs),
     )
 
@@ -134,5 +143,5 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
-    acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its settings",
+    acl="CREATE on the cluster or the topic; DESCRIBE_CONFIGS on the topic to see its configuration",
 )

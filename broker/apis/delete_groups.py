@@ -1,11 +1,14 @@
-"""DeleteGroups: v0-2
+"""DeleteGroups: delete groups and their committed offsets (KIP-229).
 
 Behavior:
-* A group goes with its offsets, unless it has members, or an open transaction has offsets of it pending: NON_EMPTY_GROUP.
-* Groups are answered each by itself.
+* Each group has its own result.
+
+Errors:
+* Per group: GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if the group has members or if an open
+  transaction has pending offsets of it, and the errors of the group coordinator.
 
 Version notes:
-* v2 flexible
+* v2 is flexible.
 """
 
 from asyncio import Future
@@ -23,8 +26,8 @@ from odradek.protocol.messages.delete_groups import DeletableGroupResult, Delete
 def handle(context: BrokerRequestContext, request: DeleteGroupsRequest) -> Awaitable[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
     allowed, denied = context.split_allowed(AclOperation.DELETE, ResourceType.GROUP, names)
-    asked = ask_each(allowed, context.broker.groups.delete)
-    return _deleted(context, asked, [_result(group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied])
+    pending = ask_each(allowed, context.broker.groups.delete)
+    return _delete(context, pending, [_result(group, ErrorCode.GROUP_AUTHORIZATION_FAILED) for group in denied])
 
 
 def refuse(
@@ -33,12 +36,12 @@ def refuse(
     return DeleteGroupsResponse(results=[_result(group, error) for group in request.groups_names])
 
 
-async def _deleted(
-    context: BrokerRequestContext, asked: list[tuple[str, Future[None] | Refusal]], denied: list[DeletableGroupResult]
+async def _delete(
+    context: BrokerRequestContext, pending: list[tuple[str, Future[None] | Refusal]], denied: list[DeletableGroupResult]
 ) -> DeleteGroupsResponse:
-    errors = await answers_of(context, asked, lambda _group, error, _message: error)
+    errors = await answers_of(context, pending, lambda _group, error, _message: error)
     return DeleteGroupsResponse(
-        results=[_result(group, error or ErrorCode.NONE) for (group, _), error in zip(asked, errors, strict=True)]
+        results=[_result(group, error or ErrorCode.NONE) for (group, _), error in zip(pending, errors, strict=True)]
         + denied
     )
 

@@ -1,14 +1,20 @@
-"""DeleteRecords: v0-v2 (KIP-107)
+"""DeleteRecords: advance the log start offset of partitions (KIP-107).
 
 Behavior:
-* The log of a partition begins at the offset given, -1 for the high watermark, from then on: readers below it get
-  OFFSET_OUT_OF_RANGE. The new start is on stable storage here before it is answered; segments that lie below it go with retention.
-* Answered when every replica on a broker that is alive has followed (the low watermark), or REQUEST_TIMED_OUT at the time-out:
-  then the records are gone here, and go elsewhere as the replicas follow.
-* POLICY_VIOLATION for topics that are compacted alone, OFFSET_OUT_OF_RANGE beyond the high watermark,
-  INVALID_TOPIC_EXCEPTION for the topics that hold the state of coordinators.
+* Records below the given offset cannot be read any more; -1 stands for the high watermark. A fetch below the new log
+  start offset has the error OFFSET_OUT_OF_RANGE. The background task of retention deletes segments below it later.
+* The leader makes the new log start offset durable before it responds.
+* The response waits until every replica on an active broker has the new log start offset (until the low watermark
+  reaches it). After the time-out the result is REQUEST_TIMED_OUT: the leader has deleted the records, and the followers
+  will.
 
-Version notes: the body is the same in all; v2 is flexible.
+Errors:
+* Per partition: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION for internal topics,
+  NOT_LEADER_OR_FOLLOWER, POLICY_VIOLATION if `cleanup.policy` does not contain `delete`, OFFSET_OUT_OF_RANGE above the
+  high watermark, KAFKA_STORAGE_ERROR.
+
+Version notes:
+* v2 is flexible.
 """
 
 from collections.abc import Coroutine
@@ -29,7 +35,7 @@ from odradek.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 
-UNKNOWN: Final = -1
+UNKNOWN_LOW_WATERMARK: Final = -1
 
 
 def handle(context: BrokerRequestContext, request: DeleteRecordsRequest) -> Coroutine[Any, Any, DeleteRecordsResponse]:
@@ -39,67 +45,72 @@ def handle(context: BrokerRequestContext, request: DeleteRecordsRequest) -> Coro
     response = DeleteRecordsResponse()
     wait = CommitWait(response)
     for topic in request.topics:
-        answer = DeleteRecordsTopicResult(topic.name)
-        response.topics.append(answer)
-        for asked in topic.partitions:
-            result = DeleteRecordsPartitionResult(asked.partition_index, UNKNOWN)
-            answer.partitions.append(result)
+        topic_result = DeleteRecordsTopicResult(topic.name)
+        response.topics.append(topic_result)
+        for partition in topic.partitions:
+            result = DeleteRecordsPartitionResult(partition.partition_index, UNKNOWN_LOW_WATERMARK)
+            topic_result.partitions.append(result)
             try:
-                _delete(context, topic.name, asked, result, wait, allowed=topic.name in permitted)
+                _delete(context, topic.name, partition, result, wait, allowed=topic.name in permitted)
             except Refusal as refusal:
                 result.error_code = refusal.error
-    return _durably(context, response, wait, request.timeout_ms)
+    return _respond_when_durable(context, response, wait, request.timeout_ms)
 
 
 def _delete(
     context: BrokerRequestContext,
     topic: str,
-    asked: DeleteRecordsPartition,
+    requested: DeleteRecordsPartition,
     result: DeleteRecordsPartitionResult,
     wait: CommitWait[DeleteRecordsResponse],
     *,
     allowed: bool,
 ) -> None:
-    """Delete, and let `wait` wait for what `result` will say. Raises Refusal."""
+    """Advance the log start offset of one partition on its leader, and fill in `result`.
+
+    If replicas have to follow, add the partition to `wait`. Raise Refusal if the request is not allowed or not valid.
+    """
     if not allowed:
         raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    if context.node.metadata.image.partition(topic, asked.partition_index) is None:
+    if context.node.metadata.image.partition(topic, requested.partition_index) is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if is_internal(topic):
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    partition = context.broker.partitions.find(topic, asked.partition_index)
+    partition = context.broker.partitions.find(topic, requested.partition_index)
     partition.check_leader()
     term = partition.leader_term
     assert term is not None
-    start = term.delete_records(asked.offset)
+    start = term.delete_records(requested.offset)
     result.low_watermark = term.low_watermark
     if result.low_watermark < start:
-        wait.expect(term.deletions, start, partial(_settled, result, start))
+        wait.expect(term.deletions, start, partial(_set_result, result, start))
 
 
-def _settled(result: DeleteRecordsPartitionResult, start: int, error: ErrorCode) -> None:
+def _set_result(result: DeleteRecordsPartitionResult, start: int, error: ErrorCode) -> None:
     result.error_code = error
     if not error:
         result.low_watermark = start
     elif error is not ErrorCode.REQUEST_TIMED_OUT:
-        result.low_watermark = UNKNOWN
+        result.low_watermark = UNKNOWN_LOW_WATERMARK
 
 
-async def _durably(
+async def _respond_when_durable(
     context: BrokerRequestContext,
     response: DeleteRecordsResponse,
     wait: CommitWait[DeleteRecordsResponse],
     timeout_ms: int,
 ) -> DeleteRecordsResponse:
-    followed = wait.start(timeout_ms)
+    response_future = wait.start(timeout_ms)
     try:
         await context.broker.partitions.checkpoint_log_starts()
     except OSError:
-        followed.cancel()
-        for result in (each for topic in response.topics for each in topic.partitions if not each.error_code):
-            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, UNKNOWN
+        response_future.cancel()
+        for result in (
+            partition for topic in response.topics for partition in topic.partitions if not partition.error_code
+        ):
+            result.error_code, result.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, UNKNOWN_LOW_WATERMARK
         return response
-    return await followed
+    return await response_future
 
 
 def refuse(
@@ -109,7 +120,10 @@ def refuse(
         topics=[
             DeleteRecordsTopicResult(
                 topic.name,
-                [DeleteRecordsPartitionResult(each.partition_index, UNKNOWN, error) for each in topic.partitions],
+                [
+                    DeleteRecordsPartitionResult(partition.partition_index, UNKNOWN_LOW_WATERMARK, error)
+                    for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ]

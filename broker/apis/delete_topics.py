@@ -1,11 +1,19 @@
-"""DeleteTopics: v1-v6
+"""DeleteTopics: delete topics by name or by id (KIP-4, KIP-516).
 
 Behavior:
-* Topics are deleted by name or, from v6 on, by id; a name that the client may not see is not disclosed for an id.
-* With `delete.topic.enable=false`: INVALID_REQUEST up to v2, TOPIC_DELETION_DISABLED from v3 on.
+* The response is sent when the deletion is committed to the metadata log. Brokers delete the logs afterwards.
+* The client's quota `controller_mutation_rate` counts the deleted partitions.
+
+Errors:
+* With `delete.topic.enable=false`, all topics have the error TOPIC_DELETION_DISABLED (INVALID_REQUEST up to v2).
+* Per topic: INVALID_REQUEST if both or none of name and id are given, or for a duplicate; TOPIC_AUTHORIZATION_FAILED;
+  THROTTLING_QUOTA_EXCEEDED; UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID.
+* If the client may not describe a topic that it names by id, the response does not contain the topic's name.
 
 Version notes:
-* v5: error messages · v6: topic ids (KIP-516); an item needs exactly one of name and id
+* v5 has error messages and knows THROTTLING_QUOTA_EXCEEDED; clients of earlier versions are throttled afterwards
+  (KIP-599).
+* v6 has topic ids (KIP-516).
 """
 
 from collections import Counter
@@ -20,59 +28,62 @@ from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from odradek.protocol.primitives import ZERO_UUID
 
-DISABLED_NAMED_FROM: Final = 3
-ITEMS_FROM: Final = 6
-STRICT_FROM: Final = 5
-"""Clients of these versions understand THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+DELETION_DISABLED_MIN_VERSION: Final = 3
+TOPIC_IDS_MIN_VERSION: Final = 6
+STRICT_QUOTA_MIN_VERSION: Final = 5
+"""First version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 async def handle(context: QuorumRequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     if not context.node.config.delete_topic_enable:
-        known = context.api_version >= DISABLED_NAMED_FROM
-        raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
+        knows_error = context.api_version >= DELETION_DISABLED_MIN_VERSION
+        raise Refusal(ErrorCode.TOPIC_DELETION_DISABLED if knows_error else ErrorCode.INVALID_REQUEST)
     items = _items(context, request)
-    times = Counter(items)
-    refused = {item: result for item in times if (result := _refused(context, item, times[item])) is not None}
-    mutations = context.node.quotas.controller_mutations(context, strict=context.api_version >= STRICT_FROM)
-    for item in times:
-        topic = _known(context, item)
+    counts = Counter(items)
+    refused = {item: result for item in counts if (result := _refused(context, item, counts[item])) is not None}
+    mutations = context.node.quotas.controller_mutations(
+        context, strict=context.api_version >= STRICT_QUOTA_MIN_VERSION
+    )
+    for item in counts:
+        topic = _topic(context, item)
         if item not in refused and topic is not None:
             try:
                 mutations.record(len(topic.partitions))
             except Refusal as refusal:
                 refused[item] = _result(item, refusal.error, refusal.message)
-    wanted = [item for item in times if item not in refused]
-    done = await context.quorum.controller.delete_topics(wanted, timeout_ms=request.timeout_ms)
+    accepted = [item for item in counts if item not in refused]
+    deleted = await context.quorum.controller.delete_topics(accepted, timeout_ms=request.timeout_ms)
     results = {
         item: DeletableTopicResult(
-            name=each.name, topic_id=each.topic_id, error_code=each.error, error_message=each.message
+            name=topic.name, topic_id=topic.topic_id, error_code=topic.error, error_message=topic.message
         )
-        for item, each in zip(wanted, done, strict=True)
+        for item, topic in zip(accepted, deleted, strict=True)
     }
     return DeleteTopicsResponse(
-        mutations.throttle_ms, [results[item] if item in results else refused[item] for item in times]
+        mutations.throttle_ms, [results[item] if item in results else refused[item] for item in counts]
     )
 
 
-def _known(context: QuorumRequestContext, item: TopicName) -> TopicImage | None:
+def _topic(context: QuorumRequestContext, item: TopicName) -> TopicImage | None:
     image = context.node.metadata.image
     return image.topic_by_id(item.topic_id) if item.name is None else image.topic(item.name)
 
 
 def _items(context: QuorumRequestContext, request: DeleteTopicsRequest) -> list[TopicName]:
-    if context.api_version < ITEMS_FROM:
+    if context.api_version < TOPIC_IDS_MIN_VERSION:
         return [TopicName(name) for name in request.topic_names]
     return [TopicName(topic.name, topic.topic_id) for topic in request.topics]
 
 
-def _refused(context: QuorumRequestContext, item: TopicName, times: int) -> DeletableTopicResult | None:
+def _refused(context: QuorumRequestContext, item: TopicName, count: int) -> DeletableTopicResult | None:
+    """Return the result of a topic that is invalid, named `count` times, or denied; None if the controller decides."""
     by_id = item.topic_id != ZERO_UUID
     if by_id == (item.name is not None):
         message = (
             "You may not specify both topic name and topic id." if by_id else "Neither topic name nor id were given."
         )
         return _result(item, ErrorCode.INVALID_REQUEST, message)
-    if times > 1:
+    if count > 1:
         return _result(item, ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
     topic = context.node.metadata.image.topic_by_id(item.topic_id) if by_id else None
     name = item.name if topic is None else topic.name
@@ -104,5 +115,5 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     routing=Routing.CONTROLLER,
-    acl="DELETE on the topic; DESCRIBE too when it is named by its id",
+    acl="DELETE on the topic; also DESCRIBE if the request names it by id",
 )

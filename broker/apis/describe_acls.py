@@ -1,10 +1,14 @@
-"""DescribeAcls: v1-v3 (KIP-140, KIP-290)
+"""DescribeAcls: list access control lists (KIP-140, KIP-290). This broker has no authorizer and refuses it.
 
 Behavior:
-* There are no access control lists here, and nobody to obey them: SECURITY_DISABLED, as Apache Kafka answers
-  without an `authorizer.class.name`. It is served because tools ask: MirrorMaker takes that answer for "none", and not its lack.
+* The error is SECURITY_DISABLED, as in Apache Kafka without `authorizer.class.name`. The API is served because
+  MirrorMaker reads this error as "no ACLs", but fails if the API is missing.
 
-Version notes: v2 flexible · v3 the resource type of users (KIP-373); the answer is the same.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED, or SECURITY_DISABLED.
+
+Version notes:
+* v2 is flexible. v3 has the resource type USER (KIP-373).
 """
 
 from typing import Final

@@ -1,10 +1,14 @@
-"""DescribeClientQuotas: v0-v1 (KIP-546)
+"""DescribeClientQuotas: list the configured quotas that match a filter (KIP-546).
 
 Behavior:
-* The quotas that are set for entities that fit a filter: for each kind a name, everybody (the default), or whoever has one.
-  `strict` leaves out entities that are also of kinds which the filter does not name.
+* For each entity type, the filter names one entity, the default (a null name), or any entity with a quota.
+* Without `strict`, an entity can have types that the filter does not name. With `strict` it cannot.
 
-Version notes: the body is the same in both; v1 is flexible.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED. INVALID_REQUEST for an invalid filter. UNSUPPORTED_VERSION for an unknown entity type.
+
+Version notes:
+* v1 is flexible.
 """
 
 from collections.abc import Sequence
@@ -28,7 +32,7 @@ from odradek.protocol.messages.describe_client_quotas import (
 EXACT: Final = 0
 DEFAULT: Final = 1
 SPECIFIED: Final = 2
-MATCHES: Final = {EXACT: "EXACT", DEFAULT: "DEFAULT", SPECIFIED: "SPECIFIED"}
+MATCH_TYPES: Final = {EXACT: "EXACT", DEFAULT: "DEFAULT", SPECIFIED: "SPECIFIED"}
 
 
 def handle(context: BrokerRequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -40,31 +44,31 @@ def handle(context: BrokerRequestContext, request: DescribeClientQuotasRequest) 
             [EntityData(kind, name) for kind, name in entity], [ValueData(key, value) for key, value in values.items()]
         )
         for entity, values in context.node.metadata.image.client_quotas.items()
-        if _fits(entity, request.components, strict=request.strict)
+        if _matches(entity, request.components, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(error_message=None, entries=entries)
 
 
 def _check(components: Sequence[ComponentData]) -> None:
     seen: dict[str, None] = {}
-    for each in components:
-        if not each.entity_type:
+    for component in components:
+        if not component.entity_type:
             raise Refusal(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
-        if each.entity_type in seen:
-            message = f"Entity type {each.entity_type} cannot appear more than once in the filter."
+        if component.entity_type in seen:
+            message = f"Entity type {component.entity_type} cannot appear more than once in the filter."
             raise Refusal(ErrorCode.INVALID_REQUEST, message)
-        if each.entity_type not in {USER, CLIENT_ID, IP}:
-            raise Refusal(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {each.entity_type}")
-        if each.match_type not in MATCHES:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown match type {each.match_type}")
-        if each.match_type == EXACT and each.match is None:
+        if component.entity_type not in {USER, CLIENT_ID, IP}:
+            raise Refusal(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {component.entity_type}")
+        if component.match_type not in MATCH_TYPES:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
+        if component.match_type == EXACT and component.match is None:
             message = "Request specified MATCH_TYPE_EXACT, but set match string to null."
             raise Refusal(ErrorCode.INVALID_REQUEST, message)
-        if each.match_type != EXACT and each.match is not None:
-            kind = MATCHES[each.match_type]
+        if component.match_type != EXACT and component.match is not None:
+            kind = MATCH_TYPES[component.match_type]
             message = f"Request specified MATCH_TYPE_{kind}, but also specified a match string."
             raise Refusal(ErrorCode.INVALID_REQUEST, message)
-        seen[each.entity_type] = None
+        seen[component.entity_type] = None
     if IP in seen and len(seen) > 1:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
@@ -73,13 +77,14 @@ def _check(components: Sequence[ComponentData]) -> None:
         )
 
 
-def _fits(entity: QuotaEntity, components: Sequence[ComponentData], *, strict: bool) -> bool:
-    named = dict(entity)
-    if strict and len(named) != len(components):
+def _matches(entity: QuotaEntity, components: Sequence[ComponentData], *, strict: bool) -> bool:
+    names = dict(entity)
+    if strict and len(names) != len(components):
         return False
     return all(
-        each.entity_type in named and (each.match_type == SPECIFIED or named[each.entity_type] == each.match)
-        for each in components
+        component.entity_type in names
+        and (component.match_type == SPECIFIED or names[component.entity_type] == component.match)
+        for component in components
     )
 
 

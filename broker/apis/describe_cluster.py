@@ -1,12 +1,15 @@
-"""DescribeCluster: v0-v2
+"""DescribeCluster: list the cluster id, the brokers and the controller (KIP-700).
 
 Behavior:
-* Brokers by their endpoint on the listener that was asked; any live broker takes what is meant for the controller, and is
-  named as such.
+* Brokers have their endpoint on the listener of the connection.
+* The controller id is the lowest id of an active broker. Each broker forwards requests for the controller (KIP-590).
+
+Errors:
+* MISMATCHED_ENDPOINT_TYPE for a description of controllers, UNSUPPORTED_ENDPOINT_TYPE for an unknown type.
 
 Version notes:
-* v1: endpoint type (KIP-919); this listener describes brokers, MISMATCHED_ENDPOINT_TYPE for controllers
-* v2: fenced brokers may be asked for (KIP-1073)
+* v1 has the endpoint type, brokers or controllers (KIP-919). This broker describes brokers alone.
+* v2 lists fenced brokers if requested (KIP-1073).
 """
 
 from typing import Final
@@ -28,9 +31,9 @@ CONTROLLERS: Final = 2
 
 def handle(context: BrokerRequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
-        raise Refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this endpoint describes brokers, not controllers")
+        raise Refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This endpoint describes brokers, not controllers.")
     if request.endpoint_type != BROKERS:
-        raise Refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {request.endpoint_type} is not known")
+        raise Refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}")
     view = MetadataView(context.node.metadata.image, context.session.listener.name)
     response = DescribeClusterResponse(
         endpoint_type=BROKERS,

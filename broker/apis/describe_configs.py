@@ -1,13 +1,18 @@
-"""DescribeConfigs: v1-v4
+"""DescribeConfigs: list the configuration of topics, groups and brokers (KIP-133).
 
 Behavior:
-* Topics, groups and brokers (this broker by its id, or all brokers by an empty name). Every property that is obeyed is listed,
-  with where its value comes from, and on request with the values it hides and its documentation.
-* A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION. Loggers of brokers and metrics of clients have no settings
-  here: INVALID_REQUEST, saying so.
+* A broker is named by its id, which must be the id of the broker that receives the request. An empty name stands for
+  the dynamic configuration of all brokers.
+* Each supported property is listed, with its value and source. On request, the list includes the synonyms (values of
+  lower precedence) and the documentation.
+
+Errors:
+* Per resource: TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED or CLUSTER_AUTHORIZATION_FAILED;
+  UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION; INVALID_REQUEST for another broker's id, for loggers of brokers
+  and for client metrics.
 
 Version notes:
-* v3: types and documentation (KIP-569)
+* v3 has types and documentation of properties (KIP-569). v4 is flexible.
 """
 
 from collections.abc import Mapping
@@ -81,17 +86,20 @@ def _topic(
     if image.topic(name) is None:
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     settings: TopicSettings = context.node.topic_settings
-    given = image.topic_config(name)
+    config = image.topic_config(name)
     return [
-        _entry(request, prop, key, settings.text(key, given), _shown(prop, settings.synonyms(key, given)))
+        _entry(request, prop, key, settings.text(key, config), _listed_synonyms(prop, settings.synonyms(key, config)))
         for key, prop in TOPIC_PROPERTIES.items()
     ]
 
 
-def _shown(prop: Property, synonyms: list[Synonym]) -> list[Synonym]:
-    """As Kafka tells them: where a coarser unit speaks (log.retention.hours), it is not named before the property itself."""
-    own = [each for each in synonyms if each.source is Source.TOPIC]
-    return own + list(dropwhile(lambda each: each.name != prop.name, synonyms[len(own) :]))
+def _listed_synonyms(prop: Property, synonyms: list[Synonym]) -> list[Synonym]:
+    """Return the synonyms that Kafka lists.
+
+    Properties in coarser units (`log.retention.hours`) do not precede `prop`.
+    """
+    own = [synonym for synonym in synonyms if synonym.source is Source.TOPIC]
+    return own + list(dropwhile(lambda synonym: synonym.name != prop.name, synonyms[len(own) :]))
 
 
 def _broker(
@@ -118,10 +126,10 @@ def _group(
 ) -> list[DescribeConfigsResourceResult]:
     if not name:
         raise Refusal(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-    given = context.node.metadata.image.config(RESOURCE_GROUP, name)
+    config = context.node.metadata.image.config(RESOURCE_GROUP, name)
     entries = []
     for key, prop in GROUP_PROPERTIES.items():
-        own = [Synonym(key, str(prop.parse(given[key])), Source.GROUP)] if key in given else []
+        own = [Synonym(key, str(prop.parse(config[key])), Source.GROUP)] if key in config else []
         dynamic = context.node.topic_settings.dynamic_synonyms(prop)
         synonyms = [*own, *dynamic, *broker_synonyms(context.node.config, prop)]
         entries.append(_entry(request, prop, key, synonyms[0].value, synonyms))
@@ -129,7 +137,7 @@ def _group(
 
 
 def _dynamic(defaults: Mapping[str, str]) -> list[tuple[Property, str, Synonym]]:
-    """What was set for all brokers, in order of the properties."""
+    """Return (property, value, synonym) of the dynamic configuration of all brokers, in the order of the properties."""
     return [
         (prop, defaults[prop.name], Synonym(prop.name, defaults[prop.name], Source.CLUSTER_DEFAULT))
         for prop in BROKER_PROPERTIES.values()
@@ -178,5 +186,5 @@ API: Final = Api(
     handle=handle,
     refuse=refuse,
     acl="DESCRIBE_CONFIGS on the topic or the group, or on the cluster for brokers",
-    gaps=("client metrics and loggers are not resources here",),
+    gaps=("client metrics and loggers of brokers have no configuration",),
 )

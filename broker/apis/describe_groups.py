@@ -1,11 +1,15 @@
-"""DescribeGroups: v0-6
+"""DescribeGroups: describe classic groups (KIP-40).
 
 Behavior:
-* Groups of the classic protocol. Groups are answered each by itself.
+* Each group has its own result: state, protocol, and each member with its metadata and assignment.
+* Up to v5, a group that does not exist is described in the state Dead without an error (as in Kafka).
+
+Errors:
+* Per group: GROUP_AUTHORIZATION_FAILED, the errors of the group coordinator, and from v6 GROUP_ID_NOT_FOUND.
 
 Version notes:
-* v3 authorized operations (KIP-430) · v4 static members · v5 flexible · v6 GROUP_ID_NOT_FOUND for a group that does not exist,
-  which up to v5 is told to be Dead; an error message
+* v3 has authorized operations (KIP-430). v4 has static members (KIP-345). v5 is flexible.
+* v6 has GROUP_ID_NOT_FOUND for a group that does not exist, and an error message (KIP-1043).
 """
 
 from collections.abc import Awaitable
@@ -20,12 +24,12 @@ from odradek.cluster.authorizer import AclOperation, ResourceType
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
-OPERATIONS_FROM: Final = 3
-MESSAGE_FROM: Final = 6
+OPERATIONS_MIN_VERSION: Final = 3
+ERROR_MESSAGE_MIN_VERSION: Final = 6
 
 
 def handle(context: BrokerRequestContext, request: DescribeGroupsRequest) -> Awaitable[DescribeGroupsResponse]:
-    return _described(context, request)
+    return _describe(context, request)
 
 
 def refuse(
@@ -34,20 +38,24 @@ def refuse(
     return DescribeGroupsResponse(groups=[_refused(context, group, error, message) for group in request.groups])
 
 
-async def _described(context: BrokerRequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def _describe(context: BrokerRequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, request.groups)
-    asked = ask_each(allowed, lambda group: context.broker.groups.describe(group, context.api_version))
+    pending = ask_each(allowed, lambda group: context.broker.groups.describe(group, context.api_version))
     groups = [_refused(context, group, ErrorCode.GROUP_AUTHORIZATION_FAILED, None) for group in denied]
-    for group in await answers_of(context, asked, partial(_refused, context)):
-        if request.include_authorized_operations and context.api_version >= OPERATIONS_FROM and not group.error_code:
+    for group in await answers_of(context, pending, partial(_refused, context)):
+        if (
+            request.include_authorized_operations
+            and context.api_version >= OPERATIONS_MIN_VERSION
+            and not group.error_code
+        ):
             group.authorized_operations = group_operations(context, group.group_id)
         groups.append(group)
     return DescribeGroupsResponse(groups=groups)
 
 
 def _refused(context: BrokerRequestContext, group: str, error: ErrorCode, message: str | None) -> DescribedGroup:
-    told = message if context.api_version >= MESSAGE_FROM else None
-    return DescribedGroup(error_code=error, error_message=told, group_id=group)
+    sent_message = message if context.api_version >= ERROR_MESSAGE_MIN_VERSION else None
+    return DescribedGroup(error_code=error, error_message=sent_message, group_id=group)
 
 
 API: Final = Api(

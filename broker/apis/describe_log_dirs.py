@@ -1,10 +1,14 @@
-"""DescribeLogDirs: v1-v5
+"""DescribeLogDirs: list this broker's log directory, and the size of each replica in it (KIP-113).
 
 Behavior:
-* The data directory of this broker, and how much each of its replicas takes there, of those named or of all (KIP-113).
-* Each broker answers for itself.
+* A node has one log directory. The response covers the replicas of this broker: the requested ones, or all.
 
-Version notes: v3 a top-level error; v4 the size of the volume (KIP-827); v5 cordoned directories (KIP-1066), which there are none of.
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED.
+
+Version notes:
+* v3 has an error for the whole request. v4 has total and usable bytes of the volume (KIP-827).
+* v5 has cordoned log directories (KIP-1066); this broker never has one.
 """
 
 from typing import Final
@@ -21,25 +25,25 @@ from odradek.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-TOP_LEVEL_ERROR_FROM: Final = 3
+TOP_LEVEL_ERROR_MIN_VERSION: Final = 3
 
 
 def handle(context: BrokerRequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    wanted = None
+    requested = None
     if request.topics is not None:
-        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        requested = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in context.broker.partitions:
         log = partition.log
-        if wanted is None or (log.topic, log.partition) in wanted:
+        if requested is None or (log.topic, log.partition) in requested:
             topics.setdefault(log.topic, []).append(
                 DescribeLogDirsPartition(partition_index=log.partition, partition_size=log.segments.size)
             )
-    found = [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    described = [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in topics.items()]
     directory = context.node.config.log_dirs
-    result = DescribeLogDirsResult(log_dir=directory, topics=found)
+    result = DescribeLogDirsResult(log_dir=directory, topics=described)
     for partition in context.broker.partitions:
         disk = partition.log.disk
         result.total_bytes, result.usable_bytes = disk.total_bytes(directory), disk.free_bytes(directory)
@@ -50,7 +54,7 @@ def handle(context: BrokerRequestContext, request: DescribeLogDirsRequest) -> De
 def refuse(
     context: BrokerRequestContext, request: DescribeLogDirsRequest, error: ErrorCode, message: str | None
 ) -> DescribeLogDirsResponse:
-    if context.api_version >= TOP_LEVEL_ERROR_FROM:
+    if context.api_version >= TOP_LEVEL_ERROR_MIN_VERSION:
         return DescribeLogDirsResponse(error_code=error)
     return DescribeLogDirsResponse(results=[DescribeLogDirsResult(error_code=error)])
 

@@ -1,8 +1,13 @@
-"""DescribeProducers: v0 (KIP-664).
+"""DescribeProducers: list the producer states of partitions (KIP-664).
 
 Behavior:
-- The producers that a partition's log remembers, with the first offset of a transaction that each has open there: where
-  to look for what holds back a last stable offset. Answered by any replica that has the log.
+* Each producer has its epoch, last sequence number, last timestamp, and the first offset of its open transaction if it
+  has one. Operators use it to find the transaction that holds back the last stable offset.
+* Every replica of the partition responds, not only the leader.
+
+Errors:
+* Per partition: INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION,
+  NOT_LEADER_OR_FOLLOWER.
 """
 
 from typing import Final
@@ -25,17 +30,17 @@ def handle(context: BrokerRequestContext, request: DescribeProducersRequest) -> 
     topics: list[TopicResponse] = []
     for topic in request.topics:
         allowed = context.allowed(AclOperation.READ, ResourceType.TOPIC, topic.name)
-        answers: list[PartitionResponse] = []
+        partitions: list[PartitionResponse] = []
         for index in topic.partition_indexes:
             try:
                 if not topic_names.is_valid(topic.name):
                     raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 if not allowed:
                     raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answers.append(PartitionResponse(index, active_producers=_producers(context, topic.name, index)))
+                partitions.append(PartitionResponse(index, active_producers=_producers(context, topic.name, index)))
             except Refusal as refusal:
-                answers.append(_refused(index, refusal.error))
-        topics.append(TopicResponse(topic.name, answers))
+                partitions.append(_refused(index, refusal.error))
+        topics.append(TopicResponse(topic.name, partitions))
     return DescribeProducersResponse(topics=topics)
 
 

@@ -1,12 +1,16 @@
-"""DescribeQuorum: v0-2.
+"""DescribeQuorum: describe the leader, voters and observers of the metadata log (KIP-595).
 
 Behavior:
-- Who leads the metadata log, how far it is committed, and how far each voter and observer has come. Only the leader knows, so
-  any node passes the question on to it. Voters that have not fetched yet show -1; observers are forgotten after 5 minutes.
+* Only the leader of the metadata log knows the progress of the replicas. Every other node forwards the request to it.
+* A voter that has not fetched from this leader has the log end offset -1. The leader omits an observer that has not
+  fetched for 5 minutes.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED for the whole request. Per partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER.
 
 Version notes:
-- v1 times of the last fetch and of the last time that a replica had caught up (KIP-836); v2 directory ids, addresses of the
-  voters and error messages (KIP-853).
+* v1 has the times of the last fetch and of the last time at which a replica had caught up (KIP-836).
+* v2 has directory ids, the voters' endpoints and error messages (KIP-853).
 """
 
 from typing import Final
@@ -33,15 +37,21 @@ from odradek.protocol.messages.describe_quorum import (
 
 NODES_MIN_VERSION: Final = 2
 OBSERVER_SILENT_MS_MAX: Final = 300_000
+"""Maximum milliseconds since the last fetch of a listed observer: 5 minutes, as in Kafka (LeaderState)."""
 LISTENER_NAME: Final = "CONTROLLER"
-"""Voters are configured by address alone; Kafka's tools print some name before it."""
+"""Listener name in the voters' endpoints.
+
+The configuration of voters has addresses without names; Kafka's tools need one.
+"""
 
 
 def handle(context: QuorumRequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     topics = [
-        ResponseTopicData(topic.topic_name, [_describe(context, topic.topic_name, each) for each in topic.partitions])
+        ResponseTopicData(
+            topic.topic_name, [_describe(context, topic.topic_name, partition) for partition in topic.partitions]
+        )
         for topic in request.topics
     ]
     nodes = [
@@ -52,16 +62,16 @@ def handle(context: QuorumRequestContext, request: DescribeQuorumRequest) -> Des
     return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 
 
-def _describe(context: QuorumRequestContext, topic: str, asked: RequestPartitionData) -> ResponsePartitionData:
+def _describe(context: QuorumRequestContext, topic: str, requested: RequestPartitionData) -> ResponsePartitionData:
     core = context.quorum.raft.core
-    if topic != CLUSTER_METADATA or asked.partition_index != 0:
-        return _failed(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic != CLUSTER_METADATA or requested.partition_index != 0:
+        return _failed(requested.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     leader = core.leader_state
     if leader is None:
-        return _failed(asked.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _failed(requested.partition_index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     clock = context.node.clock
     now_ms = clock.monotonic_ms()
-    behind_ms = clock.wall_ms() - now_ms
+    wall_offset_ms = clock.wall_ms() - now_ms
     observers = [
         node
         for node, progress in leader.progress.items()
@@ -72,15 +82,15 @@ def _describe(context: QuorumRequestContext, topic: str, asked: RequestPartition
         leader_id=core.node_id,
         leader_epoch=core.epoch,
         high_watermark=core.high_watermark,
-        current_voters=[_state(core, voter, leader.progress[voter], now_ms, behind_ms) for voter in core.voters],
-        observers=[_state(core, node, leader.progress[node], now_ms, behind_ms) for node in sorted(observers)],
+        current_voters=[_state(core, voter, leader.progress[voter], now_ms, wall_offset_ms) for voter in core.voters],
+        observers=[_state(core, node, leader.progress[node], now_ms, wall_offset_ms) for node in sorted(observers)],
     )
 
 
-def _state(core: RaftCore, node_id: int, progress: Progress, now_ms: int, behind_ms: int) -> ReplicaState:
-    """`behind_ms`: wall clock minus monotonic clock."""
+def _state(core: RaftCore, node_id: int, progress: Progress, now_ms: int, wall_offset_ms: int) -> ReplicaState:
+    """Return the state of one replica. `wall_offset_ms` is the wall-clock time minus the monotonic time."""
     if node_id == core.node_id:
-        now = now_ms + behind_ms
+        now = now_ms + wall_offset_ms
         return ReplicaState(
             node_id, log_end_offset=core.log.end_offset, last_fetch_timestamp=now, last_caught_up_timestamp=now
         )
@@ -90,8 +100,8 @@ def _state(core: RaftCore, node_id: int, progress: Progress, now_ms: int, behind
     return ReplicaState(
         node_id,
         log_end_offset=progress.end_offset,
-        last_fetch_timestamp=progress.last_fetch_ms + behind_ms,
-        last_caught_up_timestamp=-1 if caught_up_ms is None else caught_up_ms + behind_ms,
+        last_fetch_timestamp=progress.last_fetch_ms + wall_offset_ms,
+        last_caught_up_timestamp=-1 if caught_up_ms is None else caught_up_ms + wall_offset_ms,
     )
 
 

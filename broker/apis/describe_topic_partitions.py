@@ -1,11 +1,16 @@
-"""DescribeTopicPartitions: v0
+"""DescribeTopicPartitions: describe the partitions of topics, page by page (KIP-966).
 
 Behavior:
-* Topics in order of their names, at most min(`max.request.partition.size.limit`, the client's limit) partitions an answer; a
-  cursor says where the next answer goes on (KIP-966).
-* The cursor's topic must be among the topics asked for. With no topics named, all of them are meant; those that the client
-  may not see, or that vanish between two pages, are left out.
-* Never creates a topic.
+* Topics are in the order of their names. A response has at most min(`max.request.partition.size.limit`, the client's
+  limit) partitions, and a cursor with the position of the next page.
+* A request without topics describes all topics that the client may describe. Topics that are deleted between two pages
+  are omitted.
+* The request never creates a topic.
+
+Errors:
+* INVALID_REQUEST for a cursor with a negative partition, or with a topic that the request does not name.
+* Per named topic: TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION. Per partition:
+  LEADER_NOT_AVAILABLE, LISTENER_NOT_FOUND.
 """
 
 from typing import Final
@@ -32,70 +37,70 @@ def handle(context: BrokerRequestContext, request: DescribeTopicPartitionsReques
     named = [topic.name for topic in request.topics]
     first_topic, first_partition = _start(request, named)
     candidates = sorted(dict.fromkeys(named or image.topics))
-    wanted = [name for name in candidates if name >= first_topic]
-    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, wanted)
+    requested = [name for name in candidates if name >= first_topic]
+    allowed, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, requested)
     response = DescribeTopicPartitionsResponse()
     if named:
-        response.topics = [_without(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
+        response.topics = [_topic_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in denied]
     view = MetadataView(image, context.session.listener.name)
     limit = context.node.config.max_request_partition_size_limit
-    room = max(1, min(limit, request.response_partition_limit))
+    remaining = max(1, min(limit, request.response_partition_limit))
     for name in allowed:
-        if room == 0:
+        if remaining == 0:
             response.next_cursor = ResponseCursor(topic_name=name, partition_index=0)
             break
         topic = image.topic(name)
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(_without(name, error))
+            response.topics.append(_topic_error(name, error))
             continue
         start = first_partition if name == first_topic else 0
-        described = _partitions(view, topic, start, room)
-        room -= len(described)
-        response.topics.append(_with(context, topic, described))
-        following = start + len(described)
-        if following < len(topic.partitions):
-            response.next_cursor = ResponseCursor(topic_name=name, partition_index=following)
+        described = _partitions(view, topic, start, remaining)
+        remaining -= len(described)
+        response.topics.append(_topic_result(context, topic, described))
+        next_index = start + len(described)
+        if next_index < len(topic.partitions):
+            response.next_cursor = ResponseCursor(topic_name=name, partition_index=next_index)
             break
     return response
 
 
 def _start(request: DescribeTopicPartitionsRequest, named: list[str]) -> tuple[str, int]:
-    """Where to begin: (topic name, partition)."""
+    """Return the (topic name, partition) of the first partition of the page. Raise Refusal for an invalid cursor."""
     cursor = request.cursor
     if cursor is None:
         return "", 0
     if named and cursor.topic_name not in named:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"the cursor's topic {cursor.topic_name} is not among the topics")
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Cursor topic {cursor.topic_name} is not among the requested topics.")
     if cursor.partition_index < 0:
-        raise Refusal(ErrorCode.INVALID_REQUEST, f"the cursor's partition {cursor.partition_index} is not valid")
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Cursor partition {cursor.partition_index} must be 0 or above.")
     return cursor.topic_name, cursor.partition_index
 
 
 def _partitions(
-    view: MetadataView, topic: TopicImage, start: int, room: int
+    view: MetadataView, topic: TopicImage, start: int, remaining: int
 ) -> list[DescribeTopicPartitionsResponsePartition]:
     described = []
-    for index in range(start, min(start + room, len(topic.partitions))):
+    for index in range(start, min(start + remaining, len(topic.partitions))):
         partition = topic.partitions[index]
-        seen = view.partition(partition)
+        partition_view = view.partition(partition)
         described.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=seen.error,
+                error_code=partition_view.error,
                 partition_index=index,
-                leader_id=seen.leader,
+                leader_id=partition_view.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.isr),
                 eligible_leader_replicas=list(partition.elr),
                 last_known_elr=list(partition.last_known_elr),
-                offline_replicas=seen.offline,
+                offline_replicas=partition_view.offline,
             )
         )
     return described
 
 
-def _with(
+def _topic_result(
     context: BrokerRequestContext, topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
@@ -107,14 +112,14 @@ def _with(
     )
 
 
-def _without(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _topic_error(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=error, name=name, is_internal=is_internal(name))
 
 
 def refuse(
     context: BrokerRequestContext, request: DescribeTopicPartitionsRequest, error: ErrorCode, message: str | None
 ) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=[_without(topic.name, error) for topic in request.topics])
+    return DescribeTopicPartitionsResponse(topics=[_topic_error(topic.name, error) for topic in request.topics])
 
 
 API: Final = Api(
@@ -125,5 +130,5 @@ API: Final = Api(
     response=DescribeTopicPartitionsResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE on topics (others are hidden)",
+    acl="DESCRIBE on each topic; a request for all topics omits the rest",
 )

@@ -1,10 +1,15 @@
-"""DescribeTransactions: v0 (KIP-664)
+"""DescribeTransactions: describe transactions by their transactional ids (KIP-664).
 
 Behavior:
-* One answer per transactional id, errors included. Once a transaction is prepared, only the partitions are named that
-  still lack its marker; topics that the caller may not describe are left out.
-* Tagged field 10000 of a transaction (UTF-8) is an addition: the client id of its producer, where this coordinator has
-  heard it since it took over. Clients skip tags that they do not know.
+* Each transactional id has its own result. After the transaction is prepared, the result lists only the partitions that
+  still lack its marker. It omits topics that the client may not describe.
+* Tagged field 10000 of a result (UTF-8) is an addition to Kafka's protocol: the client id of the transaction's
+  producer, if the producer has sent a request to this coordinator since it was elected. Clients skip tagged fields that
+  they do not know.
+
+Errors:
+* Per transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_NOT_FOUND, NOT_COORDINATOR,
+  COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from collections.abc import Awaitable
@@ -27,7 +32,7 @@ from odradek.protocol.messages.describe_transactions import (
 def handle(
     context: BrokerRequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
-    return _described(context, request)
+    return _describe(context, request)
 
 
 def refuse(
@@ -36,14 +41,14 @@ def refuse(
     return DescribeTransactionsResponse(transaction_states=[_error(name, error) for name in request.transactional_ids])
 
 
-async def _described(
+async def _describe(
     context: BrokerRequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    asked = request.transactional_ids
-    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, asked)
+    transactional_ids = request.transactional_ids
+    _, denied = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_ids)
     hidden = dict.fromkeys(denied)
     states: list[TransactionState] = []
-    for transactional_id in dict.fromkeys(asked):
+    for transactional_id in dict.fromkeys(transactional_ids):
         if transactional_id in hidden:
             states.append(_error(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             continue
@@ -63,7 +68,7 @@ def _state(context: BrokerRequestContext, described: Described) -> TransactionSt
     topics: dict[str, list[int]] = {}
     for topic, partition in described.partitions:
         topics.setdefault(topic, []).append(partition)
-    shown, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
+    visible, _ = context.split_allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, list(topics))
     client_id = () if txn.client_id is None else ((DESCRIBED_CLIENT_ID_TAG, txn.client_id.encode()),)
     return TransactionState(
         transactional_id=txn.transactional_id,
@@ -72,7 +77,7 @@ def _state(context: BrokerRequestContext, described: Described) -> TransactionSt
         transaction_start_time_ms=txn.start_ms,
         producer_id=txn.producer_id,
         producer_epoch=txn.producer_epoch,
-        topics=[TopicData(topic=topic, partitions=topics[topic]) for topic in shown],
+        topics=[TopicData(topic=topic, partitions=topics[topic]) for topic in visible],
         unknown_tagged_fields=client_id,
     )
 
@@ -85,5 +90,5 @@ API: Final = Api(
     response=DescribeTransactionsResponse,
     handle=handle,
     refuse=refuse,
-    acl="DESCRIBE on each transactional id, and on each topic that is named",
+    acl="DESCRIBE on each transactional id; DESCRIBE on each topic that is listed",
 )

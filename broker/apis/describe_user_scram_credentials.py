@@ -1,8 +1,12 @@
-"""DescribeUserScramCredentials: v0 (KIP-554)
+"""DescribeUserScramCredentials: list the SCRAM credentials of users (KIP-554). This broker has none.
 
 Behavior:
-* There are no credentials here, since clients are not authenticated: a list of everybody's is empty, and who is named has none
-  (RESOURCE_NOT_FOUND). Kafka's tools ask for them when they describe the quotas of users.
+* A request for all users has an empty response. The API is served because Kafka's `kafka-configs` tool sends it when it
+  describes the quotas of users.
+
+Errors:
+* CLUSTER_AUTHORIZATION_FAILED for the whole request. Per user: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE if the request
+  names the user more than once.
 """
 
 from collections import Counter
@@ -25,11 +29,11 @@ def handle(
     if not context.allowed_on_cluster(AclOperation.DESCRIBE):
         raise Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     results = []
-    for name, times in Counter(user.name for user in request.users or ()).items():
-        error = ErrorCode.DUPLICATE_RESOURCE if times > 1 else ErrorCode.RESOURCE_NOT_FOUND
+    for name, count in Counter(user.name for user in request.users or ()).items():
+        error = ErrorCode.DUPLICATE_RESOURCE if count > 1 else ErrorCode.RESOURCE_NOT_FOUND
         message = (
             f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-            if times > 1
+            if count > 1
             else f"Attempt to describe a user credential that does not exist: {name}"
         )
         results.append(DescribeUserScramCredentialsResult(name, error, message))

@@ -1,8 +1,9 @@
 """ElectLeaders: v0-v2
 
 Behavior:
-* The preferred leader of a partition, or (v1, KIP-460) a leader at any price for one that has none: what others had acknowledged
-  may be lost then. ELECTION_NOT_NEEDED where the leader is the wanted one; with no partitions named, all others are answered.
+* The preferred leader of a partition, or (v1, KIP-460) a leader at any price for one that has none: what others had
+  acknowledged may be lost then. ELECTION_NOT_NEEDED where the leader is the wanted one; with no partitions named, all
+  others are answered.
 
 Version notes: v0 elects preferred leaders alone; v2 is flexible.
 """
@@ -22,7 +23,7 @@ from odradek.protocol.messages.elect_leaders import (
 
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
-TOP_LEVEL_ERROR_FROM: Final = 1
+TOP_LEVEL_ERROR_MIN_VERSION: Final = 1
 
 
 async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
@@ -51,7 +52,7 @@ async def handle(context: QuorumRequestContext, request: ElectLeadersRequest) ->
 def refuse(
     context: QuorumRequestContext, request: ElectLeadersRequest, error: ErrorCode, message: str | None
 ) -> ElectLeadersResponse:
-    if context.api_version >= TOP_LEVEL_ERROR_FROM:
+    if context.api_version >= TOP_LEVEL_ERROR_MIN_VERSION:
         return ElectLeadersResponse(error_code=error)
     return ElectLeadersResponse(
         replica_election_results=[

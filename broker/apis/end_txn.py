@@ -8,8 +8,8 @@ Behavior:
 
 Version notes:
 * v2 PRODUCER_FENCED, which v0-1 get as INVALID_PRODUCER_EPOCH (KIP-588) · v3 flexible · v4 TRANSACTION_ABORTABLE may be
-  answered · v5 is the second protocol generation (KIP-890): every end raises the epoch, the answer carries the identity to
-  go on with, and an abort of nothing is allowed. v0-4 are the first generation, whatever the cluster's feature level
+  answered · v5 is the second protocol generation (KIP-890): every end raises the epoch, the answer carries the identity
+  to go on with, and an abort of nothing is allowed. v0-4 are the first generation, whatever the cluster's feature level
 """
 
 from collections.abc import Awaitable

@@ -1,8 +1,8 @@
 """Envelope: v0.
 
 Behavior:
-- Carries a request that a client has sent to another broker, and that only the active controller can answer (KIP-590). The
-  request is judged by the principal of that client. Requests of other kinds are refused (INVALID_REQUEST).
+- Carries a request that a client has sent to another broker, and that only the active controller can answer (KIP-590).
+  The request is judged by the principal of that client. Requests of other kinds are refused (INVALID_REQUEST).
 """
 
 from ipaddress import ip_address

@@ -1,15 +1,18 @@
 """Fetch: v4-18.
 
 Behavior:
-- Partitions are read in the order of the request (of the session) within its byte limits, see `odradek.broker.fetch.read`.
+- Partitions are read in the order of the request (of the session) within its byte limits, see
+  `odradek.broker.fetch.read`.
 - An answer waits until there are `min_bytes`, at most `max_wait_ms`. It is woken by the watermark that its reader waits
   for: the high watermark (read_uncommitted), the last stable offset (read_committed), the log end (debugging, -2).
 - A Fetch that waits is answered at once, early and maybe empty, when the same connection sends another request, which
   would otherwise be held up behind it: the order of responses is that of the requests.
 - What is not in memory is read while the connection's next requests wait: one such read at a time for each of them.
-- Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.response_capacity`), but one batch.
-- Incremental sessions: see `odradek.broker.fetch.sessions`. One holds at most 10,000 partitions, all together 200,000: beyond, a full fetch opens
-  none, and one that grows is closed (FETCH_SESSION_ID_NOT_FOUND), after which its client fetches in full.
+- Where the byte budget runs short, an answer holds less than was asked for (`ByteBudget.response_capacity`), but one
+  batch.
+- Incremental sessions: see `odradek.broker.fetch.sessions`. One holds at most 10,000 partitions, all together 200,000:
+  beyond, a full fetch opens none, and one that grows is closed (FETCH_SESSION_ID_NOT_FOUND), after which its client
+  fetches in full.
 - Followers, which fetch the log itself and acknowledge by it: see `odradek.broker.replication.leader_fetch`.
 - Consumers from v11 on may read from a follower, up to what it knows to be committed. With the rack-aware selector the
   leader names a follower in the consumer's rack instead of giving records (KIP-392).
@@ -292,7 +295,10 @@ async def _when_woken(fetch: _Fetch, wait: FetchWait) -> FetchResponse:
 
 
 def _handed_over(fetch: _Fetch, read: FetchPass) -> FetchResponse:
-    """The answer of a coroutine. Its bytes count from now on, or fetches that wake together would all see the same room."""
+    """The answer of a coroutine.
+
+    Its bytes count from now on, or fetches that wake together would all see the same room.
+    """
     budget = fetch.context.broker.budget
     budget.reserve(read.size)
     get_running_loop().call_soon(

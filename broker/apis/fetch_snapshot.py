@@ -1,8 +1,8 @@
 """FetchSnapshot: v0-1.
 
 Behavior:
-- Asked by a node whose log ends before the leader's begins: the bytes of a snapshot of the metadata, from a position on.
-  SNAPSHOT_NOT_FOUND once it has been replaced by a newer one, POSITION_OUT_OF_RANGE behind its end.
+- Asked by a node whose log ends before the leader's begins: the bytes of a snapshot of the metadata, from a position
+  on. SNAPSHOT_NOT_FOUND once it has been replaced by a newer one, POSITION_OUT_OF_RANGE behind its end.
 
 Version notes:
 - v1 directory ids (KIP-853).

@@ -1,11 +1,11 @@
 """FindCoordinator: v0-v6
 
 Behavior:
-* The coordinator of a transactional id is the leader of its partition of `__transaction_state`, that of a group the leader of
-  its partition of `__consumer_offsets`. The topic is made when it is first asked for; the answer waits for it, where Kafka
-  answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
-* COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or its
-  partition has no leader that can be reached on this listener.
+* The coordinator of a transactional id is the leader of its partition of `__transaction_state`, that of a group the
+  leader of its partition of `__consumer_offsets`. The topic is made when it is first asked for; the answer waits for
+  it, where Kafka answers COORDINATOR_NOT_AVAILABLE and lets the client come again.
+* COORDINATOR_NOT_AVAILABLE while the topic cannot be made (too few brokers for the replication factor that was set) or
+  its partition has no leader that can be reached on this listener.
 * While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most.
 
 Version notes:
@@ -25,9 +25,9 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from odradek.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
-KEY_TYPE_NAMED_FROM: Final = 1
-MANY_KEYS_FROM: Final = 4
-SHARE_FROM: Final = 6
+KEY_TYPE_MIN_VERSION: Final = 1
+MANY_KEYS_MIN_VERSION: Final = 4
+SHARE_GROUPS_MIN_VERSION: Final = 6
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 NO_NODE: Final = -1
 
@@ -52,8 +52,8 @@ _KINDS: Final = {
 def handle(
     context: BrokerRequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    key_type = request.key_type if context.api_version >= KEY_TYPE_NAMED_FROM else GROUP
-    known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_FROM)
+    key_type = request.key_type if context.api_version >= KEY_TYPE_MIN_VERSION else GROUP
+    known = key_type in {GROUP, TRANSACTION} or (key_type == SHARE and context.api_version >= SHARE_GROUPS_MIN_VERSION)
     if not known:
         return refuse(context, request, ErrorCode.INVALID_REQUEST, f"coordinator type {key_type} is not known")
     if context.broker.suspected_leaders.any():
@@ -98,7 +98,7 @@ def _answer(
 
 
 def _keys(context: BrokerRequestContext, request: FindCoordinatorRequest) -> list[str]:
-    return request.coordinator_keys if context.api_version >= MANY_KEYS_FROM else [request.key]
+    return request.coordinator_keys if context.api_version >= MANY_KEYS_MIN_VERSION else [request.key]
 
 
 def _coordinator(context: BrokerRequestContext, view: MetadataView, kind: _Kind, key: str) -> Coordinator:
@@ -125,7 +125,7 @@ def _nobody(key: str, error: ErrorCode, message: str | None = None) -> Coordinat
 
 
 def _response(context: BrokerRequestContext, found: list[Coordinator]) -> FindCoordinatorResponse:
-    if context.api_version >= MANY_KEYS_FROM:
+    if context.api_version >= MANY_KEYS_MIN_VERSION:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
     return FindCoordinatorResponse(

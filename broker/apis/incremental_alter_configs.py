@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs: v0-v1
 
 Behavior:
-* Settings of topics, of groups, of one broker or of all brokers (an empty name) are set, removed, or, where they are lists, added to and
-  taken from (KIP-339). A resource that is refused does not keep the others from being changed.
+* Settings of topics, of groups, of one broker or of all brokers (an empty name) are set, removed, or, where they are
+  lists, added to and taken from (KIP-339). A resource that is refused does not keep the others from being changed.
 * Of brokers, what a broker reads while it runs can be changed: INVALID_REQUEST for what it reads at its start.
 * Loggers of brokers and metrics of clients have no settings here: INVALID_REQUEST, saying so.
 * `min.insync.replicas` is one for all brokers while eligible leader replicas are on (KIP-966).

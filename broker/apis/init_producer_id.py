@@ -3,17 +3,18 @@
 Behavior:
 * Without a transactional id: a fresh producer id with epoch 0, whatever else the request says.
 * With one: the epoch rises and an ongoing transaction of the id is aborted first. Kafka answers CONCURRENT_TRANSACTIONS
-  then and the client comes again; here the request waits for the abort for a bounded time, and answers that only after it.
-* A new id where there are 20,000 in its partition of `__transaction_state`: COORDINATOR_NOT_AVAILABLE, which makes clients come again. None is
-  forgotten to make room for it before `transactional.id.expiration.ms`.
+  then and the client comes again; here the request waits for the abort for a bounded time, and answers that only after
+  it.
+* A new id where there are 20,000 in its partition of `__transaction_state`: COORDINATOR_NOT_AVAILABLE, which makes
+  clients come again. None is forgotten to make room for it before `transactional.id.expiration.ms`.
 * COORDINATOR_LOAD_IN_PROGRESS while the broker waits for a block of producer ids (KAFKA-14417).
 
 Version notes:
 * v2 flexible · v3 producer id and epoch of a producer that recovers (KIP-360) · v4 PRODUCER_FENCED, which v0-3 get as
   INVALID_PRODUCER_EPOCH (KIP-588) · v5 TRANSACTION_ABORTABLE may be answered (KIP-890)
 
-Known gaps: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not announced. A producer without IDEMPOTENT_WRITE
-is let in by WRITE on a topic that exists; an ACL for a topic yet to be made does not count.
+Known gaps: v6 (two-phase commit, KIP-939) is unstable in Kafka 4.3 and not announced. A producer without
+IDEMPOTENT_WRITE is let in by WRITE on a topic that exists; an ACL for a topic yet to be made does not count.
 """
 
 from collections.abc import Awaitable

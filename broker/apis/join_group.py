@@ -1,15 +1,16 @@
 """JoinGroup: v0-9
 
 Behavior:
-* The answer waits until all members of the group have joined the rebalance, or its time is up. A connection may carry other
-  requests meanwhile; their answers wait behind this one.
-* A broker holds a bounded number of such answers back; on top of that a client is told COORDINATOR_LOAD_IN_PROGRESS, which makes
-  it come again. Groups, ids that were given out and the memory of all members are bounded, too: COORDINATOR_NOT_AVAILABLE.
+* The answer waits until all members of the group have joined the rebalance, or its time is up. A connection may carry
+  other requests meanwhile; their answers wait behind this one.
+* A broker holds a bounded number of such answers back; on top of that a client is told COORDINATOR_LOAD_IN_PROGRESS,
+  which makes it come again. Groups, ids that were given out and the memory of all members are bounded, too:
+  COORDINATOR_NOT_AVAILABLE.
 * All that wait are told NOT_COORDINATOR when the group is led elsewhere.
 
 Version notes:
-* v1 rebalance time-out · v3 flexible order of answers · v4 MEMBER_ID_REQUIRED: a new member joins twice (KIP-394) · v5 static
-  members (KIP-345) · v6 flexible · v7 protocol type · v8 reason (KIP-800) · v9 SkipAssignment (KIP-814)
+* v1 rebalance time-out · v3 flexible order of answers · v4 MEMBER_ID_REQUIRED: a new member joins twice (KIP-394) · v5
+  static members (KIP-345) · v6 flexible · v7 protocol type · v8 reason (KIP-800) · v9 SkipAssignment (KIP-814)
 """
 
 from collections.abc import Awaitable
@@ -22,7 +23,7 @@ from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
-NULLABLE_PROTOCOL_FROM: Final = 7
+NULLABLE_PROTOCOL_MIN_VERSION: Final = 7
 
 
 def handle(
@@ -48,7 +49,7 @@ async def _later(context: BrokerRequestContext, joined: Awaitable[JoinGroupRespo
 
 def _told(context: BrokerRequestContext, response: JoinGroupResponse) -> JoinGroupResponse:
     """A name that is not there is null, or empty for older clients; who is refused is told none."""
-    nothing = None if context.api_version >= NULLABLE_PROTOCOL_FROM else ""
+    nothing = None if context.api_version >= NULLABLE_PROTOCOL_MIN_VERSION else ""
     response.protocol_name = response.protocol_name or nothing
     return response
 

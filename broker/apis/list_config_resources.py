@@ -1,8 +1,8 @@
 """ListConfigResources: v0-v1 (KIP-1142)
 
 Behavior:
-* The names of everything that may have settings, of the kinds asked for or of all: topics and brokers whether anything is set for
-  them or not, groups where something is. Client metrics are not resources here: that list is empty.
+* The names of everything that may have settings, of the kinds asked for or of all: topics and brokers whether anything
+  is set for them or not, groups where something is. Client metrics are not resources here: that list is empty.
 
 Version notes: v0 asks for client metrics alone; v1 names the kinds.
 """

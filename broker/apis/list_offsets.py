@@ -50,7 +50,7 @@ CONSUMER: Final = -1
 DEBUGGER: Final = -2
 READ_COMMITTED: Final = 1
 NOT_FOUND: Final = (-1, -1, -1)
-LEADER_EPOCH_SINCE: Final = 4
+LEADER_EPOCH_MIN_VERSION: Final = 4
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ def _visible(partition: Partition, request: ListOffsetsRequest, found: Timestamp
 
 def _tell(context: BrokerRequestContext, answer: ListOffsetsPartitionResponse, found: TimestampAndOffset) -> None:
     answer.timestamp, answer.offset, epoch = found
-    if context.api_version >= LEADER_EPOCH_SINCE:
+    if context.api_version >= LEADER_EPOCH_MIN_VERSION:
         answer.leader_epoch = epoch
 
 

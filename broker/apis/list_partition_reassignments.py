@@ -1,7 +1,8 @@
 """ListPartitionReassignments: v0
 
 Behavior:
-* The partitions whose replicas are on the move, of those named or of all (KIP-455). What is not on the move is left out.
+* The partitions whose replicas are on the move, of those named or of all (KIP-455). What is not on the move is left
+  out.
 """
 
 from itertools import groupby

@@ -1,7 +1,8 @@
 """ListTransactions: v0-2 (KIP-664)
 
 Behavior:
-* The transactions of every partition that this broker coordinates; COORDINATOR_LOAD_IN_PROGRESS while any of them loads.
+* The transactions of every partition that this broker coordinates; COORDINATOR_LOAD_IN_PROGRESS while any of them
+  loads.
 * All filters that are given must hold. Names of states that do not exist are answered back, and match nothing.
 * Ids that the caller may not describe are left out.
 

@@ -2,19 +2,21 @@
 
 Behavior:
 * Names brokers by their endpoint on the listener that was asked; fenced brokers are not named.
-* A topic that does not exist is created when both the client and `auto.create.topics.enable` allow it. Where Kafka answers
-  UNKNOWN_TOPIC_OR_PARTITION and creates behind the client's back, the answer here waits for the topic, so that a client does
-  not have to ask again.
+* A topic that does not exist is created when both the client and `auto.create.topics.enable` allow it. Where Kafka
+  answers UNKNOWN_TOPIC_OR_PARTITION and creates behind the client's back, the answer here waits for the topic, so that
+  a client does not have to ask again.
 * A partition whose leader cannot be reached: LEADER_NOT_AVAILABLE, from v6 on LISTENER_NOT_FOUND if the leader is alive
   but not on this listener.
-* While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most: clients
-  ask the moment they lose a connection, and having been sent back to a dead leader they may wait a second to ask again.
+* While a broker has just been lost and nobody knows yet whether it is dead, the answer waits for that, 1 s at most:
+  clients ask the moment they lose a connection, and having been sent back to a dead leader they may wait a second to
+  ask again.
 
 Version notes:
 * v0: an empty list asks for all topics; v1 on, null does and an empty list asks for none
 * v4: allow_auto_topic_creation (before it: always allowed)
 * v5: offline replicas (KIP-112) · v7: leader epochs (KIP-320) · v8: authorized operations (KIP-430)
-* v10: topic ids (KIP-516) · v11: cluster operations moved to DescribeCluster (KIP-700) · v12: topics may be asked for by id
+* v10: topic ids (KIP-516) · v11: cluster operations moved to DescribeCluster (KIP-700) · v12: topics may be asked for
+  by id
 * v13: a top-level error (KIP-1102)
 """
 
@@ -39,10 +41,10 @@ from odradek.protocol.messages.metadata import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 
-NULL_IS_ALL_FROM: Final = 1
-CREATION_NAMED_FROM: Final = 4
-LISTENER_NOT_FOUND_FROM: Final = 6
-BY_ID_FROM: Final = 12
+NULL_IS_ALL_MIN_VERSION: Final = 1
+AUTO_CREATION_FLAG_MIN_VERSION: Final = 4
+LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
+TOPIC_IDS_MIN_VERSION: Final = 12
 
 
 async def _with_new_topics(
@@ -83,7 +85,7 @@ def _now(context: BrokerRequestContext, request: MetadataRequest) -> MetadataRes
 
 
 def _check(context: BrokerRequestContext, request: MetadataRequest) -> None:
-    if context.api_version >= BY_ID_FROM:
+    if context.api_version >= TOPIC_IDS_MIN_VERSION:
         return
     for topic in request.topics or []:
         if topic.name is None:
@@ -93,13 +95,13 @@ def _check(context: BrokerRequestContext, request: MetadataRequest) -> None:
 
 
 def _asks_for_all(context: BrokerRequestContext, request: MetadataRequest) -> bool:
-    if context.api_version < NULL_IS_ALL_FROM:
+    if context.api_version < NULL_IS_ALL_MIN_VERSION:
         return not request.topics
     return request.topics is None
 
 
 def _to_create(context: BrokerRequestContext, request: MetadataRequest, names: list[str]) -> list[str]:
-    client_allows = request.allow_auto_topic_creation or context.api_version < CREATION_NAMED_FROM
+    client_allows = request.allow_auto_topic_creation or context.api_version < AUTO_CREATION_FLAG_MIN_VERSION
     if not (client_allows and context.node.config.auto_create_topics_enable):
         return []
     missing = [name for name in names if is_valid(name) and context.node.metadata.image.topic(name) is None]
@@ -156,7 +158,7 @@ def _without(name: str, error: ErrorCode) -> MetadataResponseTopic:
 def _with(
     context: BrokerRequestContext, request: MetadataRequest, view: MetadataView, topic: TopicImage
 ) -> MetadataResponseTopic:
-    knows_listeners = context.api_version >= LISTENER_NOT_FOUND_FROM
+    knows_listeners = context.api_version >= LISTENER_NOT_FOUND_MIN_VERSION
     partitions = []
     for index, partition in topic.partitions.items():
         seen = view.partition(partition, knows_listeners=knows_listeners)

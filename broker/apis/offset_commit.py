@@ -1,13 +1,14 @@
 """OffsetCommit: v2-10 (v0-1 went with Kafka 4.0).
 
 Behavior:
-* Topics and partitions that do not exist are answered each by itself; the others are committed, all or none of them, and what
-  the group says to that is said of them alone.
-* The topic id goes into the record with every version: offsets of a topic that is deleted and made anew do not come back.
+* Topics and partitions that do not exist are answered each by itself; the others are committed, all or none of them,
+  and what the group says to that is said of them alone.
+* The topic id goes into the record with every version: offsets of a topic that is deleted and made anew do not come
+  back.
 
 Version notes:
-* v2-4 a retention of the client's own · v6 leader epoch · v7 static members (KIP-345) · v8 flexible · v9 members of the consumer
-  protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
+* v2-4 a retention of the client's own · v6 leader epoch · v7 static members (KIP-345) · v8 flexible · v9 members of the
+  consumer protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
 """
 
 from asyncio import Future
@@ -40,14 +41,14 @@ from odradek.protocol.messages.offset_commit import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 
-TOPIC_IDS_FROM: Final = 10
+TOPIC_IDS_MIN_VERSION: Final = 10
 
 
 def handle(
     context: BrokerRequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     check_group(context, AclOperation.READ, request.group_id)
-    by_id = context.api_version >= TOPIC_IDS_FROM
+    by_id = context.api_version >= TOPIC_IDS_MIN_VERSION
     image = context.node.metadata.image
     if by_id:
         for topic in request.topics:

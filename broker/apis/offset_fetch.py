@@ -1,14 +1,15 @@
 """OffsetFetch: v1-10 (v0 went with Kafka 4.0).
 
 Behavior:
-* Groups are answered each by itself. Topics need not exist: what a group has committed is told for as long as it is kept.
-* What is wrong with a whole group is said of each of its partitions, too, up to v7: aiokafka looks nowhere else, and takes an answer
-  without partitions for a group that has committed nothing (decision 0066).
+* Groups are answered each by itself. Topics need not exist: what a group has committed is told for as long as it is
+  kept.
+* What is wrong with a whole group is said of each of its partitions, too, up to v7: aiokafka looks nowhere else, and
+  takes an answer without partitions for a group that has committed nothing (decision 0066).
 * With RequireStable a partition whose offset hangs on an open transaction is answered UNSTABLE_OFFSET_COMMIT (KIP-447).
 
 Version notes:
-* v2 all topics of a group, and an error for the whole group · v5 leader epoch · v6 flexible · v7 RequireStable · v8 many groups
-  (KIP-709) · v9 members of the consumer protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
+* v2 all topics of a group, and an error for the whole group · v5 leader epoch · v6 flexible · v7 RequireStable · v8
+  many groups (KIP-709) · v9 members of the consumer protocol (KIP-848) · v10 topic ids instead of names (KIP-848)
 """
 
 from asyncio import Future
@@ -34,9 +35,9 @@ from odradek.protocol.messages.offset_fetch import (
 )
 from odradek.protocol.primitives import ZERO_UUID
 
-GROUP_ERROR_FROM: Final = 2
-MANY_GROUPS_FROM: Final = 8
-TOPIC_IDS_FROM: Final = 10
+GROUP_ERROR_MIN_VERSION: Final = 2
+MANY_GROUPS_MIN_VERSION: Final = 8
+TOPIC_IDS_MIN_VERSION: Final = 10
 NO_OFFSET: Final = -1
 
 
@@ -71,7 +72,7 @@ def refuse(
 
 
 def _groups(context: BrokerRequestContext, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequestGroup]:
-    if context.api_version >= MANY_GROUPS_FROM:
+    if context.api_version >= MANY_GROUPS_MIN_VERSION:
         return request.groups
     topics = request.topics
     return [
@@ -89,7 +90,7 @@ def _prepare(context: BrokerRequestContext, wanted: _Wanted) -> None:
     asked = wanted.group.topics
     if asked is None:
         return
-    by_id = context.api_version >= TOPIC_IDS_FROM
+    by_id = context.api_version >= TOPIC_IDS_MIN_VERSION
     image = context.node.metadata.image
     if by_id:
         for topic in asked:
@@ -124,7 +125,7 @@ def _tellable(
     """All topics of a group, less those that the caller may not describe or that have no id where ids are told."""
     allowed = allowed_topics(context, AclOperation.DESCRIBE, [topic.name for topic in topics])
     told = [topic for topic in topics if topic.name in allowed]
-    if context.api_version < TOPIC_IDS_FROM:
+    if context.api_version < TOPIC_IDS_MIN_VERSION:
         return told
     image = context.node.metadata.image
     known = [(topic, image.topic(topic.name)) for topic in told]
@@ -141,14 +142,14 @@ def _topic_error(topic: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFet
 def _group_error(
     context: BrokerRequestContext, group: OffsetFetchRequestGroup, error: ErrorCode
 ) -> OffsetFetchResponseGroup:
-    if context.api_version >= MANY_GROUPS_FROM:
+    if context.api_version >= MANY_GROUPS_MIN_VERSION:
         return OffsetFetchResponseGroup(group.group_id, error_code=error)
     topics = [_topic_error(topic, error) for topic in group.topics or ()]
     return OffsetFetchResponseGroup(group.group_id, topics, error)
 
 
 def _response(context: BrokerRequestContext, answers: Sequence[OffsetFetchResponseGroup]) -> OffsetFetchResponse:
-    if context.api_version >= MANY_GROUPS_FROM:
+    if context.api_version >= MANY_GROUPS_MIN_VERSION:
         return OffsetFetchResponse(groups=list(answers))
     only = answers[0]
     topics = [
@@ -168,7 +169,7 @@ def _response(context: BrokerRequestContext, answers: Sequence[OffsetFetchRespon
         for topic in only.topics
     ]
     # An answer of v1 has no place for the error of the whole.
-    error = only.error_code if context.api_version >= GROUP_ERROR_FROM else 0
+    error = only.error_code if context.api_version >= GROUP_ERROR_MIN_VERSION else 0
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 

@@ -2,13 +2,17 @@
 
 Behavior:
 - One batch per partition, checked and appended as received. A bad one is refused for its partition alone.
-- Stage one (in the order of the connection): checks, transaction verification, append. Stage two: waiting for the commit.
+- Stage one (in the order of the connection): checks, transaction verification, append. Stage two: waiting for the
+  commit.
 - acks=all (-1) waits for the high watermark; acks=1 waits for this broker, which means for the flush where
-  `flush.messages` asks for one; acks=0 gets no response, and an error closes the connection, since nothing else can tell.
-- A batch that is already there (one of the producer's last five) is answered like the first time, and not written again.
+  `flush.messages` asks for one; acks=0 gets no response, and an error closes the connection, since nothing else can
+  tell.
+- A batch that is already there (one of the producer's last five) is answered like the first time, and not written
+  again.
 - Transactional batches: see `odradek.broker.coordinators.txn_verification`.
-- A partition knows a bounded number of producers. Who has been silent longest makes room for a new one, but nobody who was heard of
-  in the last quarter of an hour: then the new one is told NOT_ENOUGH_REPLICAS, with the reason in words, and tries again.
+- A partition knows a bounded number of producers. Who has been silent longest makes room for a new one, but nobody who
+  was heard of in the last quarter of an hour: then the new one is told NOT_ENOUGH_REPLICAS, with the reason in words,
+  and tries again.
 
 Version notes:
 - v3 transactional id; v4 KAFKA_STORAGE_ERROR; v5 log start offset; v7 zstd (KIP-110); v8 record errors and messages

@@ -18,13 +18,13 @@ from odradek.cluster.authorizer import AclOperation
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-PROTOCOL_NAMED_FROM: Final = 5
+PROTOCOL_MIN_VERSION: Final = 5
 
 
 def handle(
     context: BrokerRequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    if context.api_version >= PROTOCOL_NAMED_FROM and None in {request.protocol_type, request.protocol_name}:
+    if context.api_version >= PROTOCOL_MIN_VERSION and None in {request.protocol_type, request.protocol_name}:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     check_group(context, AclOperation.READ, request.group_id)
     for assignment in request.assignments:

@@ -2,16 +2,16 @@
 
 Behavior:
 * As with Produce the coordinator of the transaction is asked first (KIP-890): up to v4 whether the partition of
-  `__consumer_offsets` was added, from v5 on to add it. What the log gave out before that goes along to the append: a transaction
-  that was ended in between is refused there (KAFKA-15784).
+  `__consumer_offsets` was added, from v5 on to add it. What the log gave out before that goes along to the append: a
+  transaction that was ended in between is refused there (KAFKA-15784).
 * The offsets count from the commit of the transaction on. Until then OffsetFetch says what was there before, or
   UNSTABLE_OFFSET_COMMIT to who requires stable offsets.
 * Topics and partitions that do not exist are answered each by itself, whatever is said to the others.
 
 Version notes:
-* v2 leader epoch; COORDINATOR_LOAD_IN_PROGRESS, which v0-1 get as COORDINATOR_NOT_AVAILABLE · v3 member, generation and instance
-  of the consumer (KIP-447); flexible · v4 TRANSACTION_ABORTABLE, which v0-3 get as INVALID_TXN_STATE · v5 adds the partition to
-  the transaction itself (KIP-890)
+* v2 leader epoch; COORDINATOR_LOAD_IN_PROGRESS, which v0-1 get as COORDINATOR_NOT_AVAILABLE · v3 member, generation and
+  instance of the consumer (KIP-447); flexible · v4 TRANSACTION_ABORTABLE, which v0-3 get as INVALID_TXN_STATE · v5 adds
+  the partition to the transaction itself (KIP-890)
 """
 
 from collections.abc import Awaitable
@@ -42,7 +42,7 @@ from odradek.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-IMPLICIT_ADD_FROM: Final = 5
+IMPLICIT_ADD_MIN_VERSION: Final = 5
 NO_SEQUENCE: Final = -1
 
 _E = ErrorCode
@@ -102,7 +102,7 @@ def _verified(
     except Refusal as refusal:
         return [refusal]
     batch = TransactionalBatch(partition, request.producer_id, request.producer_epoch, NO_SEQUENCE)
-    terms = Terms(context.api_version >= IMPLICIT_ADD_FROM, _refusal)
+    terms = Terms(context.api_version >= IMPLICIT_ADD_MIN_VERSION, _refusal)
     return context.broker.verifier.start(request.transactional_id, terms, [batch])
 
 

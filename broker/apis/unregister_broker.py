@@ -1,8 +1,8 @@
 """UnregisterBroker: v0
 
 Behavior:
-* Forget a broker that will not come back (KIP-631). It leads nothing from then on and is in sync with nothing; that it is named
-  as a replica stays until its partitions are reassigned. BROKER_ID_NOT_REGISTERED for an unknown one.
+* Forget a broker that will not come back (KIP-631). It leads nothing from then on and is in sync with nothing; that it
+  is named as a replica stays until its partitions are reassigned. BROKER_ID_NOT_REGISTERED for an unknown one.
 * A broker that still lives registers again by itself.
 """
 

@@ -1,14 +1,15 @@
 """UpdateFeatures: v0-v2
 
 Behavior:
-* Finalize features at other levels (KIP-584), all of them or none. INVALID_UPDATE_VERSION where this version, or a broker that is
-  registered, cannot live up to the level; lower ones only on request.
-* `kafka-features upgrade --release-version 4.3` is refused. The tool asks for all that this release of Kafka finalizes, which is
-  `metadata.version` 30, `kraft.version` 1, `transaction.version` 2, `group.version` 1, `eligible.leader.replicas.version` 1,
-  `share.version` 1 and `streams.version` 1; here voters come from the configuration (`kraft.version` 0), and there are neither
-  share groups nor groups of the streams protocol. Clients go by these levels, so none is claimed that nothing is behind. The
-  other four are what a new cluster begins with; `--feature` names them one by one. `--release-version` of another release is
-  refused for its `metadata.version`. Level 0 of what there is not is what holds, and can be asked for.
+* Finalize features at other levels (KIP-584), all of them or none. INVALID_UPDATE_VERSION where this version, or a
+  broker that is registered, cannot live up to the level; lower ones only on request.
+* `kafka-features upgrade --release-version 4.3` is refused. The tool asks for all that this release of Kafka finalizes,
+  which is `metadata.version` 30, `kraft.version` 1, `transaction.version` 2, `group.version` 1,
+  `eligible.leader.replicas.version` 1, `share.version` 1 and `streams.version` 1; here voters come from the
+  configuration (`kraft.version` 0), and there are neither share groups nor groups of the streams protocol. Clients go
+  by these levels, so none is claimed that nothing is behind. The other four are what a new cluster begins with;
+  `--feature` names them one by one. `--release-version` of another release is refused for its `metadata.version`. Level
+  0 of what there is not is what holds, and can be asked for.
 
 Version notes: v1 has the kind of change and a dry run (KIP-778); v2 answers for all features together.
 """
@@ -29,8 +30,8 @@ from odradek.protocol.messages.update_features import (
 
 UPGRADE: Final = 1
 DOWNGRADES: Final = (2, 3)
-UPGRADE_TYPE_FROM: Final = 1
-RESULTS_UNTIL: Final = 1
+UPGRADE_TYPE_MIN_VERSION: Final = 1
+RESULTS_MAX_VERSION: Final = 1
 
 
 async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
@@ -41,7 +42,7 @@ async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) 
         updates, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     results = []
-    if context.api_version <= RESULTS_UNTIL:
+    if context.api_version <= RESULTS_MAX_VERSION:
         results = [
             UpdatableFeatureResult(feature=each.name, error_code=each.error, error_message=each.message)
             for each in done
@@ -50,7 +51,7 @@ async def handle(context: QuorumRequestContext, request: UpdateFeaturesRequest) 
 
 
 def _update(context: QuorumRequestContext, item: FeatureUpdateKey) -> FeatureUpdate:
-    if context.api_version < UPGRADE_TYPE_FROM:
+    if context.api_version < UPGRADE_TYPE_MIN_VERSION:
         return FeatureUpdate(item.feature, item.max_version_level, item.allow_downgrade)
     if item.upgrade_type not in {UPGRADE, *DOWNGRADES}:
         raise Refusal(

@@ -1,8 +1,8 @@
 """Vote: v0-2.
 
 Behavior:
-- Asked by a voter that wants to lead the metadata log, or wants to know whether it could (pre-vote). Answered when a vote
-  that was given is durable.
+- Asked by a voter that wants to lead the metadata log, or wants to know whether it could (pre-vote). Answered when a
+  vote that was given is durable.
 
 Version notes:
 - v1 voter id and directory ids (KIP-853); v2 pre-vote (KIP-996).

@@ -250,6 +250,9 @@ class Segment:
             end_offset = header.last_offset + 1
         if scan.position != self.size:
             raise CorruptIndex(f"no valid batch at byte {scan.position}: {scan.defect}")
+        for index in (self.offset_index, self.time_index):
+            if index and index.last_offset >= end_offset:
+                raise CorruptIndex(f"index entry for offset {index.last_offset} beyond the segment end {end_offset}")
         self.bytes_since_index_entry = self.size - self.offset_index.last_position
         self._read_first_timestamp()
         return end_offset

@@ -65,6 +65,7 @@ check: setup ## Lint, types, import contracts, tidy rules, freshness of generate
 	@$(BIN)/python -m odradek.broker.dispatch.doc --check
 	@$(BIN)/python -m odradek.broker.config.doc --check
 	@$(BIN)/python -m odradek.broker.metrics.doc --check
+	@$(BIN)/python -m tests.support.invariant_page --check
 
 .PHONY: sim
 sim: setup ## Deterministic simulation: make sim SEED=7 replays one seed, make sim SEEDS=0..1000 a range

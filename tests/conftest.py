@@ -17,7 +17,7 @@ from tests.machines import transition_visits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ["tests.support.selection"]
+pytest_plugins = ["tests.support.selection", "tests.support.invariants"]
 DESCRIPTORS_MAX = 900
 """Of one process of tests. With numbers of 1,024 and more select() fails, and with it py4j's server for calls from Spark:
 a query then waits for its batch function for ever."""

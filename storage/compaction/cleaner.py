@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from odradek.invariants.storage import COMPACTION_BOUND
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, read_header, verify_crc
 from odradek.protocol.errors import Malformed
 from odradek.protocol.record import read_raw_records
@@ -139,6 +140,10 @@ class Cleaning:
         """
         log, plan = self._log, self._plan
         self._check()
+        if plan.bound > min(log.last_stable_offset, log.segments.active.base_offset):
+            raise COMPACTION_BOUND.violated(
+                bound=plan.bound, last_stable=log.last_stable_offset, active=log.segments.active.base_offset
+            )
         sources = [segment for segment in log.segments if segment.base_offset < plan.bound]
         if not sources:
             raise CleaningInterrupted  # retention has removed the segments since the plan was made

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from odradek.invariants.storage import FILE_WITHOUT_HOLES
 from odradek.storage.disk.port import DirectoryLocked, File
 from odradek.storage.disk.read_buffers import ReadBuffers
 from odradek.storage.disk.write_back_file import UnsyncedBytes, WriteBackFile
@@ -48,7 +49,8 @@ class OsFile:
         return self._size
 
     def write(self, offset: int, *buffers: Buffer) -> None:
-        assert 0 <= offset <= self._size, f"write at {offset} beyond the end of the file, {self._size}"
+        if not 0 <= offset <= self._size:
+            raise FILE_WITHOUT_HOLES.violated(write_at=offset, size=self._size)
         if self._closed or self._failure is not None:
             self._check()
         size = sum(map(len, buffers))
@@ -113,7 +115,8 @@ class OsFile:
             raise
 
     def truncate(self, size: int) -> None:
-        assert 0 <= size <= self._size, f"truncation to {size} beyond the end of the file, {self._size}"
+        if not 0 <= size <= self._size:
+            raise FILE_WITHOUT_HOLES.violated(truncate_to=size, size=self._size)
         self._check()
         os.ftruncate(self._descriptor, size)
         self._size = size

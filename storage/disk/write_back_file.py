@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.invariants.storage import FILE_WITHOUT_HOLES
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -49,7 +51,8 @@ class WriteBackFile:
 
     def write(self, offset: int, *buffers: Buffer) -> None:
         unsynced = self._unsynced.note_change(offset)
-        assert 0 <= offset <= unsynced.end, f"write at {offset} beyond the end of the file, {unsynced.end}"
+        if not 0 <= offset <= unsynced.end:
+            raise FILE_WITHOUT_HOLES.violated(write_at=offset, size=unsynced.end)
         if offset < unsynced.start:
             unsynced.data[:0] = self._file.read(offset, unsynced.start - offset)
             unsynced.start = offset
@@ -111,7 +114,8 @@ class WriteBackFile:
 
     def truncate(self, size: int) -> None:
         unsynced = self._unsynced.note_change(size)
-        assert 0 <= size <= unsynced.end, f"truncation to {size} beyond the end of the file, {unsynced.end}"
+        if not 0 <= size <= unsynced.end:
+            raise FILE_WITHOUT_HOLES.violated(truncate_to=size, size=unsynced.end)
         del unsynced.data[max(0, size - unsynced.start) :]
         unsynced.start = min(unsynced.start, size)
         if size < self._file.size:

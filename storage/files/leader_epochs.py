@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from odradek.invariants.storage import LEADER_EPOCH_ORDER
+
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
 
@@ -39,6 +41,8 @@ class LeaderEpochs:
             return
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
         del self._epochs[keep:], self._starts[keep:]
+        if self._epochs and not (epoch > self._epochs[-1] and start_offset > self._starts[-1]):
+            raise LEADER_EPOCH_ORDER.violated(epoch=epoch, start_offset=start_offset, entries=self.entries()[-5:])
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         self.latest = epoch
@@ -78,6 +82,8 @@ class LeaderEpochs:
         if covering > 0 or (covering == 0 and self._starts[0] < start_offset):
             del self._epochs[:covering], self._starts[:covering]
             self._starts[0] = start_offset
+            if len(self._starts) > 1 and self._starts[1] <= start_offset:
+                raise LEADER_EPOCH_ORDER.violated(start_offset=start_offset, entries=self.entries()[:5])
             self.dirty = True
 
     def clear(self) -> None:

@@ -35,7 +35,7 @@ class LocalLog:
         self.segments = loaded.segments
         self.snapshots = loaded.snapshots
         self.failed = False
-        """A write or flush has failed. The files must not be changed until recovery has opened them again."""
+        """A write or flush has failed, or an invariant was violated. The files must not be changed until recovery."""
         self.closed = False
         self.truncation = Truncation(loaded.truncation_mark)
         self._removed = RemovedSegments(disk, loaded.snapshots)
@@ -46,7 +46,7 @@ class LocalLog:
 
     @contextmanager
     def failing_on_error(self) -> Iterator[None]:
-        """Set `failed` if a disk operation fails."""
+        """Set `failed` if a disk operation fails or an invariant is violated."""
         try:
             yield
         except OSError:

@@ -10,19 +10,30 @@ Until recovery opens the log again, one of two cases holds:
 2. The batches were written, but `.txnindex` was not (KAFKA-7866). The log end offset and the producers have moved, so
    no offset is assigned twice. The last stable offset and the end offset of the producer state have not moved, so no
    read_committed reader has received the end of the transaction. Recovery reads the marker and writes the index entry.
+
+A violated invariant also sets `failed`. The error is a `LogViolation`, which is an OSError.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from odradek.invariants.invariant import CHECKS
+from odradek.invariants.storage import (
+    FIRST_UNSTABLE_OFFSET,
+    LOG_END_ADVANCES,
+    LOG_OFFSETS,
+    READ_RANGE,
+    RECOVERY_POINT,
+    SEGMENT_CONTIGUOUS,
+)
 from odradek.protocol.batch import NO_TIMESTAMP
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.batches.validation import check_leader_append, check_replicated
 from odradek.storage.log import retention
 from odradek.storage.log.empty_markers import EmptyMarkers
 from odradek.storage.log.local_log import LocalLog
-from odradek.storage.log.reads import LogReader, aborted_transactions
+from odradek.storage.log.reads import LogReader, aborted_transactions, batch_out_of_range
 from odradek.storage.producers.entry import Origin
 from odradek.storage.producers.state import AppendPlan
 from odradek.storage.recovery.loader import load
@@ -33,6 +44,7 @@ from odradek.storage.segment.rolling import roll_jitter_ms, should_roll
 if TYPE_CHECKING:
     import uuid
 
+    from odradek.invariants.invariant import Invariant, InvariantViolation
     from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
     from odradek.storage.config import LogConfig
@@ -258,6 +270,8 @@ class PartitionLog:
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes do not fit a segment of {config.segment_bytes} bytes"
             )
         last_offset = headers[-1].last_offset
+        if not self.log_end_offset <= headers[0].base_offset <= last_offset:
+            raise self._violated(LOG_END_ADVANCES, first_offset=headers[0].base_offset, last_offset=last_offset)
         try:
             segment = self.segments.active
             if should_roll(
@@ -273,6 +287,8 @@ class PartitionLog:
                 # would conclude that the segment before it is lost.
                 fits = last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
                 segment = self.roll(now_ms, None if fits else headers[0].base_offset)
+                if segment.base_offset != self.log_end_offset and not gap:
+                    raise SEGMENT_CONTIGUOUS.violated(base_offset=segment.base_offset, log_end=self.log_end_offset)
             if gap:
                 self.local.note_gaps()
             segment.append(headers, buffers, config.index_interval_bytes)
@@ -325,7 +341,24 @@ class PartitionLog:
         if unstable is not None:
             unstable = max(unstable, self.log_start_offset)
         self.first_unstable_offset = unstable
-        self.last_stable_offset = high_watermark if unstable is None else min(unstable, high_watermark)
+        stable = high_watermark if unstable is None else min(unstable, high_watermark)
+        if not self.log_start_offset <= stable <= high_watermark <= self.log_end_offset:
+            raise self._violated(LOG_OFFSETS, computed_last_stable_offset=stable)
+        self.last_stable_offset = stable
+        if CHECKS.expensive and (conflict := self.producers.inconsistent_transactions()):
+            raise self._violated(FIRST_UNSTABLE_OFFSET, **conflict)
+
+    def _violated(self, invariant: Invariant, **values: object) -> InvariantViolation:
+        """Mark the log as failed. Return the error to raise."""
+        self.local.failed = True
+        return invariant.violated(
+            **values,
+            log=self.directory,
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.last_stable_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+        )
 
     def advance_log_start(self, offset: int) -> None:
         """Advance the log start offset to `offset`, unless that is above the high watermark. It never moves back."""
@@ -374,14 +407,18 @@ class PartitionLog:
         if not self.log_start_offset <= offset <= end:
             message = f"offset {offset} is not in the range of the log, {self.log_start_offset} to {end}"
             raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        return self._reader.read(
+        bound = end if limit is None or limit > end else limit
+        result = self._reader.read(
             offset,
-            end if limit is None or limit > end else limit,
+            bound,
             end,
             max_bytes=max_bytes,
             min_one_batch=min_one_batch,
             interval=self.config.index_interval_bytes,
         )
+        if CHECKS.expensive and (batch := batch_out_of_range(result, offset, bound)):
+            raise self._violated(READ_RANGE, batch=batch, offset=offset, limit=bound)
+        return result
 
     def aborted_transactions(self, fetch_offset: int, result: ReadResult) -> list[tuple[int, int]]:
         """Return (producer id, first offset) of each aborted transaction that may have records in `result`."""
@@ -436,6 +473,11 @@ class PartitionLog:
             OSError: A disk operation fails; the log is then marked as failed.
         """
         await self.local.flush(self.log_end_offset if upto is None else min(upto, self.log_end_offset))
+        self._check_recovery_point()
+
+    def _check_recovery_point(self) -> None:
+        if not self.recovery_point <= self.flushed_offset <= self.log_end_offset:
+            raise self._violated(RECOVERY_POINT, recovery_point=self.recovery_point, flushed_offset=self.flushed_offset)
 
     def delete_expired_segments(self, now_ms: int) -> int:
         """Remove expired segments from the log and return their number. `remove_deleted` removes their files.
@@ -530,6 +572,7 @@ class PartitionLog:
         self.lower_cleaned_to(end)
         self.producers.high_watermark_moved(self.high_watermark)
         self.local.truncated_to(end)
+        self._check_recovery_point()
         self.refresh_stable_offset()
 
     async def sync_truncation(self) -> None:

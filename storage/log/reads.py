@@ -6,17 +6,19 @@ the page cache. At the first piece that is not there, the read becomes a `ColdRe
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from odradek.protocol.batch import HEADER_BYTES
-from odradek.protocol.errors import ErrorCode, Refusal
+from odradek.protocol.batch import HEADER_BYTES, iter_batches
+from odradek.protocol.errors import ErrorCode, Malformed, Refusal
 from odradek.storage.log import timestamps
 from odradek.storage.segment.lookup import EXTENT_BYTES, batch_extent, locate, resume, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from odradek.protocol.batch import BatchHeader
     from odradek.protocol.schema import Buffer
     from odradek.storage.disk.port import Disk
     from odradek.storage.log.local_log import LocalLog
@@ -140,6 +142,23 @@ def _drop_from_limit(data: Buffer, segment: Segment, position: int, first_size: 
             return view[:at]
         at += size
     return data
+
+
+def batch_out_of_range(result: ReadResult | ColdRead, offset: int, limit: int) -> BatchHeader | None:
+    """Return the first batch of a read that is out of order, ends below `offset`, or begins at or above `limit`.
+
+    Return None if there is no such batch, or if the read is cold and has no data yet.
+    """
+    if isinstance(result, ColdRead):
+        return None
+    expected = None
+    with suppress(Malformed):  # The file is damaged; the consumer detects it.
+        for header, _ in iter_batches(result.records):
+            follows = header.last_offset >= offset if expected is None else header.base_offset >= expected
+            if not follows or header.base_offset >= limit:
+                return header
+            expected = header.last_offset + 1
+    return None
 
 
 class LogReader:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from odradek.protocol.batch import NO_SEQUENCE, NO_TIMESTAMP, SEQUENCE_MAX, decrement_sequence
+from odradek.invariants.storage import PRODUCER_BATCHES
+from odradek.protocol.batch import NO_SEQUENCE, NO_TIMESTAMP, SEQUENCE_MAX, decrement_sequence, increment_sequence
 from odradek.protocol.errors import ErrorCode, Refusal
 
 NO_EPOCH = -1
@@ -81,6 +82,8 @@ class ProducerEntry:
 
     def add_batch(self, batch: CachedBatch) -> None:
         """Add a batch to the cached batches, and drop the oldest one beyond CACHED_BATCHES_MAX."""
+        if self.batches and batch.last_offset <= self.batches[-1].last_offset:
+            raise PRODUCER_BATCHES.violated(producer_id=self.producer_id, last=self.batches[-1], added=batch)
         if len(self.batches) == CACHED_BATCHES_MAX:
             del self.batches[0]
         self.batches.append(batch)
@@ -93,6 +96,12 @@ class ProducerEntry:
             if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
                 return batch
         return None
+
+    def follows(self, earlier: ProducerEntry) -> bool:
+        """Return True if the first sequence of this entry follows the last one of `earlier`, or if their epochs differ."""
+        if self.epoch != earlier.epoch or not self.batches or not earlier.batches:
+            return True
+        return self.batches[0].first_sequence == increment_sequence(earlier.last_sequence, 1)
 
     def merge(self, update: ProducerEntry) -> None:
         """Apply the entry of a `ProducerUpdate`, after its bytes are in the log."""

@@ -13,6 +13,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from odradek.invariants.invariant import CHECKS
+from odradek.invariants.storage import (
+    COMPLETED_TRANSACTION_ORDER,
+    OPEN_TRANSACTION_ORDER,
+    PRODUCER_EPOCH,
+    PRODUCER_SEQUENCE,
+)
 from odradek.protocol.errors import ErrorCode, Refusal
 from odradek.storage.producers.entry import (
     CachedBatch,
@@ -187,12 +194,21 @@ class ProducerState:
                 if len(self.entries) >= producers_max and not self._evict_for(update):
                     continue
                 entry = ProducerEntry(producer_id)
+            if update.entry.epoch < entry.epoch and plan.origin is not Origin.REPLICATION:
+                raise PRODUCER_EPOCH.violated(producer_id=producer_id, epoch=entry.epoch, update=update.entry.epoch)
+            if CHECKS.expensive and plan.origin is Origin.CLIENT and not update.entry.follows(entry):
+                raise PRODUCER_SEQUENCE.violated(last=entry, added=update.entry)
             entry.merge(update.entry)
             entry.seen_ms = plan.now_ms
             self.entries[producer_id] = entry  # moved to the end: it is the last active one
         # A follower appends many batches in one call. `updates` has producers in the order of their last batch, but
         # `_ongoing` must have transactions in the order of their first offset.
-        self._ongoing.update(sorted(opened))
+        if opened:
+            opened.sort()
+            last_open = next(reversed(self._ongoing), -1)
+            if opened[0][0] <= last_open:
+                raise OPEN_TRANSACTION_ORDER.violated(opened=opened[0], last_open=last_open)
+            self._ongoing.update(opened)
         for producer_id, epoch, is_marker in plan.verified:
             self._forget_verification(producer_id, epoch, is_marker=is_marker)
 
@@ -256,6 +272,9 @@ class ProducerState:
 
         It is unstable until the high watermark passes the marker.
         """
+        last_marker = next(reversed(self._unreplicated.values()), completed.first_offset)
+        if completed.marker_offset <= max(last_marker, completed.first_offset):
+            raise COMPLETED_TRANSACTION_ORDER.violated(completed=completed, last_marker=last_marker)
         self._ongoing.pop(completed.first_offset, None)
         self._unreplicated[completed.first_offset] = completed.marker_offset
 
@@ -269,6 +288,21 @@ class ProducerState:
             return ongoing
         unreplicated = min(self._unreplicated)
         return unreplicated if ongoing is None else min(ongoing, unreplicated)
+
+    def inconsistent_transactions(self) -> dict[str, object]:
+        """Return the values that contradict FIRST_UNSTABLE_OFFSET, or an empty dict if it holds. This examines all producers."""
+        opened = {
+            entry.transaction_first_offset: entry.producer_id
+            for entry in self.entries.values()
+            if entry.transaction_first_offset is not None
+        }
+        unstable = self.first_unstable_offset
+        missing = {
+            first: producer_id for first, producer_id in self._ongoing.items() if opened.get(first) != producer_id
+        }
+        if missing or (opened and (unstable is None or min(opened) < unstable)):
+            return {"first_unstable_offset": unstable, "open": opened, "listed_without_producer": missing}
+        return {}
 
     def high_watermark_moved(self, high_watermark: int) -> bool:
         """Remove the transactions whose marker is committed. Return True if there was one."""

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from operator import le, lt
 
+from odradek.invariants.storage import OFFSET_INDEX_ORDER, TIME_INDEX_ORDER, TXN_INDEX_ORDER
 from odradek.protocol.batch import NO_TIMESTAMP
 
 OFFSET_ENTRY_BYTES = 8
@@ -77,8 +78,16 @@ class OffsetIndex:
     def append(self, last_offset: int, position: int, first_offset: int) -> None:
         """Add the entry of a batch. Its offsets and its position must be greater than those of the last entry."""
         key = last_offset - self.base_offset
-        assert 0 <= key <= RELATIVE_OFFSET_MAX
-        assert not self.keys or (key > self.keys[-1] and position > self._positions[-1])
+        if not 0 <= key <= RELATIVE_OFFSET_MAX or (
+            self.keys and not (key > self.keys[-1] and position > self._positions[-1])
+        ):
+            raise OFFSET_INDEX_ORDER.violated(
+                base_offset=self.base_offset,
+                offset=last_offset,
+                position=position,
+                last_offset=self.last_offset,
+                last_position=self.last_position,
+            )
         self.keys.append(key)
         self._positions.append(position)
         self._starts.append(first_offset - self.base_offset)
@@ -159,7 +168,10 @@ class TimeIndex:
         """Add an entry if its timestamp is greater than that of the last entry."""
         if timestamp > self.last_timestamp:
             key = offset - self.base_offset
-            assert 0 <= key <= RELATIVE_OFFSET_MAX
+            if not (self.keys[-1] if self.keys else 0) <= key <= RELATIVE_OFFSET_MAX:
+                raise TIME_INDEX_ORDER.violated(
+                    base_offset=self.base_offset, timestamp=timestamp, offset=offset, last_offset=self.last_offset
+                )
             self._timestamps.append(timestamp)
             self.keys.append(key)
 
@@ -235,7 +247,12 @@ class TxnIndex:
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add an entry. Its marker must be after that of the last entry."""
-        assert not self._entries or entry.last_offset > self._last_offsets[-1]
+        last_marker = self._last_offsets[-1] if self._entries else -1
+        if (
+            not (last_marker < entry.last_offset > entry.first_offset)
+            or entry.last_stable_offset > entry.last_offset + 1
+        ):
+            raise TXN_INDEX_ORDER.violated(entry=entry, last_marker=last_marker)
         self._entries.append(entry)
         self._last_offsets.append(entry.last_offset)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from odradek.invariants.storage import OFFSET_INDEX_RANGE
 from odradek.protocol.batch import HEADER_BYTES, NO_TIMESTAMP, read_header
 from odradek.protocol.errors import Malformed
 from odradek.storage.batches.scan import Scan
@@ -320,6 +321,10 @@ class Segment:
         self.truncate_file(position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        if len(self.offset_index) and self.offset_index.last_position >= position:
+            raise OFFSET_INDEX_RANGE.violated(
+                base_offset=self.base_offset, last_position=self.offset_index.last_position, size=position
+            )
         self.drop_recent()
         if len(self.txn_index):
             self.txn_index.truncate_to(offset)

@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.invariants.storage import SEGMENT_ORDER
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,9 +59,20 @@ class Segments:
 
     def add(self, segment: Segment) -> None:
         """Add a segment as the active one. Its base offset must be greater than all others."""
-        assert not self._bases or segment.base_offset > self._bases[-1]
         self._bases.append(segment.base_offset)
         self._segments.append(segment)
+        self._check_order(len(self._bases) - 1)
+
+    def _check_order(self, number: int) -> None:
+        """Check the order of segment `number` of the list and its neighbours."""
+        for earlier in range(max(0, number - 1), min(number + 1, len(self._bases) - 1)):
+            base_offset, next_base_offset = self._bases[earlier : earlier + 2]
+            index = self._segments[earlier].offset_index
+            last_offset = base_offset if index is None else index.last_offset
+            if last_offset >= next_base_offset:
+                raise SEGMENT_ORDER.violated(
+                    base_offset=base_offset, last_indexed_offset=last_offset, next_base_offset=next_base_offset
+                )
 
     def at(self, number: int) -> Segment:
         return self._segments[number]
@@ -110,6 +123,7 @@ class Segments:
         self._segments[at : at + len(old)] = [new]
         self._bases[at : at + len(old)] = [new.base_offset]
         self._forget(old)
+        self._check_order(at)
         return True
 
     def note_index_use(self, segment: Segment) -> None:

@@ -43,6 +43,7 @@ from tests.sim.workloads.readers import Poller, Reader
 from tests.sim.workloads.session_reader import SessionReader
 from tests.sim.workloads.transactions import STEADY, Habits, TransactionalProducer
 from tests.sim.world import TABLE, TOPIC, World
+from tests.support import invariants
 from tests.support.pure_decisions import decisions_checked
 
 RESOLVE_SECONDS_MAX: Final = 60.0
@@ -72,8 +73,16 @@ def run_seed(
     trace = Trace(printing=printing)
     latency = Latency(seconds_max=options.latency_seconds_max, slow_probability=options.slow_probability)
     loop = SimLoop(rng, trace=trace, network=Network(rng, latency=latency))
-    with warnings.catch_warnings(), logs_into(loop), limited(options.limits), decisions_checked(DECISIONS_PER_CHECK):
-        return _run(loop, rng, options, began=began, keep=keep)
+    with (
+        warnings.catch_warnings(),
+        logs_into(loop),
+        limited(options.limits),
+        decisions_checked(DECISIONS_PER_CHECK),
+        invariants.checked() as violations,
+    ):
+        result = _run(loop, rng, options, began=began, keep=keep)
+    result.findings[:0] = map(str, violations[:5])
+    return result
 
 
 def _run(loop: SimLoop, rng: Random, options: Options, *, began: float, keep: bool) -> Result:

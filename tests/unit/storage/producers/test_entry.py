@@ -32,6 +32,7 @@ def data(
     *,
     epoch: int = 3,
     sequence: int = 10,
+    offset: int = 200,
     origin: Origin = Origin.CLIENT,
     transactional: bool = False,
     verification: Verification | None = None,
@@ -41,8 +42,8 @@ def data(
         epoch=epoch,
         first_sequence=sequence,
         last_sequence=sequence,
-        first_offset=200,
-        last_offset=200,
+        first_offset=offset,
+        last_offset=offset,
         timestamp=2000,
         transactional=transactional,
     )
@@ -129,7 +130,7 @@ def test_a_change_of_epoch_forgets_the_batches() -> None:
 def test_five_batches_are_remembered() -> None:
     current = entry(last_sequence=None)
     for sequence in range(8):
-        current.merge(data(current, sequence=sequence).entry)
+        current.merge(data(current, sequence=sequence, offset=200 + sequence).entry)
     assert [batch.last_sequence for batch in current.batches] == [3, 4, 5, 6, 7]
     assert len(current.batches) == CACHED_BATCHES_MAX
     assert current.duplicate_of(3, 3, 3) is not None

@@ -56,8 +56,8 @@ class LeaderState(RoleState):
                 )
 
     def preferred_successors(self) -> tuple[int, ...]:
-        """Return the replicas in the order in which they should start an election."""
-        return successors({node: each for node, each in self.progress.items() if node != self.replica.node_id})
+        """Return the other voters in the order in which they should start an election."""
+        return successors({voter: self.progress[voter] for voter in self.replica.other_voters})
 
     @property
     def next_deadline_ms(self) -> int | None:

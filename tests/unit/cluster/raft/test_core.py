@@ -11,6 +11,7 @@ from odradek.cluster.raft.core import RaftCore
 from odradek.cluster.raft.errors import NotLeader
 from odradek.cluster.raft.log_view import LogView
 from odradek.cluster.raft.messages import (
+    EndQuorumEpochRequest,
     Entry,
     EpochEnd,
     FetchReply,
@@ -130,6 +131,17 @@ def test_a_fetch_of_an_observer_that_is_forgotten_is_answered(monkeypatch: pytes
     assert core.leader_state is not None
     assert 7 not in core.leader_state.progress
     assert answers(core) == [(1_000, ErrorCode.NETWORK_EXCEPTION)]
+
+
+def test_an_observer_is_not_a_preferred_successor() -> None:
+    """An observer in the list would delay the election: the voters behind it wait for their turn."""
+    core = leader_of_three()
+    fetch(core, 7, core.log.end_offset, core.epoch)
+    core.resign(1_100)
+    ready = core.take_ready()
+    assert ready is not None
+    orders = [m.preferred_successors for m in ready.messages if isinstance(m, EndQuorumEpochRequest)]
+    assert orders == [(2, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.8
-# Maven's colour library ends each stream with an escape sequence, also into a file and without colours.
+# Maven's color library ends each stream with an escape sequence, also into a file and without colors.
 MVN := MAVEN_OPTS="$$MAVEN_OPTS -Djansi.noreset=true" mvn -q -B --no-transfer-progress -Dstyle.color=never
 TEST_PROCESSES ?= 2
 export PYTHONHASHSEED := 0
@@ -90,8 +90,8 @@ dist: setup ## Build sdist and wheel, check them, and use the wheel in a new env
 	@$(BIN)/python -m tests.dist
 
 .PHONY: lock
-lock: ## Resolve pyproject.toml into requirements.lock again
-	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes --upgrade pyproject.toml -o requirements.lock
+lock: ## Resolve pyproject.toml into the lock files; ARGS=--upgrade selects the newest versions
+	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --all-extras --generate-hashes $(ARGS) pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate --generate-hashes --constraint requirements.lock pyproject.toml -o requirements-broker.lock
 
 .PHONY: clean

@@ -1,4 +1,4 @@
-"""Render acknowledgements over time around a kill -9, with both systems in one chart: as PNG and as text."""
+"""Render acknowledgments over time around a kill -9, with both systems in one chart: as PNG and as text."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AFTER_SECONDS_MIN = 6.0
 HEADROOM = 1.6
 """Top of the chart, as a multiple of the rate before the kill.
 
-After a gap, the delayed acknowledgements arrive together.
+After a gap, the delayed acknowledgments arrive together.
 """
 LEVELS = " ▁▂▃▄▅▆▇█"
-COLOURS = ("tab:red", "tab:blue")
+COLORS = ("tab:red", "tab:blue")
 
 Kills = dict[str, dict[str, "Timeline"]]
 """Killed role -> system -> timeline."""
@@ -34,7 +34,7 @@ def span(kills: Kills) -> float:
 
 
 def buckets(timeline: Timeline, after: float) -> list[int]:
-    """Count the acknowledgements in each BUCKET_SECONDS."""
+    """Count the acknowledgments in each BUCKET_SECONDS."""
     last = max(timeline.acknowledged, default=0.0)  # the load ends soon after the gap
     counts = [0] * (int((BEFORE_SECONDS + min(after, last)) / BUCKET_SECONDS) + 1)
     for at in timeline.acknowledged:
@@ -50,7 +50,7 @@ def as_text(kills: Kills) -> str:
     width = max(len(system) for timelines in kills.values() for system in timelines)
     lines = []
     for what, timelines in kills.items():
-        lines.append(f"acknowledgements around kill -9 of {what}; one character is {BUCKET_SECONDS:g} s, | is the kill")
+        lines.append(f"acknowledgments around kill -9 of {what}; one character is {BUCKET_SECONDS:g} s, | is the kill")
         for system, timeline in timelines.items():
             counts = buckets(timeline, after)
             top = max(counts, default=0) or 1
@@ -69,19 +69,19 @@ def draw(kills: Kills, path: Path) -> None:
     figure, axes = plt.subplots(len(kills), 1, figsize=(11, 3.4 * len(kills)), squeeze=False)
     for axis, (what, timelines) in zip(axes[:, 0], kills.items(), strict=True):
         top = 1.0
-        for colour, (system, timeline) in zip(COLOURS, timelines.items(), strict=False):
+        for color, (system, timeline) in zip(COLORS, timelines.items(), strict=False):
             counts = buckets(timeline, after)
             times = [number * BUCKET_SECONDS - BEFORE_SECONDS for number in range(len(counts))]
             rates = [count / BUCKET_SECONDS for count in counts]
             top = max(top, *rates[: round(BEFORE_SECONDS / BUCKET_SECONDS)])
             label = f"{system}: longest gap {timeline.gap_s:.2f} s"
-            axis.step(times, rates, where="post", color=colour, label=label)
-            axis.fill_between(times, rates, step="post", color=colour, alpha=0.15)
+            axis.step(times, rates, where="post", color=color, label=label)
+            axis.fill_between(times, rates, step="post", color=color, alpha=0.15)
         axis.set_ylim(0, top * HEADROOM)
         axis.axvline(0.0, color="black", linestyle="--", linewidth=1)
         axis.set_title(f"kill -9 of {what}")
         axis.set_xlabel("seconds from the kill")
-        axis.set_ylabel("acknowledgements / s")
+        axis.set_ylabel("acknowledgments / s")
         axis.legend()
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)

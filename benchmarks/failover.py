@@ -1,4 +1,4 @@
-"""Measure acknowledgements over time around a kill -9 of a broker."""
+"""Measure acknowledgments over time around a kill -9 of a broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BEFORE_SECONDS = 3.0
 STEADY_SECONDS = 2.0
-"""Duration of the load after the first acknowledgement that follows the gap."""
+"""Duration of the load after the first acknowledgment that follows the gap."""
 GAP_SECONDS_MAX = 40.0
 RECORDS_PER_SECOND = 200
 IN_SYNC_SECONDS_MAX = 90.0
@@ -32,18 +32,18 @@ CALL_SECONDS = 5.0
 
 @dataclass
 class Timeline:
-    """Times of acknowledgements in seconds after the kill. Times before the kill are negative."""
+    """Times of acknowledgments in seconds after the kill. Times before the kill are negative."""
 
     acknowledged: list[float] = field(default_factory=list)
 
     @property
     def gap_s(self) -> float:
-        """Longest time without an acknowledgement that ends after the kill."""
+        """Longest time without an acknowledgment that ends after the kill."""
         return max((later - earlier for earlier, later in pairwise(self.acknowledged) if later > 0), default=0.0)
 
 
-class Acknowledgements:
-    """Collect times from the load thread. The thread that kills the broker waits for acknowledgements."""
+class Acknowledgments:
+    """Collect times from the load thread. The thread that kills the broker waits for acknowledgments."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -62,7 +62,7 @@ class Acknowledgements:
             self._arrived.notify_all()
 
     def await_steady(self, killed: float) -> None:
-        """Wait for STEADY_SECONDS of acknowledgements without a gap of half as long, at most GAP_SECONDS_MAX."""
+        """Wait for STEADY_SECONDS of acknowledgments without a gap of half as long, at most GAP_SECONDS_MAX."""
         deadline = killed + GAP_SECONDS_MAX
         with self._arrived:
             while time.perf_counter() < deadline and self.failure is None and not self._steady(killed):
@@ -93,8 +93,8 @@ def kill_coordinator(system: ClusterSystem, topic: str, transactional_id: str) -
     )
 
 
-def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgements], None]) -> Timeline:
-    acks = Acknowledgements()
+def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgments], None]) -> Timeline:
+    acks = Acknowledgments()
 
     def run() -> None:
         try:
@@ -117,7 +117,7 @@ def around_kill(system: ClusterSystem, node: int, load: Callable[[Acknowledgemen
     return Timeline([at - killed for at in acks.times])
 
 
-def send_records(bootstrap: str, topic: str, acks: Acknowledgements) -> None:
+def send_records(bootstrap: str, topic: str, acks: Acknowledgments) -> None:
     config = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True, "log_level": 0}
     producer = Producer(config)
     lost: list[str] = []
@@ -140,7 +140,7 @@ def send_records(bootstrap: str, topic: str, acks: Acknowledgements) -> None:
         raise RuntimeError(f"a record was not acknowledged: {lost[0]}")
 
 
-def commit_records(bootstrap: str, topic: str, partition: int, transactional_id: str, acks: Acknowledgements) -> None:
+def commit_records(bootstrap: str, topic: str, partition: int, transactional_id: str, acks: Acknowledgments) -> None:
     producer = transactional(bootstrap, transactional_id)
     while not acks.stopping.is_set():
         producer.begin_transaction()

@@ -319,7 +319,7 @@ _TABLE: Final = (
     ErrorRow(ErrorCode.TELEMETRY_TOO_LARGE, False, "The pushed telemetry is too large"),
     ErrorRow(ErrorCode.INVALID_REGISTRATION, False, "The registration is not valid"),
     ErrorRow(ErrorCode.TRANSACTION_ABORTABLE, False, "The transaction failed and must be aborted by the client"),
-    ErrorRow(ErrorCode.INVALID_RECORD_STATE, False, "The record's state does not allow this acknowledgement"),
+    ErrorRow(ErrorCode.INVALID_RECORD_STATE, False, "The record's state does not allow this acknowledgment"),
     ErrorRow(ErrorCode.SHARE_SESSION_NOT_FOUND, True, "No such share session"),
     ErrorRow(ErrorCode.INVALID_SHARE_SESSION_EPOCH, True, "The share session's epoch is not the expected one"),
     ErrorRow(ErrorCode.FENCED_STATE_EPOCH, False, "The state epoch is older than the coordinator's"),

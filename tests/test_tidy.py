@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,6 +208,15 @@ def test_no_leftovers() -> None:
 def test_text_follows_the_glossary() -> None:
     names = [name for name in prose.tracked("*.py", "*.md") if not name.startswith(TEXT_PENDING)]
     assert [str(finding) for finding in prose.findings(names)] == []
+
+
+def test_spelling_is_american() -> None:
+    """codespell finds known misspellings; pyproject.toml names its dictionaries and the exceptions."""
+    patterns = ["*.py", "*.md", "*.txt", "*.toml", "*.yml", "*.java", "*.xml", "*.properties", "Makefile", "Dockerfile"]
+    names = prose.tracked(*patterns, ".ci/run")
+    command = [sys.executable, "-m", "codespell_lib", *names]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
 
 
 def test_commits_have_a_subject_with_an_area_and_a_body() -> None:

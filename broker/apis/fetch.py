@@ -374,7 +374,7 @@ def _translate(context: BrokerRequestContext, readings: Sequence[Reading], respo
 
 
 def _grouped(told: list[tuple[FetchSlot, PartitionData]], *, by_id: bool) -> list[FetchableTopicResponse]:
-    """Neighbours of one topic share an entry; the order stays, since it is the order of the next read."""
+    """Neighbors of one topic share an entry; the order stays, since it is the order of the next read."""
     topics: list[FetchableTopicResponse] = []
     last: str | UUID | None = None
     for slot, answer in told:

@@ -15,7 +15,7 @@ _ADDRESS: Final = re.compile(
 _HOST_PORT: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 _VOTER: Final = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]]+):(?P<port>\d{1,5})")
 _UNSUPPORTED: Final = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that it is never advertised
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognized so that it is never advertised
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class Config:
     remote_log_delete_on_disable: bool = row("remote.log.delete.on.disable", BOOL, False, "There is no tiered storage.", fixed=NO_TIERED_STORAGE, topic="remote.log.delete.on.disable", scope=Scope.TOPIC_ALONE)
     log_index_size_max_bytes: int = row("log.index.size.max.bytes", INT, 10485760, "The size at which an index makes its segment roll.", low=4, topic="segment.index.bytes")
     log_index_interval_bytes: int = row("log.index.interval.bytes", INT, 4096, "Bytes of records between two entries of an index.", low=0, topic="index.interval.bytes")
-    log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, LONG_MAX, "Records after which a partition is flushed to stable storage; 1 flushes before every acknowledgement.", low=1, topic="flush.messages")
+    log_flush_interval_messages: int = row("log.flush.interval.messages", LONG, LONG_MAX, "Records after which a partition is flushed to stable storage; 1 flushes before every acknowledgment.", low=1, topic="flush.messages")
     log_flush_interval_ms: int | None = row("log.flush.interval.ms", LONG, None, "The longest that records stay unflushed; where unset, for as long as the operating system likes.", low=0, topic="flush.ms")
     log_segment_delete_delay_ms: int = row("log.segment.delete.delay.ms", LONG, 60000, "How long the files of a deleted segment stay.", low=0, topic="file.delete.delay.ms")
     unclean_leader_election_enable: bool = row("unclean.leader.election.enable", BOOL, False, "Whether a replica that is not in sync may lead when no other can.", topic="unclean.leader.election.enable")

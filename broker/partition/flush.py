@@ -1,7 +1,7 @@
 """Acknowledge appended records when they are flushed as flush.messages of the topic requires.
 
 Without flush.messages, the append suffices. With flush.messages=N, fewer than N acknowledged records are unflushed at
-any time: N=1 flushes before each acknowledgement.
+any time: N=1 flushes before each acknowledgment.
 """
 
 from collections.abc import Callable

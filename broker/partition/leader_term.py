@@ -1,4 +1,4 @@
-"""The state of one partition while this broker leads it: from an append to its acknowledgement and its commit.
+"""The state of one partition while this broker leads it: from an append to its acknowledgment and its commit.
 
 A record is committed when two conditions hold:
 

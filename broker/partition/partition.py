@@ -316,7 +316,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.leader_epoch_start = self.log.log_end_offset
         self.role = Role.LEADER
-        self.watermarks.restart_acknowledgement()
+        self.watermarks.restart_acknowledgment()
         context = self._context
         self.leader_term = context.leader_term(
             self.watermarks,

@@ -22,7 +22,7 @@ NO_WAITER: Final = 2**63
 """The next offset of an empty queue: higher than every log offset, which is a signed 64-bit integer."""
 GROWTH_ENTRIES_MAX: Final = 4_096
 """Maximum batches beyond the last stable offset whose sizes one partition keeps (about 0.3 MiB); above it,
-neighbours are merged."""
+neighbors are merged."""
 
 
 class OffsetWaiters:
@@ -302,7 +302,7 @@ class FetchWatchers:
             queue.position = position
 
     def _merge(self) -> None:
-        # An open transaction can hold back the last stable offset over any number of batches. Of each two neighbours
+        # An open transaction can hold back the last stable offset over any number of batches. Of each two neighbors
         # the first entry is removed: its bytes count when the watermark reaches the end of the second.
         for entries in (self._ends, self._bytes):
             merged = list(entries)[(len(entries) - 1) % 2 :: 2]

@@ -99,7 +99,7 @@ class Watermarks:
             self.acknowledged.advance(offset)
         return True
 
-    def restart_acknowledgement(self) -> None:
+    def restart_acknowledgment(self) -> None:
         """Lower `acknowledged_offset` to the high watermark, because a leader term begins.
 
         1. This broker leads the partition and acknowledges offsets up to 10.

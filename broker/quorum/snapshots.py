@@ -76,7 +76,7 @@ class SnapshotFiles:
         self._disk.remove(self.path(snapshot))
 
     def rename_damaged(self, snapshot: EpochEnd) -> str:
-        """Rename a damaged snapshot, so that it is not used but can be analysed. Return its new path."""
+        """Rename a damaged snapshot, so that it is not used but can be analyzed. Return its new path."""
         path = self.path(snapshot) + DAMAGED_SUFFIX
         self._disk.rename(self.path(snapshot), path)
         return path

@@ -268,7 +268,7 @@ class _Fetch:
         else:
             session = self._session
             self._park()
-            # This fetch may have been the acknowledgement that was lacking: then the watermark has moved before it was parked.
+            # This fetch may have been the acknowledgment that was lacking: then the watermark has moved before it was parked.
             own_news = session.eager and session.moved
             if own_news or self._owner.sessions.has_news(session, self._owner.clock.monotonic_ms()):
                 self.wake_soon()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOK_UP_PAUSE_MS: Final = 1_000
 """Minimum time between two look-ups of one name, in milliseconds."""
 UNKNOWN_NODES_MAX: Final = 64
-"""Maximum nodes without a known address that receive acknowledgements at the address of their latest datagram."""
+"""Maximum nodes without a known address that receive acknowledgments at the address of their latest datagram."""
 
 HostPort: TypeAlias = tuple[str, int]
 _logger = structlog.get_logger("cluster.membership")

@@ -10,7 +10,7 @@ it is a suspect, and gossip carries the suspicion. A suspect is pinged in each i
 suspicion, so that the member can refute it with a higher counter. A suspicion that is not refuted ends in a failure
 declaration. A failed member is pinged once a second, so that its return is detected.
 
-A failure declaration is about one incarnation: the process that registered with a broker epoch. An acknowledgement by
+A failure declaration is about one incarnation: the process that registered with a broker epoch. An acknowledgment by
 another process proves that the registered incarnation has ended.
 """
 

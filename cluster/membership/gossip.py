@@ -1,4 +1,4 @@
-"""Member states that travel with pings and acknowledgements.
+"""Member states that travel with pings and acknowledgments.
 
 Each entry is sent a number of times that grows with the logarithm of the cluster size.
 """

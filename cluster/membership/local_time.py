@@ -1,6 +1,6 @@
 """Local time of the failure detector: it does not advance while the process is stopped.
 
-After a stop, or a time without a processor, timers are late and acknowledgements of other nodes are unread. The
+After a stop, or a time without a processor, timers are late and acknowledgments of other nodes are unread. The
 detector must not take its own absence for theirs. So a delay of a timer does not count:
 
     delay up to LATE_MS          it is ignored

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UNREGISTERED: Final = -1
 """The broker epoch of a voter that has not registered as a broker."""
 SEQUENCES_REMEMBERED: Final = 64
-"""Maximum pings per member whose acknowledgement still counts, however late it is."""
+"""Maximum pings per member whose acknowledgment still counts, however late it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Member:
     sequences: deque[int] = field(default_factory=lambda: deque(maxlen=SEQUENCES_REMEMBERED))
     """The sequence numbers of its latest pings and ping requests."""
     silent_since: int | None = None
-    """Local time of the first ping since the last acknowledgement."""
+    """Local time of the first ping since the last acknowledgment."""
     indirect_probe_at: int | None = None
     suspect_at: int | None = None
     dead_at: int | None = None

@@ -82,7 +82,7 @@ class Ping:
 
 @dataclass(frozen=True, slots=True)
 class PingRequest:
-    """Requests that `target` pings `subject` and relays the acknowledgement to `source`."""
+    """Requests that `target` pings `subject` and relays the acknowledgment to `source`."""
 
     source: int
     target: int

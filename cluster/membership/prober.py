@@ -1,4 +1,4 @@
-"""The probes of the failure detector: pings, ping requests to other nodes, TCP probes, and acknowledgements."""
+"""The probes of the failure detector: pings, ping requests to other nodes, TCP probes, and acknowledgments."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Prober:
         """Return gossip that includes the suspicion of `member`, so that the member can refute it."""
         return self._gossip.take(None if member.state is State.ALIVE else member.gossip_entry)
 
-    # ---- acknowledgements -------------------------------------------------------------------------------------------
+    # ---- acknowledgments -------------------------------------------------------------------------------------------
 
     def acknowledge(self, ping: Ping) -> None:
         """Acknowledge a ping of this node."""
@@ -132,7 +132,7 @@ class Prober:
         self._relays.add(self.ping(member, now), Relay(request.source, request.sequence, member.node_id, until))
 
     def relay(self, ack: Ack) -> None:
-        """Relay the acknowledgement if another node has requested the ping."""
+        """Relay the acknowledgment if another node has requested the ping."""
         relay = self._relays.take(ack.sequence, ack.subject)
         if relay is not None:
             self._send_ack(relay.requester, relay.sequence, ack.subject, ack.subject_incarnation, ack.subject_counter)

@@ -1,4 +1,4 @@
-"""Pings on behalf of other nodes, and the nodes that wait for their acknowledgements."""
+"""Pings on behalf of other nodes, and the nodes that wait for their acknowledgments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RELAYS_MAX: Final = 256
 class Relay:
     """A ping of `subject` for `requester`.
 
-    The requester expects the acknowledgement under its own `sequence`, until local time `until`.
+    The requester expects the acknowledgment under its own `sequence`, until local time `until`.
     """
 
     requester: int
@@ -36,7 +36,7 @@ class Relays:
         self._outstanding[sequence] = relay
 
     def take(self, sequence: int, subject: int) -> Relay | None:
-        """Remove and return the relay that this acknowledgement completes. None: it completes none."""
+        """Remove and return the relay that this acknowledgment completes. None: it completes none."""
         relay = self._outstanding.get(sequence)
         if relay is None or relay.subject != subject:
             return None

@@ -21,16 +21,16 @@ class State(Enum):
 class Event(Enum):
     """An observation of a member. The value is the evidence that a log event shows."""
 
-    ACKNOWLEDGED = "acknowledgement received"
+    ACKNOWLEDGED = "acknowledgment received"
     REFUTED = "suspicion refuted"
-    NO_ACK = "no acknowledgement, directly or through other nodes"
+    NO_ACK = "no acknowledgment, directly or through other nodes"
     CONNECTION_LOST = "connection lost"
     SUSPICION_RECEIVED = "suspected by another node"
     FAILURE_RECEIVED = "failure declared by another node"
     TCP_CONTACT = "bytes received by TCP"
     NOT_LISTENING = "connections refused and ping not acknowledged"
     SUSPICION_TIMEOUT = "suspicion timed out"
-    REPLACED = "acknowledgement by another process"
+    REPLACED = "acknowledgment by another process"
 
 
 _ALIVE, _SUSPECT, _FAILED = State.ALIVE, State.SUSPECT, State.FAILED

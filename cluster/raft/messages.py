@@ -18,7 +18,7 @@ NO_NODE = -1
 
 
 class Standing(Enum):
-    """The reliability of a voter's memory of its votes and acknowledgements (docs/decisions/0040)."""
+    """The reliability of a voter's memory of its votes and acknowledgments (docs/decisions/0040)."""
 
     ORDINARY = "ordinary"
     """Remembers all of them, or has since received all committed entries."""

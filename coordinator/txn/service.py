@@ -1,6 +1,6 @@
 """The transaction coordinator: a shard for each led partition of `__transaction_state`, and the marker sender.
 
-A driver: it checks what needs no state, finds the shard, and carries effects out. Every judgement on a transaction is
+A driver: it checks what needs no state, finds the shard, and carries effects out. Every judgment on a transaction is
 made in the core.
 """
 

@@ -19,7 +19,7 @@ REPLICATED = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
 }
-EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  recognised so that nobody is told to connect there
+EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104  recognized so that nobody is told to connect there
 LOOPBACK = "127.0.0.1"
 METRICS_LISTENER = "odradek.metrics.listener"
 HEAD = "# written at every start of this local cluster; changes belong on the command line: --set name=value"

@@ -1,4 +1,4 @@
-"""Broker processes: start, wait until ready, signal, end. Nothing here is signalled but what was started from here."""
+"""Broker processes: start, wait until ready, signal, end. Nothing here is signaled but what was started from here."""
 
 from __future__ import annotations
 

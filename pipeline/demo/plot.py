@@ -90,7 +90,7 @@ def kill_description(kill: ProducerKill) -> str:
 
 
 def heat_map(axes: Any, delays: pd.DataFrame) -> None:
-    """Plot the 95th percentile of each carrier and origin as a coloured cell."""
+    """Plot the 95th percentile of each carrier and origin as a colored cell."""
     table = delays.pivot_table(index="carrier", columns="origin", values="p95").reindex(columns=list(ORIGINS))
     table = table.loc[table.max(axis=1).sort_values(ascending=False).index]
     axes.imshow(table.to_numpy(), cmap="YlOrRd", aspect="auto", vmin=0)
@@ -101,8 +101,8 @@ def heat_map(axes: Any, delays: pd.DataFrame) -> None:
         for column, origin in enumerate(ORIGINS):
             value = table.loc[carrier, origin]
             if not math.isnan(value):  # NaN: the carrier has no flights from this origin
-                colour = "white" if value > middle else INK
-                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=9)
+                color = "white" if value > middle else INK
+                axes.text(column, row, f"{value:.0f}", ha="center", va="center", color=color, fontsize=9)
     axes.set_title("95th percentile of the departure delay, minutes", loc="left", fontsize=11)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)

@@ -178,8 +178,8 @@ def result_panel(result: VerificationResult, passed: bool, uncommitted: int, mis
     table.add_column()
 
     def line(count: int, text: str, *, must_be_zero: bool = True) -> None:
-        colour = "" if not must_be_zero else "bold green" if count == 0 else "bold red"
-        table.add_row(f"[{colour}]{count:,}[/]" if colour else f"{count:,}", text)
+        color = "" if not must_be_zero else "bold green" if count == 0 else "bold red"
+        table.add_row(f"[{color}]{count:,}[/]" if color else f"{count:,}", text)
 
     line(result.expected, "rows expected", must_be_zero=False)
     line(result.seen, "rows seen", must_be_zero=False)

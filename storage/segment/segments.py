@@ -64,7 +64,7 @@ class Segments:
         self._check_order(len(self._bases) - 1)
 
     def _check_order(self, number: int) -> None:
-        """Check the order of segment `number` of the list and its neighbours."""
+        """Check the order of segment `number` of the list and its neighbors."""
         for earlier in range(max(0, number - 1), min(number + 1, len(self._bases) - 1)):
             base_offset, next_base_offset = self._bases[earlier : earlier + 2]
             index = self._segments[earlier].offset_index

@@ -34,7 +34,7 @@ TITLES = {
     "kills": "kill -9 of a broker",
     "pauses": "SIGSTOP of a broker",
     "stops": "SIGTERM of a broker",
-    "longest_unavailability_s": "longest time without an acknowledgement, s",
+    "longest_unavailability_s": "longest time without an acknowledgment, s",
     "longest_unavailability_of_a_partition_s": "  of one partition, s",
     "kill_to_commit_median_s": "from kill -9 to the first new commit, median, s",
     "kill_to_commit_max_s": "  longest, s",

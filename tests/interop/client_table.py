@@ -17,7 +17,7 @@ CLIENTS = {
     "Kafka's tools 4.3": None,
 }
 HAND_WRITTEN = """
-## Known client behaviour that looks like a broker error
+## Known client behavior that looks like a broker error
 
 The following problems come from the clients, in the versions above.
 

@@ -1,6 +1,6 @@
 """What a consumer group should do, written apart from the core: sets of partitions, and who has which.
 
-The assignors are not modelled: a target is taken from the core when the model says that there must be a new one, and only
+The assignors are not modeled: a target is taken from the core when the model says that there must be a new one, and only
 judged (everything that is subscribed to, once, by a subscriber).
 """
 

@@ -245,7 +245,7 @@ class Run:
         for transactional_id in chosen:
             elder = Producer(self.world, f"elder-{transactional_id}", self._modern, transactional_id)
             elder.timeout_ms = self.options.transaction_timeout_ms
-            await elder.initialise()
+            await elder.initialize()
             elder.close()
         await self.cluster.stop()
         # What the elders were told is not what the log will say: their operations are no part of the history.

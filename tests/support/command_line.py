@@ -77,7 +77,7 @@ def command_line() -> CommandLine:
 
 
 def terminal(columns: int = 250) -> dict[str, str]:
-    """Return the environment of a command on a terminal of that width, without colours."""
+    """Return the environment of a command on a terminal of that width, without colors."""
     return {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_700_000_000_000
 RETENTION_MS = GroupConfig().offsets_retention_ms
-AGAINS_MAX = 1_000
+ATTEMPTS_MAX = 1_000
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class OffsetsRig:
 
     def do(self, command: Any) -> Any:
         """The reply, or the name of the error."""
-        for _ in range(AGAINS_MAX):
+        for _ in range(ATTEMPTS_MAX):
             try:
                 decision = self.decide(command)
             except Refusal as refusal:

@@ -35,7 +35,7 @@ class Topics:
         return f"{self._prefix}-{name}-{next(serial)}"
 
     def producer(self, transactional_id: str | None = None) -> Producer:
-        """Idempotent; with an id transactional and initialised."""
+        """Idempotent; with an id transactional and initialized."""
         config: dict[str, str | int | bool] = {
             "bootstrap.servers": self.bootstrap,
             "enable.idempotence": True,

@@ -130,7 +130,7 @@ async def test_the_byte_budget_holds_back_all_connections_and_lets_them_go_on_in
         for number, client in enumerate(clients):
             answers.append(client.send(ask("g" * 16000, number), 4))
             await settle()
-        assert gates.seen == [0, 1, 2], "two requests fill the budget, and one connection is favoured"
+        assert gates.seen == [0, 1, 2], "two requests fill the budget, and one connection is favored"
         for number in range(4):
             await gates.until_seen(number + 1)
             gates.answer(number)

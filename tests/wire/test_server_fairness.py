@@ -1,4 +1,4 @@
-"""Greedy clients and their neighbours: a live server on a real socket, with handlers of the test's own."""
+"""Greedy clients and their neighbors: a live server on a real socket, with handlers of the test's own."""
 
 import asyncio
 from typing import Any

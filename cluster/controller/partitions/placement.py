@@ -24,7 +24,7 @@ def place(
     2. Active brokers precede inactive ones. Only active brokers lead.
     3. Leaders and followers are distributed evenly over the brokers.
 
-    Active brokers form a ring in which neighbours have different racks where possible. The leader of partition p is p
+    Active brokers form a ring in which neighbors have different racks where possible. The leader of partition p is p
     places after a random broker. Its followers are the next brokers of the ring, shifted further with each round, so
     that all brokers share the load of a failed one. Raise Refusal(INVALID_REPLICATION_FACTOR) with Kafka's message.
     """

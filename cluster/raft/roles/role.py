@@ -1,4 +1,4 @@
-"""The behaviour that all roles of a raft replica share."""
+"""The behavior that all roles of a raft replica share."""
 
 from __future__ import annotations
 

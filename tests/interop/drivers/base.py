@@ -1,4 +1,4 @@
-"""What every client under test can be asked to do. A driver is thin: the client's own behaviour must show through."""
+"""What every client under test can be asked to do. A driver is thin: the client's own behavior must show through."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Cleaned:
 
     def __init__(self) -> None:
         self.later: dict[int, int] = {}
-        """By offset of a record that was taken, that of the one in whose favour."""
+        """By offset of a record that was taken, that of the one in whose favor."""
         self.expired: dict[int, None] = {}
         """Offsets of tombstones that have had their time, while nothing had come behind them."""
         self._gone: dict[int, Batch] = {}
@@ -206,7 +206,7 @@ def check_held(log: Sequence[Held], content: Content, cleaned: Cleaned) -> Itera
     """What one disk holds of a log against all that was written to it: of each key the newest stable value is there; a tombstone
     that is gone uncovers nothing, and neither does a marker.
 
-    A replica that lags may lack a record in favour of one that it has not fetched yet.
+    A replica that lags may lack a record in favor of one that it has not fetched yet.
     """
     there: dict[int, None] = {}
     batches: dict[int, None] = {}

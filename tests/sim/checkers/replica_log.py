@@ -30,7 +30,7 @@ class ReplicaLog:
         self.cuts = 0
         """How often its end was taken away: a model of it starts anew."""
         self._model = PartitionModel()
-        self._modelled = 0
+        self._modeled = 0
         self._content = Content()
         self._contained = 0
 
@@ -50,7 +50,7 @@ class ReplicaLog:
         if lost:
             if kept and self.placed[-1] is kept[-1]:
                 self.placed = kept  # old segments go, the end stays
-                self._modelled = max(0, self._modelled - lost)
+                self._modeled = max(0, self._modeled - lost)
                 self._contained = max(0, self._contained - lost)
                 return 0
             self.end = kept[-1].batch.last_offset + 1 if kept else min(each.batch.base_offset for each in self.placed)
@@ -60,7 +60,7 @@ class ReplicaLog:
 
     def _forget_model(self) -> None:
         self.cuts += 1
-        self._model, self._modelled = PartitionModel(), 0
+        self._model, self._modeled = PartitionModel(), 0
         self._content, self._contained = Content(), 0
 
     def drop_gone(self, end: int, segments: Container[int] | None = None) -> None:
@@ -75,9 +75,9 @@ class ReplicaLog:
 
     def model(self) -> PartitionModel:
         """Which record is committed, aborted or open by what lies here now."""
-        for each in self.placed[self._modelled :]:
+        for each in self.placed[self._modeled :]:
             self._model.add(each.batch)
-        self._modelled = len(self.placed)
+        self._modeled = len(self.placed)
         return self._model
 
     def left(self) -> PartitionModel:

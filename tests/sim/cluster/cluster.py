@@ -152,7 +152,7 @@ class Cluster:
         known_good = machine.up.is_set() and not machine.disk_failed
         return known_good and all(number in state.isr for state in states if number in state.replicas)
 
-    # -- judgement
+    # -- judgment
 
     def unexpected_failures(self) -> list[str]:
         """Exceptions that nobody took, except in a node after its death: there the disk and the network fail on purpose."""

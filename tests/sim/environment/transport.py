@@ -199,13 +199,13 @@ class Pipe:
     def _hand_over(self) -> None:
         links = self.network.links
         if not links.is_open(*self.link):
-            links.when_open(self.link, self._unstall)
+            links.when_open(self.link, self._resume)
             return
         while self._ripe:
             self._ripe -= 1
             self._deliver(self._flight.popleft())
 
-    def _unstall(self) -> None:
+    def _resume(self) -> None:
         """The link is open again: what was sent meanwhile is sent again."""
         sink, network = self.sink, self.network
         assert sink is not None

@@ -166,7 +166,7 @@ class Copier(TransactionalProducer):
         if calm and not self._calm:
             self._calm, self._ready, self.timeout_ms = True, False, CALM_TIMEOUT_MS
         if not self._ready:
-            self._ready = await self.initialise()
+            self._ready = await self.initialize()
         past = (self.member.member_id, self.member.epoch, dict(self.turns.positions))
         if self._ready and await self.turns.be_member():
             await self._copy()
@@ -249,7 +249,7 @@ class Copier(TransactionalProducer):
         self._ready = ended
         if ended and self._unsure and self.dialect.generation == 1:
             # What may still be on its way must not meet the next transaction of the same epoch.
-            self._ready = await self.initialise(recover=True)
+            self._ready = await self.initialize(recover=True)
 
     async def _dawdle(self) -> None:
         if not self.world.monitor.groups.calm and self.rng.random() < self.options.pause:

@@ -1,7 +1,7 @@
 """Producers without transactions: idempotent ones, plain ones, and what transactional ones share with them.
 
 They retry what may be retried, with the same producer id, epoch and sequence, so that lost answers become duplicates for the broker to find;
-they give up and initialise again when told to. Every attempt is an operation of its own in the history.
+they give up and initialize again when told to. Every attempt is an operation of its own in the history.
 """
 
 import asyncio
@@ -81,10 +81,10 @@ class Producer(Client):
 
     # -- InitProducerId
 
-    async def initialise(self, *, recover: bool = False) -> bool:
+    async def initialize(self, *, recover: bool = False) -> bool:
         """Take over the id; with `recover`, as the producer that had it (KIP-360). False when it cannot be had for now."""
         for _ in range(ATTEMPTS_MAX):
-            operation = await self._initialise_once(recover=recover)
+            operation = await self._initialize_once(recover=recover)
             if operation.outcome == OK:
                 self.producer_id, self.producer_epoch = operation.result_producer_id, operation.result_producer_epoch
                 self.sequences.clear()
@@ -94,7 +94,7 @@ class Producer(Client):
             await self.backoff()
         return False
 
-    async def _initialise_once(self, *, recover: bool) -> Operation:
+    async def _initialize_once(self, *, recover: bool) -> Operation:
         expected = (self.producer_id, self.producer_epoch) if recover else (-1, -1)
         operation = self.invoke(
             INIT,
@@ -244,15 +244,15 @@ class IdempotentProducer(Producer):
     """Writes batch after batch outside transactions."""
 
     async def run(self, batches: int) -> None:
-        ready = await self.initialise()
+        ready = await self.initialize()
         for _ in range(batches):
             if not ready:
-                ready = await self.initialise()
+                ready = await self.initialize()
                 continue
             partition = self.rng.choice(self.world.written)
             window = [self.batch(partition, self.rng.randint(1, 4)) for _ in range(self.rng.choice((1, 1, 2, 5)))]
             if not await self.write(window):
-                ready = await self.initialise()
+                ready = await self.initialize()
             await asyncio.sleep(self.rng.random() * self.world.options.think_seconds)
         self.close()
 

@@ -67,7 +67,7 @@ class SimpleConsumer(Copier):
 
     async def _commit_in_transaction(self) -> None:
         if not self._ready:
-            self._ready = await self.initialise()
+            self._ready = await self.initialize()
         if not self._ready:
             return
         ends = self._next()

@@ -55,7 +55,7 @@ class TransactionalProducer(Producer):
         ready, begun = False, 0
         for _ in range(transactions * TRIES_EACH_MAX):
             if not ready:
-                ready = await self.initialise(recover=False)
+                ready = await self.initialize(recover=False)
             if ready:
                 begun += 1
                 ready = await self.one_transaction()
@@ -65,7 +65,7 @@ class TransactionalProducer(Producer):
         self.close()
 
     async def one_transaction(self) -> bool:
-        """False when the producer has to be initialised before the next one."""
+        """False when the producer has to be initialized before the next one."""
         self.transaction = self.world.next_transaction()
         self.added.clear()
         written = uncertain = False
@@ -88,7 +88,7 @@ class TransactionalProducer(Producer):
         ended = await self.end(commit=commit)
         if ended and self.dialect.generation == 1 and (uncertain or not fine):
             # A batch of unknown fate must not meet the next transaction of the same epoch.
-            return await self.initialise(recover=True)
+            return await self.initialize(recover=True)
         return ended
 
     def _round(self) -> list[Pending]:

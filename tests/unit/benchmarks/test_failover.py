@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.chart import as_text, buckets, draw
-from benchmarks.failover import Acknowledgements, Timeline, java_hash
+from benchmarks.failover import Acknowledgments, Timeline, java_hash
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,8 @@ def test_a_transactional_id_is_hashed_as_java_does() -> None:
     ]
 
 
-def test_the_load_goes_on_until_acknowledgements_have_come_steadily() -> None:
-    acks = Acknowledgements()
+def test_the_load_goes_on_until_acknowledgments_have_come_steadily() -> None:
+    acks = Acknowledgments()
     acks.times = [0.5, 1.0]
     assert not acks._steady(0.0)
     acks.times = [number / 10 for number in range(60)]

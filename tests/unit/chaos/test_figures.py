@@ -52,7 +52,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     return Script(tmp_path, monkeypatch)
 
 
-def test_the_longest_time_without_acknowledgement(script: Script) -> None:
+def test_the_longest_time_without_acknowledgment(script: Script) -> None:
     script.record(1.0, 1.1, partition=0)
     script.record(1.2, 1.3, partition=1)
     script.record(1.4, 4.0, partition=1)

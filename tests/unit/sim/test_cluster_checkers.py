@@ -178,7 +178,7 @@ def test_a_change_counts_once_a_majority_has_it_on_stable_storage() -> None:
     assert isinstance(watched.monitor._metadata, MetadataWatch)
 
 
-def test_watermarks_beyond_the_isr_and_acknowledgements_by_too_few_are_seen() -> None:
+def test_watermarks_beyond_the_isr_and_acknowledgments_by_too_few_are_seen() -> None:
     watched = Watched()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))
     watched.write(1, "ledger-0", data(0, b"a", epoch=4))
@@ -191,7 +191,7 @@ def test_watermarks_beyond_the_isr_and_acknowledgements_by_too_few_are_seen() ->
     assert "broker 3 of the ISR holds 0 at most" in watched.monitor.violations.pop()
 
 
-def test_an_acknowledgement_is_of_the_batch_that_its_sender_holds_not_of_another_leaders_copy() -> None:
+def test_an_acknowledgment_is_of_the_batch_that_its_sender_holds_not_of_another_leaders_copy() -> None:
     """A producer repeats a batch: the leader of the next epoch has not got it and writes it anew, the one after that finds the first copy."""
     watched = Watched()
     watched.agree(TOPIC_RECORD, partition_record(1, 1, 2, 3))

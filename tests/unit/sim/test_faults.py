@@ -68,7 +68,7 @@ def test_options_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 4, 5])
-def test_a_late_end_txn_is_recognised_in_every_version(version: int) -> None:
+def test_a_late_end_txn_is_recognized_in_every_version(version: int) -> None:
     request = EndTxnRequest(transactional_id="bank", producer_id=1 << 40, producer_epoch=7, committed=True)
     frame = encode_request(request, version, 3, "client")
     assert parse_end_txn(frame) == ("bank", 1 << 40, 7, True, version)
@@ -76,7 +76,7 @@ def test_a_late_end_txn_is_recognised_in_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_late_markers_are_recognised_in_every_version(version: int) -> None:
+def test_late_markers_are_recognized_in_every_version(version: int) -> None:
     topics = [WritableTxnMarkerTopic(name="ledger", partition_indexes=[0, 3]), WritableTxnMarkerTopic(name="t")]
     markers = [
         WritableTxnMarker(producer_id=number, producer_epoch=7, transaction_result=number == 1, topics=topics)

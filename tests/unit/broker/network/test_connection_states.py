@@ -1,6 +1,7 @@
 """Tables of a connection: which states it can enter, and that CLOSED is final."""
 
 import pytest
+
 from odradek.broker.network.connection_states import INTAKE, READING, Intake, IntakeEvent, Reading, ReadingEvent
 from odradek.runtime.machine import BUG, TransitionBug
 

@@ -25,7 +25,7 @@ def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b, c = (Reader(budget, log, name) for name in "abc")
     budget.reserve(100)
-    assert c.may_read(), "the first one is favoured"
+    assert c.may_read(), "the first one is favored"
     assert not b.may_read()
     assert not a.may_read()
     assert not b.may_read()
@@ -35,12 +35,12 @@ def test_readers_go_on_in_the_order_in_which_they_stopped() -> None:
 
 def test_who_holds_next_to_nothing_is_read_however_full_the_budget_is() -> None:
     budget, log = ByteBudget(512 * 1024 * 1024), list[str]()
-    hog, neighbour, innocent = (Reader(budget, log, name) for name in ("hog", "neighbour", "innocent"))
+    hog, neighbor, innocent = (Reader(budget, log, name) for name in ("hog", "neighbor", "innocent"))
     budget.reserve(600 * 1024 * 1024)
-    hog.held_bytes = neighbour.held_bytes = 64 * 1024
+    hog.held_bytes = neighbor.held_bytes = 64 * 1024
     innocent.held_bytes = 64 * 1024 - 1
-    assert hog.may_read(), "the first one is favoured"
-    assert not neighbour.may_read()
+    assert hog.may_read(), "the first one is favored"
+    assert not neighbor.may_read()
     assert innocent.may_read()
 
 
@@ -73,7 +73,7 @@ def test_past_the_budget_one_reader_at_a_time_goes_on_until_it_is_answered() -> 
     assert not a.may_read()
 
 
-def test_answers_to_earlier_requests_do_not_use_up_the_favour() -> None:
+def test_answers_to_earlier_requests_do_not_use_up_the_favor() -> None:
     budget, log = ByteBudget(100), list[str]()
     a, b = Reader(budget, log, "a"), Reader(budget, log, "b")
     budget.reserve(100)

@@ -342,12 +342,12 @@ def test_a_little_lateness_counts_as_time() -> None:
     assert time.at(2_000) == 2_000
 
 
-def test_lateness_is_taken_out_and_judgement_waits_once() -> None:
+def test_lateness_is_taken_out_and_judgment_waits_once() -> None:
     time = LocalTime(300)
     assert time.wake(1_000, 1_100) is Lateness.LATE
     assert time.at(1_100) == 1_000
     assert time.wake_up_ms(1_000) == 1_100 + SETTLE_MS
-    assert time.wake(1_000, 1_200) is Lateness.NONE  # late again: judgement must come some day
+    assert time.wake(1_000, 1_200) is Lateness.NONE  # late again: judgment must come some day
 
 
 def test_a_standstill_is_no_time_at_all() -> None:

@@ -1,6 +1,6 @@
 """One test for each claim of the Raft paper that applies (Ongaro, Ousterhout: In Search of an Understandable Consensus Algorithm,
 extended version): basics and elections. Sections are the paper's. "Term" there is "epoch" here; followers fetch instead of being sent entries,
-so AppendEntries of a new leader is BeginQuorumEpoch, and a fetch is the acknowledgement.
+so AppendEntries of a new leader is BeginQuorumEpoch, and a fetch is the acknowledgment.
 """
 
 from __future__ import annotations

@@ -72,13 +72,13 @@ def bases(rows: list[SegmentFacts], config: LogConfig, bound: int) -> list[list[
     return [[row.base_offset for row in group] for group in groups(rows, config, bound=bound)]
 
 
-def test_neighbours_become_one_segment_of_no_more_than_its_size() -> None:
+def test_neighbors_become_one_segment_of_no_more_than_its_size() -> None:
     assert bases(segments(400, 500, 200, 0, 900), CONFIG, 50) == [[0, 10], [20, 30], [40]]
     assert bases(segments(1_500, 10, 10), CONFIG, 30) == [[0], [10, 20]], "one that is too large by itself"
     assert bases([], CONFIG, 0) == []
 
 
-def test_neighbours_become_one_segment_as_its_indexes_allow() -> None:
+def test_neighbors_become_one_segment_as_its_indexes_allow() -> None:
     config = LogConfig(segment_bytes=10_000, index_interval_bytes=100, segment_index_bytes=96)
     assert bases(segments(300, 300, 300), config, 30) == [[0], [10], [20]], (
         "four entries of 12 bytes each, and one more"

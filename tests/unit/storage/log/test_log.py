@@ -87,7 +87,7 @@ def test_duplicates_of_five_batches(disk: FaultyDisk, root: str) -> None:
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, log, produced(7, 7))
 
 
-def test_after_a_restart_only_the_last_batch_is_recognised(disk: FaultyDisk, root: str) -> None:
+def test_after_a_restart_only_the_last_batch_is_recognized(disk: FaultyDisk, root: str) -> None:
     log = open_log(disk, root)
     for sequence in range(3):
         append(log, produced(7, sequence))

@@ -56,7 +56,7 @@ class Group(Protocol):
     ) -> None:
         """Raise Refusal if this member may not commit. `generation` is the member epoch in a consumer group."""
 
-    def check_offset_commit_of(
+    def check_partition_commit(
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
         """Raise Refusal if this member, at an older epoch, may not commit for this partition (KIP-1251)."""

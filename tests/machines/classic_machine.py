@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.classic.commands import InitialDelayOver, JoinTimeUp, SessionOver, SyncTimeUp
+from odradek.coordinator.group.classic.commands import InitialDelayTimeout, JoinTimeout, SessionTimeout, SyncTimeout
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState
 from odradek.protocol.errors import ErrorCode, Refusal
@@ -280,12 +280,12 @@ class ClassicMachine(RuleBasedStateMachine):
         """After the decision that has stopped them: nothing changes."""
         state, generation = self.model.state, self.model.generation
         if state != "PreparingRebalance":
-            self.rig.do(JoinTimeUp(GROUP))
-            self.rig.do(InitialDelayOver(GROUP, 3_000, 3_000))
+            self.rig.do(JoinTimeout(GROUP))
+            self.rig.do(InitialDelayTimeout(GROUP, 3_000, 3_000))
         if state not in {"CompletingRebalance", "Stable"}:
-            self.rig.do(SyncTimeUp(GROUP, generation))
-        self.rig.do(SyncTimeUp(GROUP, generation - 1))
-        self.rig.do(SessionOver(GROUP, "nobody-99"))
+            self.rig.do(SyncTimeout(GROUP, generation))
+        self.rig.do(SyncTimeout(GROUP, generation - 1))
+        self.rig.do(SessionTimeout(GROUP, "nobody-99"))
 
     @rule(refuses=rarely)
     def the_log_refuses(self, refuses: bool) -> None:
@@ -318,8 +318,8 @@ class ClassicMachine(RuleBasedStateMachine):
             model.protocol,
             model.leader,
         )
-        assert list(group.pending) == model.pending
-        assert list(group.unsynced) == model.unsynced
+        assert list(group.pending_ids) == model.pending
+        assert list(group.pending_sync) == model.unsynced
         live = [
             {
                 "id": member.member_id,
@@ -327,8 +327,8 @@ class ClassicMachine(RuleBasedStateMachine):
                 "protocols": list(member.protocols),
                 "session": member.session_timeout_ms,
                 "rebalance": member.rebalance_timeout_ms,
-                "joining": member.joining,
-                "syncing": member.syncing,
+                "joining": member.join_waiter,
+                "syncing": member.sync_waiter,
                 "new": member.is_new,
                 "assignment": member.assignment,
             }
@@ -342,13 +342,13 @@ class ClassicMachine(RuleBasedStateMachine):
             return
         group = self.rig.group
         everybody = group.members.values()
-        assert group.joined == sum(member.joining is not None for member in everybody)
+        assert group.joined_count == sum(member.join_waiter is not None for member in everybody)
         assert group.instances == {m.instance_id: m.member_id for m in everybody if m.instance_id is not None}
         counts: dict[str, int] = {}
         for member in everybody:
             for name, _ in member.protocols:
                 counts[name] = counts.get(name, 0) + 1
-        assert group.support == counts
+        assert group.protocol_counts == counts
         assert bool(group.members) or group.state in {ClassicState.EMPTY, ClassicState.PREPARING}
         assert group.leader is None or group.leader in group.members
 

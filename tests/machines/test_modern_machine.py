@@ -149,7 +149,7 @@ class ModernMachine(RuleBasedStateMachine):
         topic_id = self.rig.topic_id(topic).bytes
         try:
             group.check_offset_commit(name, None, epoch, in_transaction=False, api_version=10)
-            group.check_offset_commit_of(name, epoch, topic_id, topic, number)
+            group.check_partition_commit(name, epoch, topic_id, topic, number)
         except Refusal as refusal:
             got = refusal.error.name
         assert got == self.model.commit(name, epoch, (topic, number))

@@ -32,7 +32,7 @@ GROUP_EVENTS: Final[tuple[tuple[str, str], ...]] = tuple(
 )
 """Table and event: what a campaign with groups has to meet, all that there are."""
 RARE_EVENTS: Final = (
-    ("classic groups", "JOIN_REPLACES_ANEW"),
+    ("classic groups", "JOIN_STATIC_NEW_PROTOCOL"),
     ("classic groups", "NO_MEMBER_JOINED"),
     ("classic groups", "OVERSIZED"),
     ("consumer groups", "RESUBSCRIBED"),

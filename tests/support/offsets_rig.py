@@ -79,7 +79,7 @@ class FakeGroup:
     ) -> None:
         self._ask("commit", member_id, instance_id, generation, in_transaction, api_version)
 
-    def check_offset_commit_of(
+    def check_partition_commit(
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
         self._ask("commit of", member_id, generation, topic_id, topic, partition)

@@ -1,4 +1,4 @@
-"""The commands of the timers of a classic group, their keys, and responses that refuse."""
+"""Timer commands of classic groups, the keys of their timers, and error responses of JoinGroup and SyncGroup."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -12,23 +12,23 @@ NO_MEMBER: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOver:
-    """Nothing was heard of a member, or of an id that was given out, for as long as it asked for."""
+class SessionTimeout:
+    """Session time-out of a member, or time-out of a pending member id."""
 
     group_id: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class JoinTimeUp:
-    """The join phase has lasted long enough."""
+class JoinTimeout:
+    """Time-out of the join phase."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class InitialDelayOver:
-    """The first rebalance of a new group has waited for `delay_ms`; it may wait for `left_ms` more."""
+class InitialDelayTimeout:
+    """End of the initial delay of a new group, after `delay_ms`. The delay can be extended by up to `left_ms`."""
 
     group_id: str
     delay_ms: int
@@ -36,8 +36,8 @@ class InitialDelayOver:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncTimeUp:
-    """The members of this generation have had time enough to send their SyncGroup."""
+class SyncTimeout:
+    """Time-out of the sync phase of one generation."""
 
     group_id: str
     generation: int
@@ -56,12 +56,12 @@ def sync_key(group_id: str) -> tuple[str, str]:
 
 
 def session_timer(group_id: str, member_id: str, delay_ms: int) -> Timer:
-    """From now on the member has `delay_ms`."""
-    return Timer(session_key(group_id, member_id), delay_ms=delay_ms, command=SessionOver(group_id, member_id))
+    """Return a timer that ends the member's session in `delay_ms`. It replaces the running timer."""
+    return Timer(session_key(group_id, member_id), delay_ms=delay_ms, command=SessionTimeout(group_id, member_id))
 
 
 def join_refused(error: ErrorCode, member_id: str = NO_MEMBER) -> JoinGroupResponse:
-    """Kafka answers these with a member id."""
+    """Return an error response with the member id of the request, as in Kafka."""
     return JoinGroupResponse(error_code=error, member_id=member_id)
 
 

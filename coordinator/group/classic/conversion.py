@@ -1,4 +1,4 @@
-"""Between the protocols (KIP-848): what a consumer group needs of the classic group whose place it takes."""
+"""Read and release a classic group for its conversion into a consumer group (KIP-848)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from odradek.runtime.shard import Timer
 
 @dataclass(frozen=True, slots=True)
 class ClassicMemberView:
-    """A member as it says it is, its protocols in the order in which it prefers them."""
+    """A member of a classic group, with its protocols in its order of preference."""
 
     member_id: str
     instance_id: str | None
@@ -27,7 +27,7 @@ class ClassicMemberView:
 
 
 def members_of(group: ClassicGroup) -> Sequence[ClassicMemberView]:
-    """In the order in which they came."""
+    """Return the members in the order in which they joined."""
     return [
         ClassicMemberView(
             member.member_id,
@@ -44,10 +44,12 @@ def members_of(group: ClassicGroup) -> Sequence[ClassicMemberView]:
 
 
 def release(draft: Draft[Any], group: ClassicGroup) -> None:
-    """Tell every member that waits to join again, and stop the timers of the group. The group itself does not change."""
+    """Make members with waiting requests join again, and stop the timers of the group. The group does not change."""
     error = ErrorCode.REBALANCE_IN_PROGRESS
     for member in group.members.values():
-        draft.respond(member.joining, join_refused(error, member.member_id))
-        draft.respond(member.syncing, sync_refused(error))
+        draft.respond(member.join_waiter, join_refused(error, member.member_id))
+        draft.respond(member.sync_waiter, sync_refused(error))
     draft.timers += [Timer(join_key(group.group_id)), Timer(sync_key(group.group_id))]
-    draft.timers += [Timer(session_key(group.group_id, member_id)) for member_id in (*group.members, *group.pending)]
+    draft.timers += [
+        Timer(session_key(group.group_id, member_id)) for member_id in (*group.members, *group.pending_ids)
+    ]

@@ -1,21 +1,21 @@
-"""Groups of the classic protocol: the decisions on their timers and the applications of their records.
+"""Groups of the classic protocol: decisions on their timers, and application of their records.
 
 Requests of the classic protocol come from `coordinator.group.classic_requests`.
 
-What the log says is changed by `apply_group` alone: that a group exists, that its leader has assigned, that a static
-member has a new id. A rebalance is in memory only: soft changes of the decisions drive it.
+Only `apply_group` changes what the log contains: that a group exists, the assignment of its leader, and the new id of a
+static member. A rebalance is in memory only, and soft changes of decisions drive it.
 """
 
 from typing import Any, Final
 
 from odradek.coordinator.group import commands as c
-from odradek.coordinator.group.classic import commands as own
+from odradek.coordinator.group.classic import commands as timer_commands
 from odradek.coordinator.group.classic.describe import decide_describe
-from odradek.coordinator.group.classic.membership import decide_session_over
-from odradek.coordinator.group.classic.phases import (
-    decide_initial_delay_over,
-    decide_join_time_up,
-    decide_sync_time_up,
+from odradek.coordinator.group.classic.membership import decide_session_timeout
+from odradek.coordinator.group.classic.rebalance_timers import (
+    decide_initial_delay_timeout,
+    decide_join_timeout,
+    decide_sync_timeout,
     start_sessions,
 )
 from odradek.coordinator.group.classic.records import Assigned, Emptied, restored_group
@@ -27,15 +27,15 @@ from odradek.runtime.shard import Loaded
 
 DECISIONS: Final[dict[type[Any], Any]] = {
     c.DescribeClassic: decide_describe,
-    own.SessionOver: decide_session_over,
-    own.JoinTimeUp: decide_join_time_up,
-    own.InitialDelayOver: decide_initial_delay_over,
-    own.SyncTimeUp: decide_sync_time_up,
+    timer_commands.SessionTimeout: decide_session_timeout,
+    timer_commands.JoinTimeout: decide_join_timeout,
+    timer_commands.InitialDelayTimeout: decide_initial_delay_timeout,
+    timer_commands.SyncTimeout: decide_sync_timeout,
 }
 
 
 def apply_group(state: State, offset: int, entry: Entry, leader_epoch: int) -> None:
-    """A tombstone leaves a consumer group of the same name alone: that one has taken the place of the classic group."""
+    """Apply a GroupMetadata record. A tombstone does not delete a consumer group that has replaced the classic one."""
     group_id, detail = entry.key.group, entry.detail
     group = state.groups.get(group_id)
     if entry.value is None:
@@ -54,11 +54,11 @@ APPLICATIONS: Final[dict[type[Any], Any]] = {GroupMetadataKey: apply_group}
 
 
 def on_loaded(state: State, now_ms: int) -> Loaded:
-    """Members found in the log have a session's time to be heard of."""
+    """Start the sessions of the members that the log contains. Each has one session time-out to send a heartbeat."""
     loaded = [
         start_sessions(state, group, now_ms) for group in state.groups.values() if isinstance(group, ClassicGroup)
     ]
     return Loaded(
-        timers=tuple(timer for each in loaded for timer in each.timers),
-        effects=tuple(effect for each in loaded for effect in each.effects),
+        timers=tuple(timer for part in loaded for timer in part.timers),
+        effects=tuple(effect for part in loaded for effect in part.effects),
     )

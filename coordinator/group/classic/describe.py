@@ -1,4 +1,4 @@
-"""DescribeGroups (v0-6) of one group."""
+"""DescribeGroups (v0-6) for one group."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ from odradek.protocol.messages.describe_groups import DescribedGroup, DescribedG
 from odradek.runtime.shard import Decision
 
 NOT_FOUND_MIN: Final = 6
-"""From this version on a group that is not there, or not classic, is an error (KIP-1043); before it is Dead."""
+"""First version with GROUP_ID_NOT_FOUND for a missing or non-classic group (KIP-1043). Earlier ones return Dead."""
 
 
 def decide_describe(state: State, command: DescribeClassic, now_ms: int) -> Decision[DescribedGroup]:
-    """Metadata of members are of the protocol in force, so there are none while a group rebalances."""
+    """Describe a group. Only a stable group has member metadata, because it belongs to the selected protocol."""
     group = state.groups.get(command.group_id)
     if not isinstance(group, ClassicGroup):
         dead = DescribedGroup(group_id=command.group_id, group_state=ClassicState.DEAD.value)

@@ -1,4 +1,4 @@
-"""One decision about a classic group, as it grows."""
+"""The draft of one decision about a classic group."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +14,11 @@ from odradek.runtime.shard import Timer
 
 @dataclass(slots=True)
 class ClassicDraft(Draft[ClassicGroup]):
-    """`group` is a draft of the group in `state`, or a new group. The decision may change it freely."""
+    """Draft of a decision. `group` is a draft of the group in `state`, or a new group; the decision may change it."""
 
     @classmethod
     def of(cls, state: State, group: ClassicGroup, now_ms: int) -> "ClassicDraft":
-        """Begin a decision about a group of `state`, which becomes what `draft.group` is when the decision is carried out."""
+        """Start a decision about a group of `state`. The group takes over `draft.group` with the decision."""
         draft = cls(state, group.draft(), now_ms)
         draft.soft.append(partial(group.commit, draft.group))
         return draft
@@ -28,7 +28,7 @@ class ClassicDraft(Draft[ClassicGroup]):
         return self.state.configs.broker()
 
     def restart_session(self, member: Member) -> None:
-        """Give the member a whole session time-out from now on."""
+        """Restart the session of the member with its full session time-out."""
         self.timers.append(session_timer(self.group.group_id, member.member_id, member.session_timeout_ms))
 
     def stop_session(self, member_id: str) -> None:

@@ -1,4 +1,4 @@
-"""A member of a classic group: a value, replaced whole whenever something about it changes."""
+"""A member of a classic group."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from odradek.coordinator.group.memory_accounting import MEMBER_BYTES, text_bytes
 from odradek.protocol.messages.join_group import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) in the order in which a member prefers them; a name stands there once."""
+"""(name, metadata) in the member's order of preference. Names are unique."""
 
 
 def protocols_of(wire: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """The first of each name."""
-    found: dict[str, bytes] = {}
+    """Return the protocols of a JoinGroup request. If a name occurs twice, its first entry counts."""
+    protocols: dict[str, bytes] = {}
     for protocol in wire:
-        found.setdefault(protocol.name, bytes(protocol.metadata))
-    return tuple(found.items())
+        protocols.setdefault(protocol.name, bytes(protocol.metadata))
+    return tuple(protocols.items())
 
 
 def metadata_bytes(protocols: Protocols) -> int:
@@ -24,8 +24,10 @@ def metadata_bytes(protocols: Protocols) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member: a value, replaced whole whenever something about it changes. `joining` and `syncing` are the waiters of its JoinGroup and SyncGroup; `is_new` until the
-    first phase that it takes part in is over.
+    """One member, as an immutable value that each change replaces.
+
+    `join_waiter` and `sync_waiter` are the waiters of its JoinGroup and SyncGroup requests. `is_new` is True until
+    the end of its first join phase.
     """
 
     member_id: str
@@ -36,26 +38,29 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    joining: int | None = None
-    syncing: int | None = None
+    join_waiter: int | None = None
+    sync_waiter: int | None = None
     is_new: bool = False
 
     @property
     def size(self) -> int:
-        """What it takes in memory, about."""
+        """Estimated bytes that the member takes in memory."""
         ids = text_bytes(self.member_id, self.instance_id, self.client_id, self.client_host)
         return MEMBER_BYTES + ids + self.metadata_bytes
 
     @property
     def metadata_bytes(self) -> int:
-        """What it has said, and was told."""
+        """Bytes of the member's protocol metadata and assignment."""
         return metadata_bytes(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says under this protocol, which it supports."""
+        """Return the metadata for a protocol that the member supports."""
         return next(metadata for name, metadata in self.protocols if name == protocol)
 
     @property
     def awaits_response(self) -> bool:
-        """It waits for us, so its silence is not its fault. A new one has no id yet to be heard of by: it is not spared."""
-        return not self.is_new and (self.joining is not None or self.syncing is not None)
+        """Return True if a request of the member waits, so that its session must not expire.
+
+        A new member does not count: it has no member id yet, and cannot send heartbeats.
+        """
+        return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)

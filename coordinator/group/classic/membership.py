@@ -1,10 +1,15 @@
-"""Being a member: Heartbeat (v0-4), LeaveGroup (v0-5, KIP-345 batches), and sessions that end."""
+"""Heartbeat (v0-4), LeaveGroup (v0-5, KIP-345) and session time-outs of classic groups."""
 
 from typing import Any
 
-from odradek.coordinator.group.classic.commands import SessionOver
+from odradek.coordinator.group.classic.commands import SessionTimeout
 from odradek.coordinator.group.classic.draft import ClassicDraft
-from odradek.coordinator.group.classic.rebalance import begin, dismiss, end_join_if_complete, follow
+from odradek.coordinator.group.classic.rebalance import (
+    continue_rebalance,
+    maybe_complete_join_phase,
+    prepare_rebalance,
+    remove_member,
+)
 from odradek.coordinator.group.classic.state import ClassicGroup
 from odradek.coordinator.group.classic.transitions import ClassicState, Event, Outcome, look_up
 from odradek.coordinator.group.commands import Heartbeat, LeaveGroup
@@ -17,7 +22,7 @@ from odradek.runtime.shard import Decision
 
 
 def decide_heartbeat(state: State, command: Heartbeat, now_ms: int) -> Decision[Any]:
-    """Reply: HeartbeatResponse. Raises Refusal; a member that must join again is heard of all the same."""
+    """Reply: HeartbeatResponse. Raise Refusal. REBALANCE_IN_PROGRESS is a reply, since it extends the session, too."""
     request = command.request
     group = state.groups.get(request.group_id)
     if not isinstance(group, ClassicGroup):
@@ -43,14 +48,14 @@ def decide_leave(state: State, command: LeaveGroup, now_ms: int) -> Decision[Any
     draft = ClassicDraft.of(state, group, now_ms)
     responses = [_left(identity, _leave_one(draft, identity)) for identity in request.members]
     if any(response.error_code == ErrorCode.NONE for response in responses):
-        follow(look_up(group.state, Event.LEAVE), draft)
+        continue_rebalance(look_up(group.state, Event.LEAVE), draft)
     return draft.decision(LeaveGroupResponse(members=responses))
 
 
 def _leave_one(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
-    """An administrator removes static members without knowing their ids."""
+    """Remove one member. An administrator removes static members by their instance id alone."""
     group, member_id = draft.group, identity.member_id
-    if member_id in group.pending:
+    if member_id in group.pending_ids:
         group.remove(member_id)
         draft.stop_session(member_id)
         return ErrorCode.NONE
@@ -60,7 +65,7 @@ def _leave_one(draft: ClassicDraft, identity: MemberIdentity) -> ErrorCode:
         member = group.check_member(member_id, identity.group_instance_id)
     except Refusal as refusal:
         return refusal.error
-    dismiss(draft, member)
+    remove_member(draft, member)
     return ErrorCode.NONE
 
 
@@ -68,30 +73,31 @@ def _left(identity: MemberIdentity, error: ErrorCode) -> MemberResponse:
     return MemberResponse(identity.member_id, identity.group_instance_id, error)
 
 
-def decide_session_over(state: State, command: SessionOver, now_ms: int) -> Decision[None]:
-    """Remove a member that sent nothing for a session. One that waits for the coordinator is not to blame: its next session
-    starts when it is answered.
+def decide_session_timeout(state: State, command: SessionTimeout, now_ms: int) -> Decision[None]:
+    """Remove a member or a pending member id after its time-out.
+
+    A member with a waiting request stays: its next session starts with the response.
     """
     group = state.groups.get(command.group_id)
     if not isinstance(group, ClassicGroup):
-        look_up(ClassicState.DEAD, Event.SESSION_OVER)
+        look_up(ClassicState.DEAD, Event.SESSION_TIMEOUT)
         return Decision(None)
     draft = ClassicDraft.of(state, group, now_ms)
-    if command.member_id in group.pending:
-        look_up(group.state, Event.PENDING_OVER)
+    if command.member_id in group.pending_ids:
+        look_up(group.state, Event.PENDING_TIMEOUT)
         draft.group.remove(command.member_id)
-        end_join_if_complete(draft)
+        maybe_complete_join_phase(draft)
     elif group.is_empty:
-        look_up(group.state, Event.SESSION_OVER)
+        look_up(group.state, Event.SESSION_TIMEOUT)
     else:
         member = group.members.get(command.member_id)
         if member is None or member.awaits_response:
             return Decision(None)
-        action = look_up(group.state, Event.SESSION_OVER)
-        dismiss(draft, member)
+        action = look_up(group.state, Event.SESSION_TIMEOUT)
+        remove_member(draft, member)
         if action == To(ClassicState.PREPARING):
-            begin(draft)
+            prepare_rebalance(draft)
         else:
             assert action is Outcome.NO_CHANGE, action
-            end_join_if_complete(draft)
+            maybe_complete_join_phase(draft)
     return draft.decision(None)

@@ -1,14 +1,15 @@
-"""The two phases of a rebalance: members join until all have or the time is up, then the leader assigns.
+"""The two phases of a rebalance: members join until all have joined or the time-out, then the leader assigns.
 
-The functions here change what is soft in the group of a draft and add to the draft what follows; none of them refuses.
+These functions change soft state in the group of a draft, and add timers and responses to the draft. None of them
+raises Refusal.
 """
 
 from dataclasses import replace
 
 from odradek.coordinator.group.classic.commands import (
-    InitialDelayOver,
-    JoinTimeUp,
-    SyncTimeUp,
+    InitialDelayTimeout,
+    JoinTimeout,
+    SyncTimeout,
     join_key,
     join_refused,
     sync_key,
@@ -25,102 +26,102 @@ from odradek.runtime.machine import To
 from odradek.runtime.shard import Timer
 
 
-def follow(action: Action, draft: ClassicDraft) -> None:
-    """After members came or changed: begin a rebalance, or end its join phase when they were the last."""
+def continue_rebalance(action: Action, draft: ClassicDraft) -> None:
+    """Carry out an action after members were added or changed: start a rebalance, or end its join phase if complete."""
     if action == To(ClassicState.PREPARING):
-        begin(draft)
-    elif action in {Outcome.WAIT, Outcome.NO_CHANGE} and draft.group.previous is not ClassicState.EMPTY:
-        end_join_if_complete(draft)
+        prepare_rebalance(draft)
+    elif action in {Outcome.WAIT, Outcome.NO_CHANGE} and draft.group.previous_state is not ClassicState.EMPTY:
+        maybe_complete_join_phase(draft)
 
 
-def begin(draft: ClassicDraft) -> None:
-    """All members are asked to join again. The first rebalance of an empty group waits for more members (KIP-134)."""
+def prepare_rebalance(draft: ClassicDraft) -> None:
+    """Start a rebalance: all members must join again. The first one waits for more members (KIP-134)."""
     group = draft.group
     if group.state is ClassicState.COMPLETING:
         for member in tuple(group.members.values()):
-            if member.syncing is not None:
-                draft.respond(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+            if member.sync_waiter is not None:
+                draft.respond(member.sync_waiter, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
                 draft.restart_session(member)
-            group.put(replace(member, assignment=b"", syncing=None))
-    group.unsynced.clear()
+            group.put(replace(member, assignment=b"", sync_waiter=None))
+    group.pending_sync.clear()
     draft.timers.append(Timer(sync_key(group.group_id)))
     initial = group.is_empty
     group.enter(ClassicState.PREPARING, draft.now_ms)
     if initial:
         delay_ms = draft.config.group_initial_rebalance_delay_ms
         left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-        wait_more(draft, delay_ms, left_ms)
+        start_initial_delay(draft, delay_ms, left_ms)
     elif group.all_joined:
-        end_join(draft)
+        complete_join_phase(draft)
     else:
-        wait_for_members(draft)
+        start_join_timer(draft)
 
 
-def wait_more(draft: ClassicDraft, delay_ms: int, left_ms: int) -> None:
-    """The initial delay."""
+def start_initial_delay(draft: ClassicDraft, delay_ms: int, left_ms: int) -> None:
+    """Start the timer of the initial rebalance delay."""
     group_id = draft.group.group_id
-    command = InitialDelayOver(group_id, delay_ms, left_ms)
+    command = InitialDelayTimeout(group_id, delay_ms, left_ms)
     draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=command))
 
 
-def wait_for_members(draft: ClassicDraft) -> None:
-    """The join phase of a group that has members."""
+def start_join_timer(draft: ClassicDraft) -> None:
+    """Start the timer of the join phase of a group with members."""
     group_id, delay_ms = draft.group.group_id, draft.group.rebalance_timeout_ms
-    draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=JoinTimeUp(group_id)))
+    draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=JoinTimeout(group_id)))
 
 
-def end_join_if_complete(draft: ClassicDraft) -> None:
+def maybe_complete_join_phase(draft: ClassicDraft) -> None:
     if draft.group.state is ClassicState.PREPARING and draft.group.all_joined:
-        end_join(draft)
+        complete_join_phase(draft)
 
 
-def end_join(draft: ClassicDraft) -> None:
-    """Who has not joined is no member any more, but for static ones, which keep their place until their session ends."""
+def complete_join_phase(draft: ClassicDraft) -> None:
+    """End the join phase. Remove members that have not joined, except static ones, whose sessions continue."""
     group = draft.group
     draft.timers.append(Timer(join_key(group.group_id)))
-    away = [m for m in group.members.values() if m.joining is None and m.instance_id is None]
-    for member in away:
+    absent = [member for member in group.members.values() if member.join_waiter is None and member.instance_id is None]
+    for member in absent:
         group.remove(member.member_id)
         draft.stop_session(member.member_id)
-    if group.members and not group.elect():
+    if group.members and not group.elect_leader():
         look_up(group.state, Event.NO_MEMBER_JOINED)
-        wait_for_members(draft)
+        start_join_timer(draft)
         return
-    action = look_up(group.state, Event.ALL_JOINED if group.members else Event.NO_MEMBER_LEFT)
+    action = look_up(group.state, Event.ALL_JOINED if group.members else Event.NO_MEMBERS)
     group.next_generation(draft.now_ms)
     assert action == To(group.state), action
     if group.is_empty:
-        # As in Kafka, the group is empty here even if the log refuses the record: no member of this generation can be misled.
-        # A successor finds the generation before, whose members are removed when their sessions end.
+        # As in Kafka, the group is empty even if the log refuses the record. A new coordinator then restores the
+        # previous generation, and removes its members after their session time-out.
         draft.records.append(group_record(group, detail=Emptied()))
         draft.soft_survives = True
         return
     for member in tuple(group.members.values()):
-        draft.respond(member.joining, generation_for(group, member))
+        draft.respond(member.join_waiter, join_response(group, member))
         draft.restart_session(member)
         group.end_join(member)
-        group.unsynced[member.member_id] = None
+        group.pending_sync[member.member_id] = None
     delay_ms = group.rebalance_timeout_ms
-    command = SyncTimeUp(group.group_id, group.generation)
+    command = SyncTimeout(group.group_id, group.generation)
     draft.timers.append(Timer(sync_key(group.group_id), delay_ms=delay_ms, command=command))
 
 
-def generation_for(group: ClassicGroup, member: Member) -> JoinGroupResponse:
-    """What a member is told of its generation; the leader is told who the others are."""
-    leads = group.leader == member.member_id
+def join_response(group: ClassicGroup, member: Member) -> JoinGroupResponse:
+    """Return the JoinGroup response of a member. Only the leader receives the list of members."""
+    is_leader = group.leader == member.member_id
     return JoinGroupResponse(
         generation_id=group.generation,
         protocol_type=group.protocol_type,
         protocol_name=group.protocol_name,
         leader=group.leader or "",
         member_id=member.member_id,
-        members=group.as_members() if leads else [],
+        members=group.join_response_members() if is_leader else [],
     )
 
 
-def dismiss(draft: ClassicDraft, member: Member) -> None:
-    """The member is gone; if it is still there after all and waits, it learns that and joins anew."""
-    draft.respond(member.joining, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
-    draft.respond(member.syncing, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+def remove_member(draft: ClassicDraft, member: Member) -> None:
+    """Remove a member. Its waiting requests receive UNKNOWN_MEMBER_ID, so that it joins as a new member."""
+    draft.respond(member.join_waiter, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+    draft.respond(member.sync_waiter, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
     draft.group.remove(member.member_id)
     draft.stop_session(member.member_id)

@@ -1,4 +1,4 @@
-"""The record GroupMetadata: how a group is written (version 3, kafka-facts 4) and read back."""
+"""Encode a classic group as a GroupMetadata record (version 3), and restore it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Detail of a record: the leader has assigned."""
+    """Detail of a record for `apply`: the leader's assignments."""
 
     assignments: Mapping[str, bytes]
     now_ms: int
@@ -25,11 +25,11 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Detail of a record: a soft change of the same decision has emptied the group in memory."""
+    """Detail of a record for `apply`: a soft change of the same decision has already emptied the group in memory."""
 
 
 def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = None, *, detail: Any) -> ShardRecord:
-    """`group` as it is, but for `assignments`."""
+    """Return the record of `group`. `assignments` replaces the members' assignments: member id -> assignment."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type,
         generation=group.generation,
@@ -54,7 +54,7 @@ def group_record(group: ClassicGroup, assignments: Mapping[str, bytes] | None = 
 
 
 def new_group_record(group: ClassicGroup, now_ms: int) -> ShardRecord:
-    """There is a group, and that is all."""
+    """Return the record of a new group without members."""
     value = GroupMetadataValue(
         protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now_ms
     )
@@ -62,10 +62,10 @@ def new_group_record(group: ClassicGroup, now_ms: int) -> ShardRecord:
 
 
 def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
-    """The group that a record describes. Of the members' protocols it has the chosen one.
+    """Return the group of a record. The record has only the selected protocol of each member.
 
-    Members without a leader have come out of a consumer group and are to rebalance. (Kafka writes a leader, and a
-    successor takes the group for stable.)
+    Members without a leader come from a converted consumer group, and must rebalance. (Kafka writes a leader, and a new
+    coordinator treats the group as stable.)
     """
     with_members = ClassicState.PREPARING if value.leader is None else ClassicState.STABLE
     group = ClassicGroup(
@@ -94,5 +94,5 @@ def restored_group(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
             ),
             value.protocol_type,
         )
-    group.restore_topics()
+    group.update_topics()
     return group

@@ -1,7 +1,7 @@
-"""A classic group: what the log says of it, and beside that who waits for what.
+"""A group of the classic protocol: its hard state from the log, and the soft state of a rebalance.
 
-In the log stands the last generation that was assigned, or that the group is empty. A rebalance lives in memory alone, as
-in Kafka: who is lost with the coordinator joins again.
+The log contains the last assigned generation, or that the group is empty. A rebalance is in memory only, as in Kafka.
+After a fail-over, members that were joining must join again.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -25,7 +25,10 @@ from odradek.runtime.shard import ShardRecord, Timer
 
 @dataclass(slots=True)
 class ClassicGroup:
-    """Implements coordinator.group.state.Group. `protocol_type` "" is none: a group that only has offsets."""
+    """A group of the classic protocol. Implements coordinator.group.state.Group.
+
+    `protocol_type` is "" for a simple group, which has only offsets.
+    """
 
     group_id: str
     state: ClassicState = ClassicState.EMPTY
@@ -34,26 +37,26 @@ class ClassicGroup:
     generation: int = 0
     leader: str | None = None
     state_ms: int | None = None
-    """When it came into its state (wall clock); None when the log does not say."""
+    """Time of the last state change (wall clock), or None if the log does not contain it."""
     members: MutableMapping[str, Member] = field(default_factory=dict)
     instances: MutableMapping[str, str] = field(default_factory=dict)
     """Instance id -> member id (KIP-345)."""
     topics: frozenset[str] | None = None
-    """What its consumers subscribe to; None when that is not known."""
-    previous: ClassicState = ClassicState.DEAD
-    pending: MutableMapping[str, None] = field(default_factory=dict)
-    """Ids that were given out and not yet joined with (KIP-394)."""
-    unsynced: MutableMapping[str, None] = field(default_factory=dict)
-    """Members of this generation that have not sent their SyncGroup."""
-    joined: int = 0
-    """Members whose JoinGroup waits."""
+    """Topics that the consumers subscribe to, or None if unknown."""
+    previous_state: ClassicState = ClassicState.DEAD
+    pending_ids: MutableMapping[str, None] = field(default_factory=dict)
+    """Member ids that JoinGroup responses contained, but no JoinGroup request has used yet (KIP-394)."""
+    pending_sync: MutableMapping[str, None] = field(default_factory=dict)
+    """Members of this generation that have not sent SyncGroup."""
+    joined_count: int = 0
+    """Number of members whose JoinGroup request waits."""
     joined_since_check: bool = False
-    """Somebody has joined since the initial delay was last looked at."""
-    support: MutableMapping[str, int] = field(default_factory=dict)
-    """Protocol -> how many members support it."""
+    """True if a member has joined since the last check of the initial rebalance delay."""
+    protocol_counts: MutableMapping[str, int] = field(default_factory=dict)
+    """Protocol name -> number of members that support it."""
     kind: GroupKind = GroupKind.CLASSIC
 
-    # ---- as a Group -------------------------------------------------------------------------------------------------
+    # ---- implementation of Group ------------------------------------------------------------------------------------
 
     @property
     def state_name(self) -> str:
@@ -67,49 +70,51 @@ class ClassicGroup:
     def members_bytes(self) -> int:
         return (
             sum(member.size for member in self.members.values())
-            + MEMBER_BYTES * len(self.pending)
-            + text_bytes(*self.pending)
+            + MEMBER_BYTES * len(self.pending_ids)
+            + text_bytes(*self.pending_ids)
         )
 
     @property
     def is_simple(self) -> bool:
-        """It only has offsets: records of a consumer group may take its place."""
-        return not self.protocol_type and self.is_empty and not self.pending
+        """Return True if the group has only offsets. Records of a consumer group may replace it."""
+        return not self.protocol_type and self.is_empty and not self.pending_ids
 
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
     ) -> None:
-        """kafka-facts 5.12. Raises Refusal."""
+        """Raise Refusal if the member may not commit, as in Kafka's ClassicGroup.validateOffsetCommit."""
         named = generation >= 0 or bool(member_id) or instance_id is not None
         if generation < 0 and self.is_empty:
-            named = False  # an admin client, or a consumer that assigns its partitions itself
+            named = False  # an admin client, or a consumer without group management
         if named:
             self.check_member(member_id, instance_id)
             if generation != self.generation:
                 raise Refusal(ErrorCode.ILLEGAL_GENERATION)
             event = Event.TXN_COMMIT_MEMBER if in_transaction else Event.COMMIT_MEMBER
         else:
-            event = Event.TXN_COMMIT_ALONE if in_transaction else Event.COMMIT_ALONE
+            event = Event.TXN_COMMIT_NON_MEMBER if in_transaction else Event.COMMIT_NON_MEMBER
         self._refuse(event)
 
-    def check_offset_commit_of(
+    def check_partition_commit(
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
-        """All partitions of a member are its own business."""
+        """Allow all partitions: the classic protocol does not record their owners."""
 
     def commit_timers(self, member_id: str) -> tuple[Timer, ...]:
-        """A commit is as good as a heartbeat."""
+        """Restart the session of the member, as a heartbeat does. During the sync phase, commits do not extend it."""
         member = self.members.get(member_id)
         if member is None or self.state is ClassicState.COMPLETING:
             return ()
         return (session_timer(self.group_id, member_id, member.session_timeout_ms),)
 
     def check_offset_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Everybody may."""
+        """Allow all requests: in the classic protocol, OffsetFetch has no member checks."""
 
     def check_offset_delete(self) -> None:
-        """Offsets of topics that consumers subscribe to are refused one by one (`is_subscribed_to`); of members with
-        another protocol nothing is known. Raises Refusal.
+        """Raise Refusal unless the group is empty or consists of consumers.
+
+        For consumers, `is_subscribed_to` refuses subscribed topics one by one. Subscriptions of other clients are
+        unknown.
         """
         if self.protocol_type != CONSUMER_PROTOCOL or self.is_empty:
             self._refuse(Event.DELETE_OFFSETS)
@@ -118,7 +123,7 @@ class ClassicGroup:
         self._refuse(Event.DELETE)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """When its consumers' subscriptions are not known, it is taken to be subscribed."""
+        """Return True if a consumer subscribes to the topic, or if subscriptions of the consumers are unknown."""
         return topic in self.topics if self.topics is not None else self.protocol_type == CONSUMER_PROTOCOL
 
     def offsets_expire_from_ms(self, commit_ms: int) -> int | None:
@@ -137,10 +142,10 @@ class ClassicGroup:
         if isinstance(action, Refuse):
             raise Refusal(action.error)
 
-    # ---- who is who -------------------------------------------------------------------------------------------------
+    # ---- members ----------------------------------------------------------------------------------------------------
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that a request speaks for. Raises Refusal (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
+        """Return the member that a request names. Raise Refusal (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID) if invalid."""
         if instance_id is not None:
             owner = self.instances.get(instance_id)
             if owner is not None and owner != member_id:
@@ -152,36 +157,38 @@ class ClassicGroup:
         return self.members[member_id]
 
     def has_capacity(self, member_id: str, size_max: int) -> bool:
-        """`group.max.size`. In the join phase those count that have joined: when the limit was lowered, the last of the
-        old members to come back find no room.
+        """Return True if `group.max.size` allows this member.
+
+        In the join phase, only members that have joined count. If the limit was lowered, the last members to rejoin are
+        refused.
         """
         if self.is_empty:
             return True
         member = self.members.get(member_id)
         if self.state is ClassicState.PREPARING:
-            return (member is not None and member.joining is not None) or self.joined < size_max
+            return (member is not None and member.join_waiter is not None) or self.joined_count < size_max
         return member is not None or len(self.members) < size_max
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Could somebody with these protocols be a member? One of them must be supported by everybody."""
+        """Return True if all members support one of these protocols. An empty group supports any protocol."""
         if self.is_empty:
             return bool(protocol_type) and bool(protocols)
         member_count = len(self.members)
         return protocol_type == self.protocol_type and any(
-            self.support.get(name, 0) == member_count for name, _ in protocols
+            self.protocol_counts.get(name, 0) == member_count for name, _ in protocols
         )
 
     @property
     def all_joined(self) -> bool:
-        return self.joined == len(self.members) and not self.pending
+        return self.joined_count == len(self.members) and not self.pending_ids
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that a member asks for."""
+        """The longest rebalance time-out of a member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def as_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader is told, to assign by."""
+    def join_response_members(self) -> list[JoinGroupResponseMember]:
+        """Return the members for the JoinGroup response of the leader, with their metadata."""
         return [
             JoinGroupResponseMember(member.member_id, member.instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
@@ -190,19 +197,19 @@ class ClassicGroup:
     # ---- drafts -----------------------------------------------------------------------------------------------------
 
     def draft(self) -> "ClassicGroup":
-        """Return a group that starts like this one and changes without it, until `commit`."""
+        """Return a copy-on-write view of this group. Its changes reach this group by `commit`."""
         draft = ClassicGroup(self.group_id)
         for name in _VALUES:
             setattr(draft, name, getattr(self, name))
         draft.members = Overlay(self.members)
         draft.instances = Overlay(self.instances)
-        draft.pending = Overlay(self.pending)
-        draft.unsynced = Overlay(self.unsynced)
-        draft.support = Overlay(self.support)
+        draft.pending_ids = Overlay(self.pending_ids)
+        draft.pending_sync = Overlay(self.pending_sync)
+        draft.protocol_counts = Overlay(self.protocol_counts)
         return draft
 
     def commit(self, draft: "ClassicGroup") -> None:
-        """Become what `draft` is. Nothing may have changed this group since the draft was made."""
+        """Take over the changes of `draft`. This group must not have changed since the draft was made."""
         for name in _VALUES:
             setattr(self, name, getattr(draft, name))
         for name in _CONTAINERS:
@@ -212,10 +219,10 @@ class ClassicGroup:
 
     def enter(self, state: ClassicState, now_ms: int) -> None:
         assert self.state in MAY_FOLLOW[state], f"{self.group_id}: {state.value} cannot follow {self.state.value}"
-        self.previous, self.state, self.state_ms = self.state, state, now_ms
+        self.previous_state, self.state, self.state_ms = self.state, state, now_ms
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """A member that nobody has met before; the first says what kind of group this is, and leads it."""
+        """Add a new member. The first one determines the protocol type and becomes the leader."""
         assert member.member_id not in self.members, member.member_id
         if member.instance_id is not None:
             assert member.instance_id not in self.instances, member.instance_id
@@ -226,30 +233,30 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self._count(member.protocols, 1)
-        self.joined += member.joining is not None
-        self.pending.pop(member.member_id, None)
+        self._count_protocols(member.protocols, 1)
+        self.joined_count += member.join_waiter is not None
+        self.pending_ids.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Forget a member, or an id that was given out. Who is led by nobody now is led by the eldest member."""
+        """Remove a member or a pending member id. If the leader is removed, the oldest member becomes leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._count(member.protocols, -1)
-            self.joined -= member.joining is not None
+            self._count_protocols(member.protocols, -1)
+            self.joined_count -= member.join_waiter is not None
             if member.instance_id is not None:
                 del self.instances[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        self.pending.pop(member_id, None)
-        self.unsynced.pop(member_id, None)
+        self.pending_ids.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
         return member
 
     def update(
         self, member: Member, protocols: Protocols, *, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> Member:
-        """What a member says of itself when it joins again."""
-        self._count(member.protocols, -1)
-        self._count(protocols, 1)
+        """Update the protocols and time-outs of a member that joins again."""
+        self._count_protocols(member.protocols, -1)
+        self._count_protocols(protocols, 1)
         return self.put(
             replace(
                 member,
@@ -260,95 +267,98 @@ class ClassicGroup:
         )
 
     def put(self, member: Member) -> Member:
-        """Take in a new value of a member, with the same protocols and the same waiter of its JoinGroup."""
+        """Replace the value of a member. Its protocols and its waiting JoinGroup request must be the same as before."""
         assert member.member_id in self.members, member.member_id
         self.members[member.member_id] = member
         return member
 
-    def copied(self) -> "ClassicGroup":
-        """Return a group that starts like this one and changes without it."""
+    def copy(self) -> "ClassicGroup":
+        """Return an independent copy of this group."""
         return replace(
             self,
             members=dict(self.members),
             instances=dict(self.instances),
-            pending=dict(self.pending),
-            unsynced=dict(self.unsynced),
-            support=dict(self.support),
+            pending_ids=dict(self.pending_ids),
+            pending_sync=dict(self.pending_sync),
+            protocol_counts=dict(self.protocol_counts),
         )
 
-    def replace(self, old_id: str, new_id: str) -> Member:
-        """Give a static member a new id. No request waits in its name then, and its place among the members is the last."""
+    def replace_static_member(self, old_id: str, new_id: str) -> Member:
+        """Give a static member a new member id. It becomes the last of the members, without waiting requests."""
         old = self.members.pop(old_id)
         assert old.instance_id is not None, old_id
-        self.joined -= old.joining is not None
-        member = replace(old, member_id=new_id, joining=None, syncing=None, is_new=False)
+        self.joined_count -= old.join_waiter is not None
+        member = replace(old, member_id=new_id, join_waiter=None, sync_waiter=None, is_new=False)
         self.members[new_id] = member
         self.instances[old.instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
-        if old_id in self.unsynced:  # Kafka leaves the old id there, and rebalances when the phase's time is up
-            del self.unsynced[old_id]
-            self.unsynced[new_id] = None
+        if old_id in self.pending_sync:  # Kafka keeps the old id there, and rebalances after the sync time-out
+            del self.pending_sync[old_id]
+            self.pending_sync[new_id] = None
         return member
 
-    def await_join(self, member: Member, waiter: int | None) -> int | None:
-        """`waiter` waits for the end of the phase in this member's name; the one that did before, if any, is returned."""
-        self.joined += (waiter is not None) - (member.joining is not None)
-        self.put(replace(member, joining=waiter))
-        return member.joining
+    def set_join_waiter(self, member: Member, waiter: int | None) -> int | None:
+        """Set the request that waits for the join phase. Return the waiter of the member's earlier request, if any."""
+        self.joined_count += (waiter is not None) - (member.join_waiter is not None)
+        self.put(replace(member, join_waiter=waiter))
+        return member.join_waiter
 
     def end_join(self, member: Member) -> None:
-        """The join phase is over for this member, with or without a request of its own."""
-        self.joined -= member.joining is not None
-        self.put(replace(member, joining=None, is_new=False))
+        """End the join phase for this member, with or without a waiting request."""
+        self.joined_count -= member.join_waiter is not None
+        self.put(replace(member, join_waiter=None, is_new=False))
 
-    def elect(self) -> bool:
-        """Does a member that has joined lead? Otherwise the first that has joined does; False when there is none."""
+    def elect_leader(self) -> bool:
+        """Make the first joined member leader, unless the leader has joined. Return False if no member has joined."""
         if self.leader is None:
             return False
-        if self.members[self.leader].joining is not None:
+        if self.members[self.leader].join_waiter is not None:
             return True
-        elected = next((member.member_id for member in self.members.values() if member.joining is not None), None)
+        elected = next((member.member_id for member in self.members.values() if member.join_waiter is not None), None)
         if elected is not None:
             self.leader = elected
         return elected is not None
 
     def next_generation(self, now_ms: int) -> None:
-        """Whoever is a member now makes up the next generation; with nobody the group is empty."""
+        """Start the next generation with the current members. Without members, the group becomes empty."""
         self.generation += 1
-        self.protocol_name = self.vote() if self.members else None
-        self.topics = self._subscribed()
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.topics = self._subscribed_topics()
         self.enter(ClassicState.COMPLETING if self.members else ClassicState.EMPTY, now_ms)
-        self.unsynced.clear()
+        self.pending_sync.clear()
 
     def assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """The leader's word: nobody waits for it any more."""
+        """Store the assignments that the leader sent. The group becomes stable."""
         for member in tuple(self.members.values()):
-            self.put(replace(member, assignment=assignments.get(member.member_id, b""), syncing=None))
+            self.put(replace(member, assignment=assignments.get(member.member_id, b""), sync_waiter=None))
         if self.leader is not None:
-            self.unsynced.pop(self.leader, None)
+            self.pending_sync.pop(self.leader, None)
         self.enter(ClassicState.STABLE, now_ms)
 
-    def vote(self, of: Mapping[str, Protocols] | None = None) -> str:
-        """Of the protocols that all support, the one that most prefer. `of`: what members would say instead."""
-        said = [member.protocols for member in self.members.values()]
-        if of:
-            said = [of.get(member.member_id, member.protocols) for member in self.members.values()]
+    def select_protocol(self, changes: Mapping[str, Protocols] | None = None) -> str:
+        """Return the protocol that most members prefer among those that all members support.
+
+        `changes` replaces the protocols of single members: member id -> protocols.
+        """
+        ballots = [member.protocols for member in self.members.values()]
+        if changes:
+            ballots = [changes.get(member.member_id, member.protocols) for member in self.members.values()]
         counts: dict[str, int] = {}
-        for protocols in said:
+        for protocols in ballots:
             for name, _ in protocols:
                 counts[name] = counts.get(name, 0) + 1
         votes: dict[str, int] = {}
-        for protocols in said:
-            choice = next(name for name, _ in protocols if counts[name] == len(said))
+        for protocols in ballots:
+            choice = next(name for name, _ in protocols if counts[name] == len(ballots))
             votes[choice] = votes.get(choice, 0) + 1
         return max(votes, key=votes.__getitem__)
 
-    def restore_topics(self) -> None:
-        """After members were read from the log."""
-        self.topics = self._subscribed()
+    def update_topics(self) -> None:
+        """Compute `topics` after members were read from the log."""
+        self.topics = self._subscribed_topics()
 
-    def _subscribed(self) -> frozenset[str] | None:
+    def _subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL:
             return None
         if not self.members:
@@ -357,21 +367,22 @@ class ClassicGroup:
             return None
         return subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
 
-    def _count(self, protocols: Protocols, change: int) -> None:
+    def _count_protocols(self, protocols: Protocols, change: int) -> None:
         for name, _ in protocols:
-            count = self.support.get(name, 0) + change
+            count = self.protocol_counts.get(name, 0) + change
             if count:
-                self.support[name] = count
+                self.protocol_counts[name] = count
             else:
-                self.support.pop(name, None)
+                self.protocol_counts.pop(name, None)
 
 
-_CONTAINERS: Final = ("members", "instances", "pending", "unsynced", "support")
-_VALUES: Final = tuple(each.name for each in fields(ClassicGroup) if each.name not in _CONTAINERS)
+_CONTAINERS: Final = ("members", "instances", "pending_ids", "pending_sync", "protocol_counts")
+_VALUES: Final = tuple(attribute.name for attribute in fields(ClassicGroup) if attribute.name not in _CONTAINERS)
 
 
 def simple_group(group_id: str) -> ClassicGroup:
-    """A group that only has offsets: made when they are committed by nobody that is a member of anything. No record says
-    that it exists.
+    """Return a group that has only offsets. No record in the log contains the group itself.
+
+    It is created when a client that is not a member commits an offset.
     """
     return ClassicGroup(group_id)

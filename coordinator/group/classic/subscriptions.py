@@ -1,4 +1,4 @@
-"""What consumers say in their metadata, as far as a coordinator reads it (ConsumerProtocolSubscription)."""
+"""Read the subscribed topics from the metadata of consumers (ConsumerProtocolSubscription)."""
 
 from collections.abc import Iterable
 
@@ -9,16 +9,16 @@ from odradek.protocol.records.consumer_protocol_subscription import ConsumerProt
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of all members; None when one of them is not a subscription.
+    """Return the topics of all members, or None if the metadata of a member is not a valid subscription.
 
-    The fields of version 0 come first in all versions, so the version before them need not be known.
+    All versions begin with the fields of version 0, so the subscription is decoded as version 0.
     """
     topics: set[str] = set()
-    for said in metadata:
-        if len(said) < VERSION_BYTES:
+    for data in metadata:
+        if len(data) < VERSION_BYTES:
             return None
         try:
-            subscription, _ = decode_prefix(ConsumerProtocolSubscription, 0, said, VERSION_BYTES)
+            subscription, _ = decode_prefix(ConsumerProtocolSubscription, 0, data, VERSION_BYTES)
         except Malformed:
             return None
         topics.update(subscription.topics)

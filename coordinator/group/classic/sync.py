@@ -1,4 +1,4 @@
-"""SyncGroup (v0-5): members ask for their assignment, the leader brings it."""
+"""SyncGroup (v0-5): the leader sends the assignment, and each member receives its part."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,14 +29,14 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
         raise Refusal(ErrorCode.ILLEGAL_GENERATION)
     if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    leads = group.leader == member.member_id
-    action = look_up(group.state, Event.SYNC_LEADER if leads else Event.SYNC_FOLLOWER)
+    is_leader = group.leader == member.member_id
+    action = look_up(group.state, Event.SYNC_LEADER if is_leader else Event.SYNC_FOLLOWER)
     if isinstance(action, Refuse):
         raise Refusal(action.error)
     draft = ClassicDraft.of(state, group, now_ms)
     if action is Outcome.WAIT:
         _supersede(draft, member)
-        draft.group.put(replace(member, syncing=command.waiter))
+        draft.group.put(replace(member, sync_waiter=command.waiter))
         _has_synced(draft, member)
         return draft.decision(WAITING)
     if action is Outcome.RESPOND:
@@ -46,35 +46,36 @@ def decide_sync(state: State, command: SyncGroup, now_ms: int) -> Decision[Any]:
 
 
 def _assign(draft: ClassicDraft, leader: Member, command: SyncGroup) -> Decision[Any]:
-    """The group is stable once the record is in the log; until then it is as if the leader had not asked, so that a
-    refused one leaves the others waiting and the leader free to try again.
+    """Write the leader's assignment. The group becomes stable when the record is applied.
+
+    If the log refuses the record, the group does not change: the other members go on waiting, and the leader can retry.
     """
     group = draft.group
-    assignments = {given.member_id: bytes(given.assignment) for given in command.request.assignments}
+    assignments = {part.member_id: bytes(part.assignment) for part in command.request.assignments}
     draft.records.append(group_record(group, assignments, detail=Assigned(assignments, draft.now_ms)))
     for member in group.members.values():
         if member.member_id == leader.member_id:
             _supersede(draft, member)
-        elif member.syncing is not None:
-            draft.respond(member.syncing, _assignment(group, assignments.get(member.member_id, b"")))
+        elif member.sync_waiter is not None:
+            draft.respond(member.sync_waiter, _assignment(group, assignments.get(member.member_id, b"")))
         else:
             continue
         draft.restart_session(member)
-    if group.unsynced.keys() <= {leader.member_id}:
+    if group.pending_sync.keys() <= {leader.member_id}:
         draft.timers.append(Timer(sync_key(group.group_id)))
     return draft.decision(_assignment(group, assignments.get(leader.member_id, b"")))
 
 
 def _has_synced(draft: ClassicDraft, member: Member) -> None:
     group = draft.group
-    group.unsynced.pop(member.member_id, None)
-    if not group.unsynced:
+    group.pending_sync.pop(member.member_id, None)
+    if not group.pending_sync:
         draft.timers.append(Timer(sync_key(group.group_id)))
 
 
 def _supersede(draft: ClassicDraft, member: Member) -> None:
-    """A request that waited before has been given up by its client."""
-    draft.respond(member.syncing, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+    """Complete the member's earlier SyncGroup request, which its client has abandoned."""
+    draft.respond(member.sync_waiter, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _assignment(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
@@ -83,6 +84,6 @@ def _assignment(group: ClassicGroup, assignment: bytes) -> SyncGroupResponse:
     )
 
 
-def _differs(given: str | None, current: str | None) -> bool:
-    """Older clients say nothing."""
-    return given is not None and bool(current) and given != current
+def _differs(requested: str | None, current: str | None) -> bool:
+    """Return True if the request names another value than the group. Older versions name none."""
+    return requested is not None and bool(current) and requested != current

@@ -1,15 +1,13 @@
-"""The machine of a classic group as one table: {(state, event): To | Refuse | Outcome}.
+"""State machine of a classic group as one table: {(state, event): To | Refuse | Outcome}.
 
-Read together with the rules that come before the table (join.py, sync.py, membership.py):
+- Checks before the table (join.py, sync.py, membership.py): session limits, group size, protocols, member id, instance
+  id and generation. Their errors do not depend on the state, except for UNKNOWN_MEMBER.
+- Serial decisions: a decision is one step. Kafka keeps the group in CompletingRebalance until the record of the
+  leader's assignment is committed. Here the group changes its state when the record is applied. In both, members
+  receive the assignment only after the commit.
 
-- *Who asks*: session limits, group size, protocols, the member id, the instance id and the generation are tested first.
-  A request that names nobody the group knows is the event STRANGER; one of an instance that another member has taken is
-  fenced, one of another generation is ILLEGAL_GENERATION, whatever the state.
-- *Serial*: a decision is one step. Kafka holds the leader's SyncGroup in CompletingRebalance until its record is committed;
-  what can come between there comes either before or after here, and nobody hears of the assignment before the commit.
-
-Dead is a group that does not exist: there is no object in that state. Cells marked "-" can never be met: only an empty
-group has no members, and only members can be told by name.
+Dead is a group that does not exist; no object has that state. A cell with "-" cannot occur: only an empty group has
+no members, and only a group with members receives requests of members.
 """
 
 from enum import Enum
@@ -20,7 +18,7 @@ from odradek.runtime.machine import BUG, Bug, Refuse, To, TransitionTable, check
 
 
 class ClassicState(Enum):
-    """The value is Kafka's name, as in DescribeGroups and ListGroups."""
+    """State of a classic group. The values are the state names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -38,49 +36,53 @@ MAY_FOLLOW: Final[dict[ClassicState, tuple[ClassicState, ...]]] = {
     _S.STABLE: (_S.COMPLETING, _S.STABLE),
     _S.DEAD: (_S.EMPTY,),
 }
-"""state -> the states it may be entered from. Every row below is checked against it at import."""
+"""State -> states from which it may be entered. All rows below are checked against it at import."""
 
 
 class Event(Enum):
+    """Request, time-out or change of the group. The values are the row titles in docs/groups.md."""
+
     UNKNOWN_MEMBER = "request with an unknown member id"
-    JOIN_ID_REQUIRED = "JoinGroup, new, is given an id first (KIP-394)"
-    JOIN_NEW = "JoinGroup, new"
-    JOIN_PENDING = "JoinGroup, with the id just given"
-    JOIN_LEADER = "JoinGroup, the leader, as before"
-    JOIN_FOLLOWER = "JoinGroup, a follower, as before"
-    JOIN_CHANGED = "JoinGroup, a member with other metadata"
-    JOIN_REPLACES = "JoinGroup, an instance again without its id"
-    JOIN_REPLACES_ANEW = "JoinGroup, an instance again, the vote changes"
-    SYNC_LEADER = "SyncGroup, the leader"
-    SYNC_FOLLOWER = "SyncGroup, a follower"
+    JOIN_ID_REQUIRED = "JoinGroup: new member without a member id (KIP-394)"
+    JOIN_NEW = "JoinGroup: new member"
+    JOIN_PENDING = "JoinGroup: new member with a pending member id"
+    JOIN_LEADER = "JoinGroup: leader, same protocols"
+    JOIN_FOLLOWER = "JoinGroup: follower, same protocols"
+    JOIN_CHANGED = "JoinGroup: member, other protocols"
+    JOIN_STATIC = "JoinGroup: static member without its member id"
+    JOIN_STATIC_NEW_PROTOCOL = "JoinGroup: static member without its member id, the selected protocol changes"
+    SYNC_LEADER = "SyncGroup: leader"
+    SYNC_FOLLOWER = "SyncGroup: follower"
     HEARTBEAT = "Heartbeat"
     LEAVE = "LeaveGroup"
-    SESSION_OVER = "a session is over"
-    PENDING_OVER = "an id just given was not used"
-    JOIN_TIMER = "join phase: its time is up"
-    INITIAL_EXTENDED = "join phase: more time for a new group"
-    ALL_JOINED = "join phase: ends"
-    NO_MEMBER_JOINED = "join phase: no member has joined, static members are away"
-    NO_MEMBER_LEFT = "join phase: the group has no members"
-    SYNC_TIMER = "sync phase: its time is up"
-    OVERSIZED = "loaded, larger than allowed"
-    COMMIT_ALONE = "OffsetCommit, not as a member"
-    COMMIT_MEMBER = "OffsetCommit, a member"
-    TXN_COMMIT_ALONE = "TxnOffsetCommit, not as a member"
-    TXN_COMMIT_MEMBER = "TxnOffsetCommit, a member"
-    DELETE_OFFSETS = "OffsetDelete, not of consumers"
+    SESSION_TIMEOUT = "session time-out of a member"
+    PENDING_TIMEOUT = "time-out of a pending member id"
+    JOIN_TIMER = "join phase: time-out"
+    INITIAL_DELAY_EXTENDED = "join phase: initial delay is extended"
+    ALL_JOINED = "join phase: ends with members"
+    NO_MEMBER_JOINED = "join phase: only static members, none has joined"
+    NO_MEMBERS = "join phase: ends without members"
+    SYNC_TIMER = "sync phase: time-out"
+    OVERSIZED = "loaded with more members than group.max.size"
+    COMMIT_NON_MEMBER = "OffsetCommit without member"
+    COMMIT_MEMBER = "OffsetCommit of a member"
+    TXN_COMMIT_NON_MEMBER = "TxnOffsetCommit without member"
+    TXN_COMMIT_MEMBER = "TxnOffsetCommit of a member"
+    DELETE_OFFSETS = "OffsetDelete, the protocol type is not consumer"
     DELETE = "DeleteGroups"
 
 
 class Outcome(Enum):
+    """Outcome of an event without a state change. The values are cells in docs/groups.md."""
+
     RESPOND = "response"
-    """Told from the state, which stays."""
+    """The coordinator responds from the state."""
     WAIT = "waits"
-    """The answer comes when the phase is over."""
-    NO_CHANGE = "noted"
-    """Members or clocks change, the state does not."""
-    IGNORE = "too late"
-    """A clock that has lost its reason."""
+    """The response is sent when the phase ends."""
+    NO_CHANGE = "stays"
+    """Members or timers change; the state does not."""
+    IGNORE = "ignored"
+    """The timer no longer applies."""
 
 
 Action: TypeAlias = To[ClassicState] | Refuse | Outcome
@@ -94,35 +96,35 @@ _EMPTY, _PREPARING, _COMPLETING = To(_S.EMPTY), To(_S.PREPARING), To(_S.COMPLETI
 _STABLE, _DEAD = To(_S.STABLE), To(_S.DEAD)
 
 _ROWS: Final[dict[Event, tuple[Action | Bug, ...]]] = {
-    #                          Empty       Preparing    Completing  Stable      Dead
-    Event.UNKNOWN_MEMBER:     (_UNKNOWN,   _UNKNOWN,    _UNKNOWN,   _UNKNOWN,   _UNKNOWN),
-    Event.JOIN_ID_REQUIRED:   (_RESPOND,   _RESPOND,    _RESPOND,   _RESPOND,   _EMPTY),
-    Event.JOIN_NEW:           (_PREPARING, _WAIT,       _PREPARING, _PREPARING, _PREPARING),
-    Event.JOIN_PENDING:       (_PREPARING, _WAIT,       _PREPARING, _PREPARING, _BUG),
-    Event.JOIN_LEADER:        (_BUG,       _WAIT,       _RESPOND,   _PREPARING, _BUG),
-    Event.JOIN_FOLLOWER:      (_BUG,       _WAIT,       _RESPOND,   _RESPOND,   _BUG),
-    Event.JOIN_CHANGED:       (_BUG,       _WAIT,       _PREPARING, _PREPARING, _BUG),
-    Event.JOIN_REPLACES:      (_BUG,       _WAIT,       _PREPARING, _STABLE,    _BUG),
-    Event.JOIN_REPLACES_ANEW: (_BUG,       _WAIT,       _PREPARING, _PREPARING, _BUG),
-    Event.SYNC_LEADER:        (_BUG,       _REBALANCE,  _STABLE,    _RESPOND,   _BUG),
-    Event.SYNC_FOLLOWER:      (_BUG,       _REBALANCE,  _WAIT,      _RESPOND,   _BUG),
-    Event.HEARTBEAT:          (_BUG,       _REBALANCE,  _RESPOND,   _RESPOND,   _BUG),
-    Event.LEAVE:              (_RESPOND,   _NO_CHANGE,  _PREPARING, _PREPARING, _BUG),
-    Event.SESSION_OVER:       (_IGNORE,    _NO_CHANGE,  _PREPARING, _PREPARING, _IGNORE),
-    Event.PENDING_OVER:       (_NO_CHANGE, _NO_CHANGE,  _NO_CHANGE, _NO_CHANGE, _BUG),
-    Event.JOIN_TIMER:         (_IGNORE,    _NO_CHANGE,  _IGNORE,    _IGNORE,    _IGNORE),
-    Event.INITIAL_EXTENDED:   (_BUG,       _NO_CHANGE,  _BUG,       _BUG,       _BUG),
-    Event.ALL_JOINED:         (_BUG,       _COMPLETING, _BUG,       _BUG,       _BUG),
-    Event.NO_MEMBER_JOINED:   (_BUG,       _NO_CHANGE,  _BUG,       _BUG,       _BUG),
-    Event.NO_MEMBER_LEFT:     (_BUG,       _EMPTY,      _BUG,       _BUG,       _BUG),
-    Event.SYNC_TIMER:         (_IGNORE,    _IGNORE,     _PREPARING, _PREPARING, _IGNORE),
-    Event.OVERSIZED:          (_BUG,       _BUG,        _BUG,       _PREPARING, _BUG),
-    Event.COMMIT_ALONE:       (_RESPOND,   _UNKNOWN,    _UNKNOWN,   _UNKNOWN,   _BUG),
-    Event.COMMIT_MEMBER:      (_BUG,       _RESPOND,    _REBALANCE, _RESPOND,   _BUG),
-    Event.TXN_COMMIT_ALONE:   (_RESPOND,   _RESPOND,    _RESPOND,   _RESPOND,   _BUG),
-    Event.TXN_COMMIT_MEMBER:  (_BUG,       _RESPOND,    _RESPOND,   _RESPOND,   _BUG),
-    Event.DELETE_OFFSETS:     (_RESPOND,   _NON_EMPTY,  _NON_EMPTY, _NON_EMPTY, _BUG),
-    Event.DELETE:             (_DEAD,      _NON_EMPTY,  _NON_EMPTY, _NON_EMPTY, _BUG),
+    #                                Empty       Preparing    Completing  Stable      Dead
+    Event.UNKNOWN_MEMBER:           (_UNKNOWN,   _UNKNOWN,    _UNKNOWN,   _UNKNOWN,   _UNKNOWN),
+    Event.JOIN_ID_REQUIRED:         (_RESPOND,   _RESPOND,    _RESPOND,   _RESPOND,   _EMPTY),
+    Event.JOIN_NEW:                 (_PREPARING, _WAIT,       _PREPARING, _PREPARING, _PREPARING),
+    Event.JOIN_PENDING:             (_PREPARING, _WAIT,       _PREPARING, _PREPARING, _BUG),
+    Event.JOIN_LEADER:              (_BUG,       _WAIT,       _RESPOND,   _PREPARING, _BUG),
+    Event.JOIN_FOLLOWER:            (_BUG,       _WAIT,       _RESPOND,   _RESPOND,   _BUG),
+    Event.JOIN_CHANGED:             (_BUG,       _WAIT,       _PREPARING, _PREPARING, _BUG),
+    Event.JOIN_STATIC:              (_BUG,       _WAIT,       _PREPARING, _STABLE,    _BUG),
+    Event.JOIN_STATIC_NEW_PROTOCOL: (_BUG,       _WAIT,       _PREPARING, _PREPARING, _BUG),
+    Event.SYNC_LEADER:              (_BUG,       _REBALANCE,  _STABLE,    _RESPOND,   _BUG),
+    Event.SYNC_FOLLOWER:            (_BUG,       _REBALANCE,  _WAIT,      _RESPOND,   _BUG),
+    Event.HEARTBEAT:                (_BUG,       _REBALANCE,  _RESPOND,   _RESPOND,   _BUG),
+    Event.LEAVE:                    (_RESPOND,   _NO_CHANGE,  _PREPARING, _PREPARING, _BUG),
+    Event.SESSION_TIMEOUT:          (_IGNORE,    _NO_CHANGE,  _PREPARING, _PREPARING, _IGNORE),
+    Event.PENDING_TIMEOUT:          (_NO_CHANGE, _NO_CHANGE,  _NO_CHANGE, _NO_CHANGE, _BUG),
+    Event.JOIN_TIMER:               (_IGNORE,    _NO_CHANGE,  _IGNORE,    _IGNORE,    _IGNORE),
+    Event.INITIAL_DELAY_EXTENDED:   (_BUG,       _NO_CHANGE,  _BUG,       _BUG,       _BUG),
+    Event.ALL_JOINED:               (_BUG,       _COMPLETING, _BUG,       _BUG,       _BUG),
+    Event.NO_MEMBER_JOINED:         (_BUG,       _NO_CHANGE,  _BUG,       _BUG,       _BUG),
+    Event.NO_MEMBERS:               (_BUG,       _EMPTY,      _BUG,       _BUG,       _BUG),
+    Event.SYNC_TIMER:               (_IGNORE,    _IGNORE,     _PREPARING, _PREPARING, _IGNORE),
+    Event.OVERSIZED:                (_BUG,       _BUG,        _BUG,       _PREPARING, _BUG),
+    Event.COMMIT_NON_MEMBER:        (_RESPOND,   _UNKNOWN,    _UNKNOWN,   _UNKNOWN,   _BUG),
+    Event.COMMIT_MEMBER:            (_BUG,       _RESPOND,    _REBALANCE, _RESPOND,   _BUG),
+    Event.TXN_COMMIT_NON_MEMBER:    (_RESPOND,   _RESPOND,    _RESPOND,   _RESPOND,   _BUG),
+    Event.TXN_COMMIT_MEMBER:        (_BUG,       _RESPOND,    _RESPOND,   _RESPOND,   _BUG),
+    Event.DELETE_OFFSETS:           (_RESPOND,   _NON_EMPTY,  _NON_EMPTY, _NON_EMPTY, _BUG),
+    Event.DELETE:                   (_DEAD,      _NON_EMPTY,  _NON_EMPTY, _NON_EMPTY, _BUG),
 }  # fmt: skip
 
 TRANSITIONS: Final[TransitionTable[ClassicState, Event, Action]] = TransitionTable.of_rows(

@@ -186,7 +186,7 @@ class ConsumerGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, in_transaction: bool, api_version: int
     ) -> None:
-        """Raises Refusal. An older epoch passes here: `check_offset_commit_of` judges it by partition (KIP-1251)."""
+        """Raises Refusal. An older epoch passes here: `check_partition_commit` judges it by partition (KIP-1251)."""
         if generation < 0 and self.is_empty:
             return
         if in_transaction and generation == -1 and not member_id and instance_id is None:
@@ -200,7 +200,7 @@ class ConsumerGroup:
         if generation > member.epoch:
             raise _stale(member, f"epoch {generation} is newer than the member's epoch {member.epoch}")
 
-    def check_offset_commit_of(
+    def check_partition_commit(
         self, member_id: str, generation: int, topic_id: bytes, topic: str, partition: int
     ) -> None:
         """Raises Refusal where the partition is not the member's, or became so after `generation`."""

@@ -180,7 +180,7 @@ def _check_partition(
 ) -> None:
     if group is not None and group.kind is GroupKind.CONSUMER:
         _, topic, partition = offset_key
-        group.check_offset_commit_of(member_id, generation, topic_id, topic, partition)
+        group.check_partition_commit(member_id, generation, topic_id, topic, partition)
 
 
 def _topic_id(state: State, group: Group | None, name: str) -> bytes:

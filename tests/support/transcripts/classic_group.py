@@ -267,9 +267,9 @@ class ClassicGroupInterpreter(Interpreter):
             return "Dead"
         counted = {
             "members": list(group.members),
-            "pending": list(group.pending),
-            "unsynced": list(group.unsynced),
-            "joined": group.joined,
+            "pending": list(group.pending_ids),
+            "unsynced": list(group.pending_sync),
+            "joined": group.joined_count,
         }
         extra = "".join(
             f" {name}={' '.join(what) if isinstance(what, list) else what}" for name, what in counted.items() if what

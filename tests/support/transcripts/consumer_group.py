@@ -280,7 +280,7 @@ class ConsumerGroupInterpreter(Interpreter):
             group.check_offset_commit(
                 member_id, None, int(epoch), in_transaction="txn" in said, api_version=int(said.get("v", 9))
             )
-            group.check_offset_commit_of(member_id, int(epoch), self.rig.topic_id(topic).bytes, topic, int(number))
+            group.check_partition_commit(member_id, int(epoch), self.rig.topic_id(topic).bytes, topic, int(number))
         except Refusal as refusal:
             return f"{name} {refusal.error.name}"
         return f"{name} may commit"

@@ -47,7 +47,7 @@ def leave(member_id: str) -> g.LeaveGroup:
 def classic() -> Case:
     rig = ClassicRig(group_initial_rebalance_delay_ms=0)
     first, _ = rig.stable(None, None)
-    return rig.core, leave(first), odradek.coordinator.group.classic.membership, "follow"
+    return rig.core, leave(first), odradek.coordinator.group.classic.membership, "continue_rebalance"
 
 
 def consumer() -> Case:
@@ -119,7 +119,7 @@ async def test_member_of_a_group_survives_a_bug_in_the_decision_that_removes_it(
         raise LateBug
 
     with monkeypatch.context() as patched:
-        patched.setattr(odradek.coordinator.group.classic.membership, "follow", fail)
+        patched.setattr(odradek.coordinator.group.classic.membership, "continue_rebalance", fail)
         assert outcome(rig.submit(leave(member_id))) == "UNKNOWN_SERVER_ERROR"
     assert [type(failure) for failure in rig.failures] == [LateBug]
     beat = g.Heartbeat(HeartbeatRequest(GROUP, 1, member_id), caller(4))

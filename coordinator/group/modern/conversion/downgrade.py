@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from odradek.coordinator.group.classic.commands import JoinTimeUp, join_key, session_timer
+from odradek.coordinator.group.classic.commands import JoinTimeout, join_key, session_timer
 from odradek.coordinator.group.classic.member import Member as ClassicGroupMember
 from odradek.coordinator.group.classic.records import group_record
 from odradek.coordinator.group.classic.state import ClassicGroup
@@ -71,7 +71,7 @@ def to_classic(
     members = {member.member_id: member for member in (*staying, *(() if joining is None else (joining,)))}
     for member in members.values():
         classic.add(_classic_member(member), CONSUMER_PROTOCOL)
-    classic.protocol_name = classic.vote()
+    classic.protocol_name = classic.select_protocol()
     for each in tuple(classic.members.values()):
         try:
             version = version_of(each.metadata(classic.protocol_name))
@@ -81,7 +81,7 @@ def to_classic(
             ) from malformed
         assignment = written_assignment(members[each.member_id].held, draft.state.topics, version)
         classic.put(replace(each, assignment=assignment))
-    classic.restore_topics()
+    classic.update_topics()
     record = group_record(replace(classic, leader=None) if rebalance else classic, detail=classic)
     draft.records += (*group.tombstones(renamed), record)
     for member_id in group.members:
@@ -97,7 +97,7 @@ def _start(draft: ConsumerDraft, classic: ClassicGroup, *, rebalance: bool) -> N
     )
     if rebalance:
         classic.enter(ClassicState.PREPARING, draft.now_ms)
-        command, delay_ms = JoinTimeUp(group_id), classic.rebalance_timeout_ms
+        command, delay_ms = JoinTimeout(group_id), classic.rebalance_timeout_ms
         draft.timers.append(Timer(join_key(group_id), delay_ms=delay_ms, command=command))
 
 

@@ -46,7 +46,7 @@ def test_what_a_member_says_twice_counts_once() -> None:
     waiter = rig.join(version=3, protocols=[("range", b"first"), ("range", b"second")])
     rig.wait(0)
     assert [member.metadata for member in rig.answers[waiter].members] == [b"first"]
-    assert rig.group.support == {"range": 1}
+    assert rig.group.protocol_counts == {"range": 1}
 
 
 def test_metadata_from_the_wire_is_kept_as_bytes_of_its_own() -> None:
@@ -68,7 +68,7 @@ def test_ids_that_are_given_out_and_not_used_have_a_limit(monkeypatch: pytest.Mo
     ]
     assert given[3].member_id == ""
     rig.wait(10_000)
-    assert rig.group.pending == {}
+    assert rig.group.pending_ids == {}
     assert rig.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
@@ -157,7 +157,7 @@ def test_a_simple_group_only_has_offsets() -> None:
     group.check_offset_fetch(None, -1)
     group.check_offset_commit("", None, -1, in_transaction=False, api_version=9)
     assert group.commit_timers("") == ()
-    group.pending["x"] = None
+    group.pending_ids["x"] = None
     assert not group.is_simple
 
 
